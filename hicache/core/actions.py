@@ -1,0 +1,165 @@
+"""What `Core.handle` answers: actions for executors and notices for everyone else.
+
+An *action* (`Load`, `Backup`, `Prefill`) asks for bytes to move or a forward pass to run, has a
+`flight` number and is answered by exactly one reply event. A *notice* asks for nothing. All are
+immutable and carry page numbers only: no tensors, nodes or callbacks. Page arrays are snapshots
+and never change after the call that returned them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from .types import FlightId, Pages, RequestId, Tier
+
+RefusalReason: TypeAlias = Literal["too_large", "no_pages", "draining", "arriving", "running"]
+
+
+class Copy(NamedTuple):
+    """Page `source[i]` of one tier to page `target[i]` of the other, for one component's pools.
+
+    Sidecar pools that follow the component's slots move with it; executors resolve them.
+    """
+
+    component: str
+    source: Pages
+    target: Pages
+
+
+class Load(NamedTuple):
+    """Host to device, in the order of `copies`. Answered by `LoadDone`."""
+
+    flight: FlightId
+    request: RequestId
+    copies: tuple[Copy, ...]
+
+
+class Backup(NamedTuple):
+    """Device to host, parents before children. Answered by `BackupDone`."""
+
+    flight: FlightId
+    copies: tuple[Copy, ...]
+
+
+class Prefill(NamedTuple):
+    """Compute tokens start..end of a request. Answered by `PrefillDone`.
+
+    table: the request's device pages in order, covering at least `end` tokens. Pages before `start`
+    are read; pages of start..end are written. after: flights of loads whose pages it reads; the
+    pass may begin, but must not read a layer of those pages before the load delivered it. If such
+    a load fails, the pass fails too. start == end (everything hit) is legal and costs nothing.
+    last: whether it completes the prompt.
+    """
+
+    flight: FlightId
+    request: RequestId
+    start: int
+    end: int
+    table: Pages
+    after: tuple[FlightId, ...]
+    last: bool
+
+
+class Matched(NamedTuple):
+    """Leading pages of a waiting request that are on device, and that follow on host."""
+
+    request: RequestId
+    device_pages: int
+    host_pages: int
+
+
+class Seated(NamedTuple):
+    """An admission succeeded: what was reused (disjoint tiers) and what must be computed."""
+
+    request: RequestId
+    device_pages: int
+    host_pages: int
+    computed_tokens: int
+
+
+class Refused(NamedTuple):
+    """Nothing was taken. What to do, by reason:
+
+    too_large  never fits this pool: give up or buy memory (`needed` > capacity).
+    no_pages   everything else is in use: wait for a request to end, or retract `preempt`.
+    draining   pages wait for a reply (a backup's, or a flight of an aborted request): ask again
+               after the next one.
+    arriving   another request is loading this prefix: ask again after the next `LoadDone`.
+    running    a flush needs every request and every forward pass to have ended.
+    """
+
+    request: RequestId
+    reason: RefusalReason
+    needed: int
+    available: int
+    preempt: RequestId
+
+
+class Granted(NamedTuple):
+    """A decode growth succeeded. `table`: all device pages of the request, in order."""
+
+    request: RequestId
+    table: Pages
+
+
+class Cached(NamedTuple):
+    """Computed pages entered the tree; `table` replaces the request's page table from now on."""
+
+    request: RequestId
+    pages: int
+    table: Pages
+
+
+class Released(NamedTuple):
+    """A request holds nothing any more."""
+
+    request: RequestId
+
+
+class Restarted(NamedTuple):
+    """A transfer or forward pass of a seated request failed: it waits again, holding nothing."""
+
+    request: RequestId
+
+
+class Evicted(NamedTuple):
+    """Pages left a tier. demoted: whether the same prefix stays on the next tier down."""
+
+    tier: Tier
+    component: str
+    pages: Pages
+    last_use: int
+    demoted: bool
+
+
+class KvStored(NamedTuple):
+    """For routers: pages with these digests are now on the tier (SHA-256 chain, see Key)."""
+
+    tier: Tier
+    digests: tuple[bytes, ...]
+
+
+class KvRemoved(NamedTuple):
+    """For routers: pages with these digests left the tier."""
+
+    tier: Tier
+    digests: tuple[bytes, ...]
+
+
+Action: TypeAlias = Load | Backup | Prefill
+Notice: TypeAlias = (
+    Matched
+    | Seated
+    | Refused
+    | Granted
+    | Cached
+    | Released
+    | Restarted
+    | Evicted
+    | KvStored
+    | KvRemoved
+)
+Outcome: TypeAlias = Action | Notice
+
+REPLY_OF: dict[type, str] = {Load: "LoadDone", Backup: "BackupDone", Prefill: "PrefillDone"}
+NO_REQUEST: RequestId = -1

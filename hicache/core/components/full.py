@@ -1,0 +1,33 @@
+"""Full attention: every token attends to all before it, so the whole path is required."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..types import Pages
+
+
+class Full:
+    """A walk's state is 1 as long as every node so far was held."""
+
+    name = "full"
+    start = 1
+
+    def required(self, lengths: Sequence[int]) -> range:
+        return range(len(lengths))
+
+    def pages_for(self, span: int) -> int:
+        return span
+
+    def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
+        return pages[:at], pages[at:]
+
+    def advance(self, walk: int, span: int, held: bool) -> int:
+        return walk if held else 0
+
+    def valid(self, walk: int) -> bool:
+        return walk == 1
+
+
+def component() -> Full:
+    return Full()

@@ -1,0 +1,63 @@
+"""The one frozen configuration of a core, validated once, passed in, never looked up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import CallerError
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings of one core. Pages, not bytes: the core does not know how large a page is.
+
+    page_size             tokens per page, 1 to 512 and above.
+    device_pages          pages of the device pool, per component in the order of `components`.
+    host_pages            pages of the host pool, per component; 0 everywhere means no host tier.
+    components            names of files in core/components; the first is the backbone.
+    write_policy          name of a file in core/policies that says when a node is backed up.
+    eviction_policy       name of a file in core/policies that says which leaf goes first.
+    load_threshold_pages  a host hit shorter than this many pages is recomputed, not loaded.
+    load_quota_pages      a host hit longer than this is recomputed; 0 means no limit.
+    max_backups           backups in flight at once; more are put off to the node's next use.
+    kv_events             emit KvStored / KvRemoved for routers (costs one SHA-256 per new page).
+    """
+
+    page_size: int
+    device_pages: tuple[int, ...]
+    host_pages: tuple[int, ...] = (0,)
+    components: tuple[str, ...] = ("full",)
+    write_policy: str = "write_through"
+    eviction_policy: str = "lru"
+    load_threshold_pages: int = 1
+    load_quota_pages: int = 0
+    max_backups: int = 4096
+    kv_events: bool = False
+
+    def __post_init__(self) -> None:
+        if self.page_size < 1:
+            raise CallerError(f"page_size: expected at least 1, found {self.page_size}")
+        if not self.components:
+            raise CallerError("components: expected at least one (full), found none")
+        for name, sizes, least in (
+            ("device_pages", self.device_pages, 1),
+            ("host_pages", self.host_pages, 0),
+        ):
+            if len(sizes) != len(self.components):
+                raise CallerError(
+                    f"{name}: expected one size for each of {', '.join(self.components)}, "
+                    f"found {len(sizes)}"
+                )
+            if min(sizes) < least:
+                raise CallerError(f"{name}: expected at least {least}, found {min(sizes)}")
+        for name, value in (
+            ("load_threshold_pages", self.load_threshold_pages),
+            ("load_quota_pages", self.load_quota_pages),
+            ("max_backups", self.max_backups),
+        ):
+            if value < 0:
+                raise CallerError(f"{name}: expected 0 or more, found {value}")
+
+    @property
+    def has_host(self) -> bool:
+        return self.host_pages[0] > 0

@@ -1,0 +1,187 @@
+"""The core: one door. `handle(event) -> list of outcomes`, synchronous, deterministic, pure.
+
+Lives here: the dispatch table, the replies and commands that need no more than a line or two, and
+the construction of the state. Every decision is in the module that the table names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from . import admission, components, policies
+from .actions import NO_REQUEST, KvRemoved, Outcome, Refused
+from .backup import land_backup
+from .config import Config
+from .errors import CallerError, CoreBug
+from .events import (
+    Aborted,
+    Admitted,
+    Arrived,
+    BackupDone,
+    Continued,
+    Event,
+    EvictWanted,
+    Finished,
+    Flushed,
+    LoadDone,
+    MatchWanted,
+    PagesWanted,
+    PrefillDone,
+    Retracted,
+)
+from .eviction import evict_host
+from .ledger import Pool
+from .lru import Queue
+from .node import Node
+from .reclaim import evict_device
+from .state import State
+from .transfers import cancel_load, close_flight, flight_of, land
+from .tree import BACKBONE, digests_of
+from .types import Tier
+from .view import CoreView
+
+
+class Core:
+    """One cache. Raises CallerError for a caller's mistake, before anything has changed, and
+    CoreBug where one of its own asserts fails, after which it must not be used any more."""
+
+    __slots__ = ("_busy", "_state", "view")
+
+    def __init__(self, config: Config) -> None:
+        self._state = _new_state(config)
+        self._busy = False
+        self.view = CoreView(self._state)
+
+    def handle(self, event: Event) -> list[Outcome]:
+        """All that this event leads to, in the order in which it was decided."""
+        if self._busy:
+            raise CoreBug("the core was called while it runs")
+        handler = _HANDLERS.get(type(event))
+        if handler is None:
+            raise CallerError(f"expected an event of hicache.core.events, found {event!r}")
+        state = self._state
+        state.out = []
+        state.touched.clear()
+        state.touched_requests.clear()
+        self._busy = True
+        try:
+            handler(state, event)
+        finally:
+            self._busy = False
+        return state.out
+
+
+def _load_done(state: State, event: LoadDone) -> None:
+    flight = flight_of(state, event.flight, "load")
+    request = state.requests.get(flight.request)
+    if not event.ok:
+        if not flight.legs and request is not None:
+            raise CallerError(
+                f"flight {flight.id}: a load failed after a prefill that reads it was done; "
+                "such a prefill must fail too"
+            )
+        if request is not None:
+            admission.restart(state, request)
+        cancel_load(state, flight)
+    elif flight.legs:
+        land(state, flight)
+        if request is not None:
+            state.touched_requests[request.id] = None
+    close_flight(state, flight)
+
+
+def _backup_done(state: State, event: BackupDone) -> None:
+    flight = flight_of(state, event.flight, "backup")
+    land_backup(state, flight, event.ok)
+    del state.flights[flight.id]
+
+
+def _evict(state: State, event: EvictWanted) -> None:
+    if event.component not in state.config.components or event.pages < 0:
+        raise CallerError(
+            f"evict: expected pages of {', '.join(state.config.components)}, "
+            f"found {event.pages} of {event.component}"
+        )
+    (evict_device if event.tier == Tier.DEVICE else evict_host)(state, event.pages)
+
+
+def _flush(state: State, event: Flushed) -> None:
+    passes = sum(flight.kind == "prefill" for flight in state.flights.values())
+    if state.running or passes:
+        busy = max(len(state.running), passes)
+        state.out.append(Refused(NO_REQUEST, "running", busy, 0, NO_REQUEST))
+        return
+    nodes = list(CoreView(state).nodes())
+    for node in nodes:
+        digests_of(state, node) if state.config.kv_events else None
+    for flight in state.flights.values():
+        flight.receipt, flight.drains = None, 0
+        for leg in flight.legs:
+            leg.node = None
+    for node in nodes:
+        for tier in (Tier.DEVICE, Tier.HOST):
+            for index, pages in enumerate(node.pages[tier]):
+                if pages is not None:
+                    state.pools[tier][index].give_back(pages)
+                    if index == BACKBONE and state.config.kv_events:
+                        state.out.append(KvRemoved(tier, digests_of(state, node)))
+        state.touched[node.id] = node
+    for node in nodes:
+        node.parent = None
+    for queue in state.queues:
+        queue.entries.clear()
+    for pool in (pool for tier in state.pools for pool in tier):
+        pool.protected = 0
+    state.draining = 0
+    state.root = _new_root(state.config)
+
+
+def _new_root(config: Config) -> Node:
+    return Node(0, None, b"", b"", 0, len(config.components))
+
+
+def _new_state(config: Config) -> State:
+    return State(
+        config,
+        tuple(_entry(components, name, "component") for name in config.components),
+        _entry(policies, config.eviction_policy, "eviction"),
+        _entry(policies, config.write_policy, "writes"),
+        [
+            [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
+            for tier, sizes in (
+                (Tier.DEVICE, config.device_pages),
+                (Tier.HOST, config.host_pages),
+            )
+        ],
+        [Queue(index) for index in range(3)],
+        _new_root(config),
+    )
+
+
+def _entry(package: Any, name: str, maker: str) -> Any:
+    """Make the entry that a file of the package describes; the file name is its name."""
+    known = [module.name for module in iter_modules(package.__path__) if module.name != "base"]
+    module = import_module(f"{package.__name__}.{name}") if name in known else None
+    if not hasattr(module, maker):
+        raise CallerError(f"{maker}: expected one of {', '.join(known)}, found {name!r}")
+    return getattr(module, maker)()
+
+
+_HANDLERS: dict[type, Callable[[State, Any], None]] = {
+    Arrived: admission.arrive,
+    MatchWanted: admission.want_match,
+    Admitted: admission.admit,
+    Continued: admission.proceed,
+    PagesWanted: admission.want_pages,
+    Finished: admission.finish,
+    Aborted: admission.abort,
+    Retracted: admission.retract,
+    PrefillDone: admission.prefill_done,
+    LoadDone: _load_done,
+    BackupDone: _backup_done,
+    EvictWanted: _evict,
+    Flushed: _flush,
+}

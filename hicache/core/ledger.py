@@ -1,0 +1,168 @@
+"""The page ledger of one pool: who has each page, inside the core and nowhere else.
+
+                take               cache              give_back
+        FREE ---------> OWNED -----------> CACHED -----------> FREE
+          |   reserve            cache        |
+          +---------> LENT ----------->-------+
+
+    A page with loans that is freed is RETIRING and becomes FREE when its last loan ends.
+    Freeing bumps the page's generation, so a stale handle can be told from a live one.
+
+    capacity == free + owned + cached + lent + retiring, after every call.
+
+Knows page numbers and owner ids; does not know nodes, bytes or why.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import CoreBug
+from .types import Pages, PageState, Tier
+
+_FREE, _OWNED, _CACHED, _LENT, _RETIRING = (int(state) for state in PageState)
+
+
+class Pool:
+    """The ledger of one component's pool on one tier.
+
+    state: uint8[capacity]. owner: int64[capacity], a request id (OWNED), node id (CACHED) or flight
+    id (LENT), -1 otherwise. loans: int32[capacity], transfers that read or write the page now.
+    generation: int64[capacity]. counts: pages per state. protected: cached pages under a lock.
+    """
+
+    __slots__ = (
+        "_stack",
+        "_top",
+        "capacity",
+        "component",
+        "counts",
+        "generation",
+        "loans",
+        "owner",
+        "protected",
+        "state",
+        "tier",
+    )
+
+    def __init__(self, tier: Tier, component: str, capacity: int) -> None:
+        self.tier = tier
+        self.component = component
+        self.capacity = capacity
+        self.state: NDArray[np.uint8] = np.zeros(capacity, dtype=np.uint8)
+        self.owner: Pages = np.full(capacity, -1, dtype=np.int64)
+        self.loans: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
+        self.generation: Pages = np.zeros(capacity, dtype=np.int64)
+        self.counts = [capacity, 0, 0, 0, 0]
+        self.protected = 0
+        self._stack: Pages = np.arange(capacity, dtype=np.int64)[::-1].copy()
+        self._top = capacity
+
+    @property
+    def free(self) -> int:
+        return self._top
+
+    @property
+    def evictable(self) -> int:
+        """Cached pages that no lock protects."""
+        return self.counts[_CACHED] - self.protected
+
+    def free_pages(self) -> Pages:
+        """The free list, next page last (a copy, for checks)."""
+        return self._stack[: self._top].copy()
+
+    def take(self, count: int, owner: int) -> Pages:
+        """`count` free pages, now OWNED by request `owner`."""
+        return self._take(count, owner, _OWNED)
+
+    def reserve(self, count: int, flight: int) -> Pages:
+        """`count` free pages, now LENT to flight `flight` as its target."""
+        return self._take(count, flight, _LENT)
+
+    def cache(self, pages: Pages, node: int) -> None:
+        """Pages of a request or of a flight that has landed now belong to a node."""
+        self._leave(pages)
+        self.counts[_CACHED] += len(pages)
+        self.state[pages] = _CACHED
+        self.owner[pages] = node
+
+    def move(self, pages: Pages, node: int) -> None:
+        """Cached pages change their node (a split)."""
+        self._expect(pages, _CACHED)
+        self.owner[pages] = node
+
+    def give_back(self, pages: Pages) -> int:
+        """Free pages of any owner; those on loan retire instead. Returns how many are free now."""
+        if not len(pages):
+            return 0
+        state = self.state[pages]
+        if state.min() == _FREE or state.max() == _RETIRING:
+            raise CoreBug(f"{self}: double free among pages {pages.tolist()[:8]}")
+        if state[0] == state[-1] and (state == state[0]).all():
+            self.counts[state[0]] -= len(pages)
+        else:
+            for value, count in zip(*np.unique(state, return_counts=True), strict=True):
+                self.counts[int(value)] -= int(count)
+        self.owner[pages] = -1
+        lent = self.loans[pages]
+        if lent.any():
+            held = lent > 0
+            self.state[pages[held]] = _RETIRING
+            self.counts[_RETIRING] += int(held.sum())
+            pages = pages[~held]
+        self._push(pages)
+        return len(pages)
+
+    def lend(self, pages: Pages) -> None:
+        """A transfer or forward pass begins to read or write these pages (each at most once)."""
+        self.loans[pages] += 1
+
+    def repay(self, pages: Pages) -> None:
+        """It ended. Retiring pages without further loans become free."""
+        if not len(pages):
+            return
+        left = self.loans[pages] - 1
+        if left.min() < 0:
+            raise CoreBug(f"{self}: loan of pages {pages.tolist()[:8]} repaid twice")
+        self.loans[pages] = left
+        if self.counts[_RETIRING]:
+            done = pages[(left == 0) & (self.state[pages] == _RETIRING)]
+            self.counts[_RETIRING] -= len(done)
+            self._push(done)
+
+    def _take(self, count: int, owner: int, state: int) -> Pages:
+        if count > self._top:
+            raise CoreBug(f"{self}: {count} pages wanted, {self._top} free")
+        pages = self._stack[self._top - count : self._top][::-1].copy()
+        self._top -= count
+        self.counts[_FREE] -= count
+        self.counts[state] += count
+        self.state[pages] = state
+        self.owner[pages] = owner
+        pages.flags.writeable = False
+        return pages
+
+    def _push(self, pages: Pages) -> None:
+        count = len(pages)
+        self.state[pages] = _FREE
+        self.generation[pages] += 1
+        self._stack[self._top : self._top + count] = pages[::-1]
+        self._top += count
+        self.counts[_FREE] += count
+
+    def _leave(self, pages: Pages) -> None:
+        """Check that all pages are owned, or all lent, and take them out of that count."""
+        before = int(self.state[pages[0]])
+        if before not in (_OWNED, _LENT):
+            raise CoreBug(f"{self}: page {pages[0]} is {PageState(before).name.lower()}")
+        self._expect(pages, before)
+        self.counts[before] -= len(pages)
+
+    def _expect(self, pages: Pages, state: int) -> None:
+        if not (self.state[pages] == state).all():
+            found = sorted(PageState(value).name.lower() for value in np.unique(self.state[pages]))
+            raise CoreBug(f"{self}: expected {PageState(state).name.lower()} pages, found {found}")
+
+    def __str__(self) -> str:
+        return f"{self.tier.name.lower()} pool of {self.component}"

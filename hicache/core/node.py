@@ -1,0 +1,149 @@
+"""The records of the tree: nodes, receipts, legs, flights and requests. Mutable, without methods.
+
+Only `tree`, `locks`, `insertion`, `admission`, `eviction`, `backup` and `transfers` write to them,
+and only inside `Core.handle`. Checks read them; nothing else sees them.
+
+    page depth   0          a.end        b.end
+                 |--- a ----|---- b -----|        a.end == a.parent.end + pages(a)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .types import NO_PAGES, FlightId, Key, Pages, RequestId, Tier
+
+
+class Node:
+    """An edge-compressed run of pages below its parent.
+
+    key            the run's rows (bytes), never empty but for the root.
+    label          the bytes under which the parent holds it: its first row, after the namespace
+                   where the parent is the root.
+    end            page depth of its last page.
+    pages          [tier][component]: page numbers, or None where the component is not there.
+    holders        [tier][component]: the receipts that lock it; a lock count is a length.
+    with_pages     [tier]: how many children hold the backbone on that tier.
+    last_use       tick of the last event that used it. Unique among the leaves of one tier.
+    hits           requests that used it.
+    queued         bit q: it has an entry in eviction queue q (see lru).
+    legs           the transfers in flight that read or fill it.
+    digests        SHA-256 chain, one per page; None until someone needs it.
+    """
+
+    __slots__ = (
+        "children",
+        "digests",
+        "end",
+        "hits",
+        "holders",
+        "id",
+        "key",
+        "label",
+        "last_use",
+        "legs",
+        "pages",
+        "parent",
+        "queued",
+        "with_pages",
+    )
+
+    def __init__(
+        self, node_id: int, parent: Node | None, key: bytes, label: bytes, end: int, components: int
+    ) -> None:
+        self.id = node_id
+        self.parent = parent
+        self.key = key
+        self.label = label
+        self.end = end
+        self.children: dict[bytes, Node] = {}
+        self.pages: list[list[Pages | None]] = [[None] * components, [None] * components]
+        self.holders: list[list[dict[int, Receipt]]] = [
+            [{} for _ in range(components)],
+            [{} for _ in range(components)],
+        ]
+        self.with_pages = [0, 0]
+        self.last_use = 0
+        self.hits = 0
+        self.queued = 0
+        self.legs: list[Leg] = []
+        self.digests: tuple[bytes, ...] | None = None
+
+    def __repr__(self) -> str:
+        sides = "".join(
+            letter if self.pages[tier][0] is not None else "-"
+            for tier, letter in ((Tier.DEVICE, "D"), (Tier.HOST, "H"))
+        )
+        return f"<node {self.id} ..{self.end} {sides} use {self.last_use}>"
+
+
+@dataclass(slots=True, eq=False)
+class Receipt:
+    """Exactly what one holder locked: (node, tier, component). A release replays it, nothing else.
+
+    When a node splits, the half that gets the component's pages gets the lock (locks follow pages).
+    """
+
+    id: int
+    holder: str
+    locked: list[tuple[Node, int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Leg:
+    """One node's part of a transfer: page numbers of `component` from one tier to the other.
+
+    node is None once the tree forgot it (flush): the pages still belong to the flight. Each page of
+    `source` and of `target` stays lent until the flight's reply.
+    """
+
+    flight: Flight
+    node: Node | None
+    component: int
+    source: Pages
+    target: Pages
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """One action in flight. `lent` are (tier, component, pages) given on loan besides the legs.
+
+    kind: load, backup or prefill. drains: a backup begun so that its source can be evicted.
+    request: the seated request that it works for; NO_REQUEST once that request is gone.
+    """
+
+    id: FlightId
+    kind: str
+    request: RequestId
+    receipt: Receipt | None
+    legs: list[Leg] = field(default_factory=list)
+    lent: Pages = field(default_factory=lambda: NO_PAGES)
+    end: int = 0
+    drains: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A waiting or seated request.
+
+    table    device pages in order, covering at least `computed` tokens while seated.
+    shared   leading pages of `table` that nodes own (locked by `receipt`); the rest is its own.
+    computed tokens whose KV is in the table's pages.
+    prefill  flight of the chunk that runs, else 0. load: flight of its load-back until that has
+             landed, else 0; its target pages are table[shared : shared + loading].
+    may_load False after a failed load: the next admission recomputes instead.
+    """
+
+    id: RequestId
+    key: Key
+    length: int
+    match_pages: int
+    seated: bool = False
+    table: Pages = field(default_factory=lambda: NO_PAGES)
+    shared: int = 0
+    computed: int = 0
+    prefill: FlightId = 0
+    load: FlightId = 0
+    loading: int = 0
+    may_load: bool = True
+    receipt: Receipt | None = None

@@ -1,0 +1,55 @@
+"""Everything one core knows, in one record that the core's modules pass around.
+
+Not to be written outside hicache/core. Checks read it through `view.CoreView`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .actions import Outcome
+from .components.base import Component
+from .config import Config
+from .ledger import Pool
+from .lru import Queue
+from .node import Flight, Node, Request
+from .policies.base import EvictionPolicy, WritePolicy
+from .types import FlightId, RequestId
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """All that a core remembers between two events.
+
+    tick              counts the events that use nodes.
+    next_*            the ids to hand out.
+    pools, queues     indexed [tier][component] and [queue].
+    touched*          what the current event created, changed or removed, for observers that check
+                      incrementally.
+    out               what the current event answers.
+    running           the seated requests, latest last.
+    stride            bytes per key row, set by the first key.
+    backups           how many are in flight.
+    draining          device pages whose eviction waits for a backup's reply.
+    """
+
+    config: Config
+    components: tuple[Component, ...]
+    eviction: EvictionPolicy
+    writes: WritePolicy
+    pools: list[list[Pool]]
+    queues: list[Queue]
+    root: Node
+    requests: dict[RequestId, Request] = field(default_factory=dict)
+    running: dict[RequestId, Request] = field(default_factory=dict)
+    flights: dict[FlightId, Flight] = field(default_factory=dict)
+    touched: dict[int, Node] = field(default_factory=dict)
+    touched_requests: dict[RequestId, None] = field(default_factory=dict)
+    out: list[Outcome] = field(default_factory=list)
+    tick: int = 0
+    next_node: int = 1
+    next_flight: int = 1
+    next_receipt: int = 1
+    draining: int = 0
+    backups: int = 0
+    stride: int = 0

@@ -1,0 +1,81 @@
+"""The seam between the transfer controller and whatever moves bytes: streams, events, copies.
+
+`cpu` (real bytes in this process), the simulated device in `sim`, and later `cuda` implement
+`Device`. A device knows pools, page numbers and streams. It does not know nodes, requests or why;
+it does not decide, retry, or call the core.
+
+Semantics that every implementation shares (contract suite: tests/contract/test_devices.py):
+work on one stream happens in the order it was issued; across streams only `wait` orders; `record`
+marks the work issued on the stream so far; `query` says whether a mark was reached and may say
+False for a while after it was, but never True before.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal, NewType, Protocol
+
+from hicache.core.types import Pages, Tier
+
+Stream = NewType("Stream", int)
+Mark = NewType("Mark", int)
+
+
+class Direction(Enum):
+    """Which way a copy goes. The value names the lane."""
+
+    DEVICE_TO_HOST = "d2h"
+    HOST_TO_DEVICE = "h2d"
+
+
+class TransferFailed(Exception):
+    """A copy did not happen. The controller turns it into a reply with ok=False."""
+
+
+class Device(Protocol):
+    """One accelerator and its pinned host memory."""
+
+    @property
+    def layers(self) -> int:
+        """Layers a load is cut into; layer 0 is needed first."""
+
+    def stream(self, name: str) -> Stream:
+        """The stream of that name, made at first use."""
+
+    def record(self, stream: Stream) -> Mark:
+        """A new mark behind everything issued on the stream so far."""
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        """Later work on the stream starts only after the mark. Does not block the caller."""
+
+    def query(self, mark: Mark) -> bool:
+        """Whether the host may rely on the mark. Never blocks."""
+
+    def failed(self, mark: Mark) -> bool:
+        """Whether work before the mark on its stream, since the mark before it, failed."""
+
+    def copy(
+        self,
+        stream: Stream,
+        direction: Direction,
+        component: str,
+        source: Pages,
+        target: Pages,
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        """Queue a copy of layers [first, last) of each page, for every pool of the component."""
+
+    def touch(
+        self,
+        stream: Stream,
+        component: str,
+        pages: Pages,
+        mode: Literal["r", "w"],
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        """Queue the model's own read or write of device pages (KV of a forward pass)."""
+
+    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+        """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""

@@ -1,0 +1,303 @@
+"""Real bytes in this process: numpy memory, real copies, one worker thread per stream.
+
+Lives here: streams, marks and the threads that carry them out. Must not live here: where a page's
+bytes are (memory), which pages move or why (runtime), retries, time.
+
+    caller thread   issue ---- job, job, mark, job ---->  queue of the stream, first in first out
+    worker thread   take, run; a mark sets its event; a wait blocks this stream alone
+
+A stream waits only for marks issued before the wait, so what waits for what has no cycle and every
+stream comes to an end. All methods but `digest` are for one caller thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from hicache.core.errors import CallerError, CoreBug
+from hicache.core.types import Pages, Tier
+from hicache.memory.arena import Arena
+from hicache.memory.layouts import Bytes
+from hicache.memory.stamp import Words, stamp
+from hicache.models.base import ModelDescription
+
+from .base import Direction, Mark, Stream, TransferFailed
+
+Content: TypeAlias = Callable[[str, Pages], Words]
+Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
+Fault: TypeAlias = Callable[[Direction, str, Pages], bool]
+
+_TIERS = {
+    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
+    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
+}
+
+
+class _Line:
+    """One stream: its worker, the worker's jobs, and whether one failed since the last mark.
+
+    `failed` belongs to the worker.
+    """
+
+    __slots__ = ("failed", "jobs", "worker")
+
+    def __init__(self, name: str, run: Callable[[_Line], None]) -> None:
+        self.failed = False
+        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.worker = threading.Thread(target=run, args=(self,), name=f"cpu-{name}", daemon=True)
+        self.worker.start()
+
+
+class CpuDevice:
+    """Implements `Device`. Close it, or use it in a `with` statement, to end its threads."""
+
+    def __init__(
+        self,
+        model: ModelDescription,
+        page_size: int,
+        device_pages: Mapping[str, int],
+        host_pages: Mapping[str, int],
+        *,
+        layout: str = "page_first",
+        io_backend: str = "kernel",
+        tp: int = 1,
+        content: Content | None = None,
+        reader: Reader | None = None,
+        fault: Fault | None = None,
+    ) -> None:
+        """Sizes are per component; layout is the host tier's.
+
+        content: the 64-bit seeds, one per page, of what a `touch` in mode w writes; asked when the
+        touch is issued. By default each write has seeds of its own. reader: sees what a touch in
+        mode r read, one canonical array per pool, on a worker thread. fault: says of a copy about
+        to run whether it fails as broken hardware would; called on a worker thread.
+        """
+        tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
+        self.arena = Arena(model, page_size, tiers, layout=layout, backend=io_backend, tp=tp)
+        self._content = content or self._fresh_seeds
+        self._written = 0
+        self._reader = reader
+        self._fault = fault
+        self._by_name: dict[str, Stream] = {}
+        self._lines: list[_Line] = []
+        self._marks = 0
+        self._unreached: dict[Mark, threading.Event] = {}
+        self._failed: set[Mark] = set()
+        self._crashes: list[Exception] = []
+        self._closed = False
+
+    @property
+    def layers(self) -> int:
+        return self.arena.model.layers
+
+    def stream(self, name: str) -> Stream:
+        """The stream of that name, made at first use."""
+        self._check_open()
+        if name not in self._by_name:
+            self._by_name[name] = Stream(len(self._lines))
+            self._lines.append(_Line(name, self._run))
+        return self._by_name[name]
+
+    def record(self, stream: Stream) -> Mark:
+        """A new mark behind everything issued on the stream so far."""
+        line = self._line(stream)
+        mark = Mark(self._marks)
+        self._marks += 1
+        reached = threading.Event()
+        self._unreached[mark] = reached
+        line.jobs.put(partial(self._reach, line, mark, reached))
+        return mark
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        """Later work on the stream starts only after the mark. Does not block the caller."""
+        line = self._line(stream)
+        self._check_mark(mark)
+        reached = self._unreached.get(mark)
+        if reached is not None:
+            line.jobs.put(partial(_block, reached))
+
+    def query(self, mark: Mark) -> bool:
+        """Whether the host may rely on the mark. Never blocks."""
+        self._check_mark(mark)
+        self._check_crashes()
+        return mark not in self._unreached
+
+    def failed(self, mark: Mark) -> bool:
+        """Whether work before the mark on its stream, since the mark before it, failed."""
+        if not self.query(mark):
+            raise CallerError(
+                f"failed: expected a mark that was reached, found {mark}; query first"
+            )
+        return mark in self._failed
+
+    def synchronize(self, mark: Mark) -> None:
+        """Block the caller until the mark is reached."""
+        self._check_mark(mark)
+        reached = self._unreached.get(mark)
+        if reached is not None:
+            reached.wait()
+        self._check_crashes()
+
+    def copy(
+        self,
+        stream: Stream,
+        direction: Direction,
+        component: str,
+        source: Pages,
+        target: Pages,
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        """Queue a copy of layers [first, last) of each page, for every pool of the component."""
+        line = self._line(stream)
+        here, there = _TIERS[direction]
+        if len(source) != len(target):
+            raise CallerError(
+                f"copy for {why}: expected as many targets as sources, "
+                f"found {len(source)} and {len(target)}"
+            )
+        self._check_range(here, component, source, layers)
+        self._check_range(there, component, target, layers)
+        line.jobs.put(partial(self._copy, direction, component, source, target, layers, why))
+
+    def touch(
+        self,
+        stream: Stream,
+        component: str,
+        pages: Pages,
+        mode: Literal["r", "w"],
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        """Queue the model's own read or write of device pages (KV of a forward pass)."""
+        line = self._line(stream)
+        self._check_range(Tier.DEVICE, component, pages, layers)
+        if mode == "w":
+            seeds = np.array(self._content(component, pages), dtype=np.uint64)
+            if len(seeds) != len(pages):
+                raise CallerError(
+                    f"touch for {why}: expected {len(pages)} seeds, found {len(seeds)}"
+                )
+            line.jobs.put(partial(self._write, component, pages, seeds, layers))
+        else:
+            line.jobs.put(partial(self._read, component, pages, layers))
+
+    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+        """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
+        return self.arena.digest(tier, component, page)
+
+    def close(self) -> None:
+        """Carry out what was issued, then end the threads. Later calls but `digest` are errors."""
+        if self._closed:
+            return
+        self._closed = True
+        for line in self._lines:
+            line.jobs.put(None)
+        for line in self._lines:
+            line.worker.join()
+        self._check_crashes()
+
+    def __enter__(self) -> CpuDevice:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, line: _Line) -> None:
+        """A worker's life. What is no TransferFailed is a defect: the caller's next call raises."""
+        while (job := line.jobs.get()) is not None:
+            try:
+                job()
+            except TransferFailed:
+                line.failed = True
+            except Exception as crash:
+                line.failed = True
+                self._crashes.append(crash)
+
+    def _reach(self, line: _Line, mark: Mark, reached: threading.Event) -> None:
+        if line.failed:
+            line.failed = False
+            self._failed.add(mark)
+        # Last, because its absence is what tells the caller that the mark was reached.
+        del self._unreached[mark]
+        reached.set()
+
+    def _copy(
+        self,
+        direction: Direction,
+        component: str,
+        source: Pages,
+        target: Pages,
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        if self._fault is not None and self._fault(direction, component, source):
+            raise TransferFailed(f"{direction.value} of {component} for {why}")
+        here, there = _TIERS[direction]
+        self.arena.copy(component, (here, source), (there, target), layers)
+
+    def _write(self, component: str, pages: Pages, seeds: Words, layers: tuple[int, int]) -> None:
+        for index, slab in enumerate(self.arena.slabs(Tier.DEVICE, component)):
+            chosen = slab.layers_in(*layers)
+            _, _, parts, tokens, row_bytes = slab.view.shape
+            slab.view[chosen.start : chosen.stop, pages] = stamp(
+                seeds, index, chosen, parts, tokens, row_bytes
+            )
+
+    def _read(self, component: str, pages: Pages, layers: tuple[int, int]) -> None:
+        read = []
+        for slab in self.arena.slabs(Tier.DEVICE, component):
+            chosen = slab.layers_in(*layers)
+            read.append(slab.view[chosen.start : chosen.stop, pages])
+        if self._reader is not None:
+            self._reader(component, pages, layers, tuple(read))
+
+    def _fresh_seeds(self, component: str, pages: Pages) -> Words:
+        first = self._written
+        self._written += len(pages)
+        return np.arange(first, self._written, dtype=np.uint64)
+
+    def _line(self, stream: Stream) -> _Line:
+        self._check_open()
+        if not 0 <= stream < len(self._lines):
+            raise CallerError(f"stream: expected one that this device made, found {stream}")
+        return self._lines[stream]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CallerError("device: expected an open one, found it closed")
+        self._check_crashes()
+
+    def _check_mark(self, mark: Mark) -> None:
+        if not 0 <= mark < self._marks:
+            raise CallerError(f"mark: expected one that this device recorded, found {mark}")
+
+    def _check_crashes(self) -> None:
+        if self._crashes:
+            raise CoreBug("a device worker crashed") from self._crashes[0]
+
+    def _check_range(
+        self, tier: Tier, component: str, pages: Pages, layers: tuple[int, int]
+    ) -> None:
+        self.arena.check_pages(tier, component, pages)
+        if not 0 <= layers[0] <= layers[1] <= self.layers:
+            raise CallerError(
+                f"layers: expected a range within 0 to {self.layers}, "
+                f"found {layers[0]} to {layers[1]}"
+            )
+
+
+def _block(reached: threading.Event) -> None:
+    reached.wait()

@@ -1,0 +1,93 @@
+"""Multi-head and grouped-query attention: keys and values of every layer, divided by rank."""
+
+from __future__ import annotations
+
+from .base import ModelDescription, PoolDescription
+
+
+def describe(
+    name: str,
+    source: str,
+    *,
+    layers: int,
+    hidden_size: int,
+    vocabulary: int,
+    attention_heads: int,
+    kv_heads: int,
+    head_elements: int,
+    parameters: int,
+    embeddings: int = 2,
+    dtype_bytes: int = 2,
+    weight_bytes: int = 2,
+) -> ModelDescription:
+    """A dense model whose only pool is `kv`: K and V per layer."""
+    kv = PoolDescription(
+        name="kv",
+        component="full",
+        kind="kv",
+        layers=tuple(range(layers)),
+        parts=("k", "v"),
+        heads=kv_heads,
+        head_elements=head_elements,
+        dtype_bytes=dtype_bytes,
+    )
+    return ModelDescription(
+        name=name,
+        family="mha",
+        source=source,
+        layers=layers,
+        hidden_size=hidden_size,
+        vocabulary=vocabulary,
+        attention_heads=attention_heads,
+        score_elements=head_elements,
+        value_elements=head_elements,
+        decode_score_elements=head_elements,
+        decode_value_elements=head_elements,
+        parameters=parameters,
+        active_parameters=parameters,
+        experts=0,
+        experts_per_token=0,
+        embeddings=embeddings,
+        weight_bytes=weight_bytes,
+        pools=(kv,),
+    )
+
+
+MODELS = (
+    describe(
+        "llama-3.1-8b",
+        # geometry: config.json; parameters: the checkpoint's safetensors metadata
+        "huggingface.co/meta-llama/Llama-3.1-8B",
+        layers=32,
+        hidden_size=4096,
+        vocabulary=128_256,
+        attention_heads=32,
+        kv_heads=8,
+        head_elements=128,
+        parameters=8_030_261_248,
+    ),
+    describe(
+        "llama-3.1-70b",
+        # geometry: config.json; parameters: the checkpoint's safetensors metadata
+        "huggingface.co/meta-llama/Llama-3.1-70B",
+        layers=80,
+        hidden_size=8192,
+        vocabulary=128_256,
+        attention_heads=64,
+        kv_heads=8,
+        head_elements=128,
+        parameters=70_553_706_496,
+    ),
+    describe(
+        "qwen3-32b",
+        # geometry: config.json (head_dim 128 is not hidden size / heads); parameters: safetensors
+        "huggingface.co/Qwen/Qwen3-32B",
+        layers=64,
+        hidden_size=5120,
+        vocabulary=151_936,
+        attention_heads=64,
+        kv_heads=8,
+        head_elements=128,
+        parameters=32_762_123_264,
+    ),
+)

@@ -1,0 +1,86 @@
+"""Multi-head latent attention: one compressed row per layer, the same on every rank."""
+
+from __future__ import annotations
+
+from .base import ModelDescription, PoolDescription
+
+
+def describe(
+    name: str,
+    source: str,
+    *,
+    layers: int,
+    hidden_size: int,
+    vocabulary: int,
+    attention_heads: int,
+    latent_elements: int,
+    rope_elements: int,
+    nope_elements: int,
+    value_elements: int,
+    parameters: int,
+    active_parameters: int,
+    experts: int,
+    experts_per_token: int,
+    embeddings: int = 2,
+    dtype_bytes: int = 2,
+    weight_bytes: int = 2,
+) -> ModelDescription:
+    """A model whose only pool is `kv`: the latent and the rotary key of each layer, in one row.
+
+    Prefill expands the latent to heads of nope + rope and value elements. Decode absorbs that
+    expansion into the query and attends to the latent itself (DeepSeek-V2, arXiv 2405.04434,
+    section 2.1.2), so each head multiplies latent + rope elements and sums latent elements.
+    """
+    kv = PoolDescription(
+        name="kv",
+        component="full",
+        kind="latent",
+        layers=tuple(range(layers)),
+        parts=("latent",),
+        heads=1,
+        head_elements=latent_elements + rope_elements,
+        dtype_bytes=dtype_bytes,
+    )
+    return ModelDescription(
+        name=name,
+        family="mla",
+        source=source,
+        layers=layers,
+        hidden_size=hidden_size,
+        vocabulary=vocabulary,
+        attention_heads=attention_heads,
+        score_elements=nope_elements + rope_elements,
+        value_elements=value_elements,
+        decode_score_elements=latent_elements + rope_elements,
+        decode_value_elements=latent_elements,
+        parameters=parameters,
+        active_parameters=active_parameters,
+        experts=experts,
+        experts_per_token=experts_per_token,
+        embeddings=embeddings,
+        weight_bytes=weight_bytes,
+        pools=(kv,),
+    )
+
+
+MODELS = (
+    describe(
+        "deepseek-v3",
+        # geometry: config.json; parameters: every matrix, norm and gate bias that it implies but
+        # the draft module's, published as 671 G and 37 G (arXiv 2412.19437, section 4.2)
+        "huggingface.co/deepseek-ai/DeepSeek-V3",
+        layers=61,
+        hidden_size=7168,
+        vocabulary=129_280,
+        attention_heads=128,
+        latent_elements=512,
+        rope_elements=64,
+        nope_elements=128,
+        value_elements=128,
+        parameters=671_026_419_200,
+        active_parameters=37_552_297_472,
+        experts=256,
+        experts_per_token=8,
+        weight_bytes=1,  # quantization_config: fp8, blocks of 128 x 128
+    ),
+)

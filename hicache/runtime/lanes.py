@@ -1,0 +1,132 @@
+"""One direction of transfer: what is queued, what is in flight, and which marks tell its end.
+
+Lives here: merging queued transfers into batches, issuing a batch to a device, and asking for its
+end in order. Must not live here: what a transfer is for, or the core's events.
+
+A batch is one copy per component and layer group over the pages of all its transfers, groups in
+ascending order with a mark behind each, so that a forward pass can wait for the layer it needs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from hicache.core.actions import Backup, Copy, Load
+from hicache.core.errors import HicacheError
+from hicache.core.types import FlightId, Pages
+from hicache.devices.base import Device, Direction, Mark
+
+
+class LaneFullError(HicacheError):
+    """More transfers were submitted than a lane may hold unanswered."""
+
+
+class Batch(NamedTuple):
+    """Transfers that were issued together, and a mark per layer group."""
+
+    flights: tuple[FlightId, ...]
+    marks: tuple[Mark, ...]
+
+
+class Ended(NamedTuple):
+    flight: FlightId
+    ok: bool
+
+
+class Lane:
+    """One direction on one stream of a device.
+
+    capacity  transfers that may be queued or in flight at once; one more is an error.
+    depth     batches in flight at once; what is queued behind them goes out merged, later.
+    groups    layer groups of a batch: [first, last) each.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        direction: Direction,
+        stream: str,
+        groups: tuple[tuple[int, int], ...],
+        capacity: int,
+        depth: int,
+    ) -> None:
+        self._device = device
+        self._direction = direction
+        self._name = stream
+        self._stream = device.stream(stream)
+        self._groups = groups
+        self._capacity = capacity
+        self._depth = depth
+        self._queued: deque[Load | Backup] = deque()
+        self._batches: deque[Batch] = deque()
+        self._marks: dict[FlightId, tuple[Mark, ...]] = {}
+
+    def __len__(self) -> int:
+        """Transfers queued or in flight."""
+        return len(self._queued) + len(self._marks)
+
+    @property
+    def queued(self) -> bool:
+        """Whether `issue` has something to do."""
+        return bool(self._queued) and len(self._batches) < self._depth
+
+    def marks(self, flight: FlightId) -> tuple[Mark, ...]:
+        """A mark per layer group of a transfer in flight; nothing once its end was told."""
+        return self._marks.get(flight, ())
+
+    def submit(self, action: Load | Backup) -> None:
+        if len(self) >= self._capacity:
+            raise LaneFullError(
+                f"lane {self._name}: flight {action.flight} would be one more than the "
+                f"{self._capacity} transfers it may hold unanswered; poll for replies first"
+            )
+        self._queued.append(action)
+
+    def issue(self, after: Mark) -> None:
+        """Send everything queued as one batch that starts after a mark."""
+        actions = tuple(self._queued)
+        self._queued.clear()
+        device = self._device
+        device.wait(self._stream, after)
+        merged = _merged(actions)
+        flights = tuple(action.flight for action in actions)
+        why = f"{self._name} of flights {flights[0]}..{flights[-1]}"
+        marks = []
+        for group in self._groups:
+            for component, (source, target) in merged.items():
+                device.copy(self._stream, self._direction, component, source, target, group, why)
+            marks.append(device.record(self._stream))
+        batch = Batch(flights, tuple(marks))
+        self._batches.append(batch)
+        for flight in flights:
+            self._marks[flight] = batch.marks
+
+    def ended(self) -> list[Ended]:
+        """Transfers that ended since the last call, in order of submission."""
+        ended: list[Ended] = []
+        device = self._device
+        while self._batches and device.query(self._batches[0].marks[-1]):
+            batch = self._batches.popleft()
+            ok = not any(device.failed(mark) for mark in batch.marks)
+            for flight in batch.flights:
+                del self._marks[flight]
+                ended.append(Ended(flight, ok))
+        return ended
+
+
+def _merged(actions: tuple[Load | Backup, ...]) -> dict[str, tuple[Pages, Pages]]:
+    """Source and target pages of all actions, by component in order of first appearance."""
+    copies: dict[str, list[Copy]] = {}
+    for action in actions:
+        for copy in action.copies:
+            copies.setdefault(copy.component, []).append(copy)
+    return {
+        component: (
+            np.concatenate([copy.source for copy in parts]),
+            np.concatenate([copy.target for copy in parts]),
+        )
+        for component, parts in copies.items()
+    }

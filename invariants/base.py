@@ -1,0 +1,129 @@
+"""What a check is, what a violation says, and how checks are found.
+
+Lives here: the base class that every file in `checks/` fills in, the exceptions that stop a run
+with their exit codes, and the registry. Must not live here: any knowledge of a particular truth.
+
+A check is written once, in one or more of these shapes; `watch` derives the incremental and the
+full checker from it:
+
+    node     local      a predicate over one node, its parent and its children
+    totals   aggregate  an equation over sums that the book keeps by subtract-old, add-new
+    issue    temporal   a rule at the moment an outcome appears, before the book files it
+    see      temporal   a rule about an event or outcome, after the book has filed everything
+    audit    any        what only a look at everything can tell
+    still    temporal   what must hold once everything was released and drained
+
+Page ownership is a bijection that the book keeps itself, by retract-then-claim; what clashes there
+is read by the ownership checks in `totals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+CRASH, INVARIANT, WRONG_BYTES, LIVENESS, NONDETERMINISM, HARNESS = 10, 11, 12, 14, 16, 17
+
+
+class Violation(AssertionError):
+    """One sentence turned out false. `exit_code` says of which kind it is (0 is never used)."""
+
+    exit_code = INVARIANT
+
+    def __init__(
+        self, check: str, sentence: str, equation: str, story: Sequence[str], replay: str
+    ) -> None:
+        self.check = check
+        self.sentence = sentence
+        self.equation = equation
+        self.story = tuple(story)
+        self.replay = replay
+        super().__init__(self.report())
+
+    def report(self) -> str:
+        lines = [f"{self.check}: {self.sentence}", f"    {self.equation}", "story:"]
+        lines += [f"    {line}" for line in self.story] or ["    (nothing on record)"]
+        lines.append(f"replay: {self.replay or '(no command given)'}")
+        return "\n".join(lines)
+
+
+class WrongBytes(Violation):
+    exit_code = WRONG_BYTES
+
+
+class NotAlive(Violation):
+    exit_code = LIVENESS
+
+
+class HarnessFault(Violation):
+    """The incremental books differ from a recount: no verdict of this run can be trusted."""
+
+    exit_code = HARNESS
+
+
+KINDS: dict[int, type[Violation]] = {
+    INVARIANT: Violation,
+    WRONG_BYTES: WrongBytes,
+    LIVENESS: NotAlive,
+    HARNESS: HarnessFault,
+}
+
+
+class Broken(Exception):  # noqa: N818 - not an error of ours: the finding of a check
+    """Raised by a check; `watch` turns it into a Violation with its story.
+
+    about: the nodes, requests and (tier, page) pairs whose story explains it, as in `story.Story`.
+    """
+
+    def __init__(self, equation: str, about: Sequence[object] = ()) -> None:
+        super().__init__(equation)
+        self.equation = equation
+        self.about = tuple(about)
+
+
+class Check:
+    """One sentence of truth about a core, recomputed from the books and the read-only view."""
+
+    name: ClassVar[str]
+    sentence: ClassVar[str]
+    kind: ClassVar[int] = INVARIANT
+    watches: ClassVar[tuple[type, ...]] = ()
+
+    def node(self, book: Any, shadow: Any, node: Any) -> None:
+        """For each node that changed, and for each node in a full check. Raises Broken."""
+
+    def totals(self, book: Any, view: Any) -> None:
+        """After each operation."""
+
+    def issue(self, book: Any, item: Any, view: Any) -> None:
+        """For each outcome (and reply event) of a type in `watches`, before the book files it."""
+
+    def see(self, book: Any, item: Any, view: Any) -> None:
+        """For each event and outcome of a type in `watches`, after the book filed everything."""
+
+    def audit(self, book: Any, view: Any) -> None:
+        """In a full check: every 64 operations, on failures, on flush and at the end."""
+
+    def still(self, book: Any, view: Any) -> None:
+        """After everything was released and drained."""
+
+
+def overrides(check: Check, shape: str) -> bool:
+    """Whether the check has something to say in this shape (so that nothing else is called)."""
+    return getattr(type(check), shape) is not getattr(Check, shape)
+
+
+def check_names() -> list[str]:
+    """The entries of the registry: file names in checks/, underscores as hyphens."""
+    folder = Path(__file__).parent / "checks"
+    names = (path.stem for path in folder.glob("*.py"))
+    return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
+
+
+def load_check(name: str) -> Check:
+    """The check of that registry name. Each file defines `check() -> Check`."""
+    module = import_module(f"invariants.checks.{name.replace('-', '_')}")
+    made: Check = module.check()
+    return made

@@ -1,0 +1,126 @@
+"""The book of one pool's pages: who has each page, what is in it, who locks, reads and writes it.
+
+Lives here: page arrays of one tier and the retract-then-claim bookkeeping on them. Must not live
+here: why a page changes hands, and any verdict: clashes are noted, checks judge them.
+
+    owner       0, or id * 4 + kind of the one holder that the books know
+    content     tag of the prefix whose bytes the page holds (POISON: nobody wrote it)
+    locks       holders that protect it: seated requests that share it, pins of open flights
+    busy        unanswered actions that read or write it
+    writer      the unanswered action that writes it, 0 if none
+    generation  the pool's generation when the page was last claimed
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hicache.core.ledger import Pool
+from hicache.core.types import Pages, PageState, Tier
+
+from .tags import POISON, Tags
+
+NODE, REQUEST, FLIGHT = 1, 2, 3
+KINDS = ("nobody", "node", "request", "flight")
+STATE_OF = (PageState.FREE, PageState.CACHED, PageState.OWNED, PageState.LENT)
+
+
+def code_of(kind: int, number: int) -> int:
+    return number * 4 + kind
+
+
+def name_of(code: int) -> str:
+    return f"{KINDS[code & 3]} {code >> 2}" if code else "nobody"
+
+
+class Clash(NamedTuple):
+    """A page that a holder claims or gives up although the books say otherwise."""
+
+    page: int
+    expected: int
+    found: int
+
+
+class PageBook:
+    """All pages of one tier's pool."""
+
+    def __init__(self, tier: Tier, capacity: int) -> None:
+        self.tier = tier
+        self.capacity = capacity
+        self.owner: Pages = np.zeros(capacity, dtype=np.int64)
+        self.content: Tags = np.zeros(capacity, dtype=np.uint64)
+        self.locks: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
+        self.busy: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
+        self.writer: Pages = np.zeros(capacity, dtype=np.int64)
+        self.generation: Pages = np.zeros(capacity, dtype=np.int64)
+        self.held = [0, 0, 0, 0]
+        self.protected = 0
+        self.clashes: list[Clash] = []
+        self.claimed: list[tuple[Pages, int]] = []
+        self.released: list[Pages] = []
+        self._order: Pages = np.arange(capacity, dtype=np.int64)
+        self._place: Pages = np.zeros(capacity, dtype=np.int64)
+
+    def begin(self) -> None:
+        """A new operation: what follows is what it changed."""
+        if self.clashes or self.claimed or self.released:
+            self.clashes, self.claimed, self.released = [], [], []
+
+    def claim(self, pages: Pages, code: int) -> None:
+        count = len(pages)
+        if not count:
+            return
+        if int(pages.view(np.uint64).max()) >= self.capacity:
+            wrong = pages[(pages < 0) | (pages >= self.capacity)]
+            self.clashes.append(Clash(int(wrong[0]), 0, code))
+            return
+        before = self.owner[pages]
+        if before.any():
+            at = int(before.argmax())
+            self.clashes.append(Clash(int(pages[at]), 0, int(before[at])))
+        self._place[pages] = self._order[:count]
+        twice = self._place[pages] != self._order[:count]
+        if twice.any():
+            self.clashes.append(Clash(int(pages[int(twice.argmax())]), 0, code))
+        self.owner[pages] = code
+        self.held[code & 3] += count
+        self.claimed.append((pages, code))
+
+    def retract(self, pages: Pages, code: int) -> None:
+        if not len(pages):
+            return
+        wrong = self.owner[pages] != code
+        if wrong.any():
+            at = int(pages[int(wrong.argmax())])
+            self.clashes.append(Clash(at, code, int(self.owner[at])))
+        self.owner[pages] = 0
+        self.held[code & 3] -= len(pages)
+        self.released.append(pages)
+
+    def begin_use(self, pages: Pages) -> None:
+        self.busy[pages] += 1
+
+    def end_use(self, pages: Pages) -> None:
+        self.busy[pages] -= 1
+        self.released.append(pages)
+
+    def nobodys(self) -> Pages:
+        """Pages given up or no longer used in this operation that nobody holds now."""
+        released = self.released
+        if not released:
+            return self._order[:0]
+        pages = released[0] if len(released) == 1 else np.concatenate(released)
+        return pages[self.owner[pages] == 0]
+
+    def settle(self, pool: Pool) -> None:
+        """After the checks: note generations and forget the bytes of pages that became free."""
+        for pages, _ in self.claimed:
+            self.generation[pages] = pool.generation[pages]
+        if self.released:
+            gone = self.nobodys()
+            free = gone[self.busy[gone] == 0]
+            self.generation[free] = pool.generation[free]
+            self.content[free] = POISON

@@ -1,0 +1,90 @@
+"""A 64-bit tag per prefix: what the bytes of a page ought to be, without the bytes.
+
+    tag(prefix) = seed(namespace) + sum over its pages i of mix(row_hash(i) + (i + 1) * golden)
+
+Equal for equal prefixes; different for different ones but for a chance of 2**-64. Computed for all
+pages of a key at once, and for a run from the tag of the prefix it hangs below, so it costs in
+proportion to new pages only. Shares nothing with the core's SHA-256 chains, on purpose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tags = NDArray[np.uint64]
+
+NO_TAGS: Tags = np.empty(0, dtype=np.uint64)
+POISON = np.uint64(0)  # the content of a page that nobody has written since it was free
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+def _mix(values: Tags) -> Tags:
+    """The finaliser of splitmix64."""
+    values = (values ^ (values >> _S30)) * _FIRST
+    values = (values ^ (values >> _S27)) * _SECOND
+    return values ^ (values >> _S31)
+
+
+@cache
+def _weights(width: int) -> Tags:
+    return _mix(np.arange(1, width + 1, dtype=np.uint64) * _GOLDEN) | np.uint64(1)
+
+
+@cache
+def seed_of(namespace: str) -> np.uint64:
+    """The tag of the empty prefix of a namespace."""
+    return np.frombuffer(hashlib.blake2b(namespace.encode(), digest_size=8).digest(), "<u8")[0]
+
+
+def run_tags(raw: bytes, stride: int, start: int, seed: np.uint64) -> Tags:
+    """The tags of the pages in `raw`, the first at depth `start`, below the prefix tagged `seed`.
+
+    uint64[len(raw) // stride]. A stride that is no multiple of 8 is zero-padded.
+    """
+    if not raw:
+        return NO_TAGS
+    if stride % 8:
+        rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, stride)
+        padded = np.zeros((len(rows), -(-stride // 8) * 8), dtype=np.uint8)
+        padded[:, :stride] = rows
+        words = padded.view("<u8")
+    else:
+        words = np.frombuffer(raw, dtype="<u8").reshape(-1, stride // 8)
+    width = words.shape[1]
+    hashed = words[:, 0] * _weights(1)[0] if width == 1 else words @ _weights(width)
+    depths = np.arange(start + 1, start + len(words) + 1, dtype=np.uint64)
+    tags: Tags = np.cumsum(_mix(hashed + depths * _GOLDEN), dtype=np.uint64)
+    tags += seed
+    return tags
+
+
+def chain(parent: bytes, raw: bytes, stride: int) -> tuple[bytes, ...]:
+    """SHA-256 chain of the pages in `raw` below `parent` (the routers' digests, SPEC 7)."""
+    digests = []
+    for start in range(0, len(raw), stride):
+        parent = hashlib.sha256(parent + raw[start : start + stride]).digest()
+        digests.append(parent)
+    return tuple(digests)
+
+
+def chain_root(namespace: str) -> bytes:
+    return hashlib.sha256(b"hicache\0" + namespace.encode()).digest()
+
+
+def leading(tags: Sequence[int], known: set[int]) -> int:
+    """How many leading tags are known: the brute-force longest prefix."""
+    count = 0
+    for tag in tags:
+        if tag not in known:
+            break
+        count += 1
+    return count

@@ -1,0 +1,98 @@
+"""Self-certifying bytes: what a page must hold follows from the tokens up to its end, and no more.
+
+Lives here: tags of prefixes, rows of bytes from tags, and the way back from a row to its tag. Must
+not live here: where rows are stored, or who wrote them.
+
+    tag(i)      = mix(sum over k <= i of mix(words of row k . odd constants + position k)), so it
+                  depends on every row up to i and on the namespace
+    row(tag)[w] = mix(tag + salt(component, layer, w))
+
+`mix` is the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), a bijection on 64 bits:
+a row found in the wrong place can be turned back into the tag it was made from.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b, sha256
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hicache.core.types import Key
+
+Words: TypeAlias = NDArray[np.uint64]
+
+ROW_WORDS = 2
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_FIRST_BACK = np.uint64(pow(0xBF58476D1CE4E5B9, -1, 1 << 64))
+_SECOND_BACK = np.uint64(pow(0x94D049BB133111EB, -1, 1 << 64))
+_R30, _R27, _R31 = np.uint64(30), np.uint64(27), np.uint64(31)
+_R60, _R54, _R62 = np.uint64(60), np.uint64(54), np.uint64(62)
+
+
+def mix(words: Words) -> Words:
+    """splitmix64's finaliser, element by element."""
+    words = (words ^ (words >> _R30)) * _FIRST
+    words = (words ^ (words >> _R27)) * _SECOND
+    mixed: Words = words ^ (words >> _R31)
+    return mixed
+
+
+def unmix(words: Words) -> Words:
+    """The inverse of `mix`."""
+    words = (words ^ (words >> _R31) ^ (words >> _R62)) * _SECOND_BACK
+    words = (words ^ (words >> _R27) ^ (words >> _R54)) * _FIRST_BACK
+    unmixed: Words = words ^ (words >> _R30) ^ (words >> _R60)
+    return unmixed
+
+
+def _seed(*parts: str) -> int:
+    text = "\x1f".join(parts).encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+
+def prefix_tags(key: Key) -> Words:
+    """uint64[pages]: one tag per page of the key."""
+    pages = key.pages
+    if not pages:
+        return np.empty(0, dtype=np.uint64)
+    width = 8 if key.stride % 8 == 0 else 1
+    words = np.frombuffer(key.raw, dtype=f"<u{width}", count=pages * key.stride // width)
+    rows = words.astype(np.uint64, copy=False).reshape(pages, key.stride // width)
+    seed = _seed("namespace", key.namespace)
+    factors = mix(np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * _GOLDEN) | np.uint64(1)
+    position = np.arange(1, pages + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed)
+    tags: Words = mix(np.cumsum(mix(rows @ factors + position), dtype=np.uint64) + position)
+    return tags
+
+
+def partial_tag(request: int, page: int) -> Words:
+    """uint64[1]: of a page that is not full yet, thus of one request alone."""
+    seed = _seed("partial", str(request), str(page))
+    return np.array([seed], dtype=np.uint64)
+
+
+def salts(component: str, layer: int) -> Words:
+    """uint64[ROW_WORDS]: what tells rows of one tag apart."""
+    return np.array(
+        [_seed("row", component, str(layer), str(word)) for word in range(ROW_WORDS)],
+        dtype=np.uint64,
+    )
+
+
+def rows(tags: Words, component: str, layer: int) -> Words:
+    """uint64[n, ROW_WORDS]: the bytes of one layer group of the pages with these tags."""
+    return mix(tags[:, None] + salts(component, layer))
+
+
+def tag_of(row: Words, component: str, layer: int) -> int:
+    """The tag that the first word of a row was made from (of any row, also a scribbled one)."""
+    return int((unmix(row[:1]) - salts(component, layer)[:1])[0])
+
+
+def seal(block: Words) -> bytes:
+    """SHA-256 of rows laid end to end."""
+    return sha256(np.ascontiguousarray(block).data).digest()

@@ -1,0 +1,75 @@
+"""The decoding sequences: how many steps until the next of them needs anything.
+
+Lives here: counting tokens of all decoding sequences without touching each at every step. Must not
+live here: pages, the core, or time.
+
+Every active sequence gains one token per decode step. With `steps` decode steps done so far,
+
+    held(s) = s.held + steps - s.since        context of the next step = base + active * (steps + 1)
+    base    = sum of (s.held - s.since)       which does not change while nobody joins or leaves
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from .sequence import Sequence
+
+
+class DecodeSet:
+    """See the module. `steps` counts decode steps; due entries are (step, request)."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._active: dict[int, Sequence] = {}
+        self._base = 0
+        self._due: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._active)
+
+    @property
+    def context(self) -> int:
+        """Tokens that the sequences of the next step attend to, their new ones included."""
+        return self._base + len(self._active) * (self.steps + 1)
+
+    def join(self, sequence: Sequence, page_size: int) -> None:
+        """It decodes from the next step on, until it ends or its table is full."""
+        sequence.since = self.steps
+        self._active[sequence.job.index] = sequence
+        self._base += sequence.held - sequence.since
+        room = len(sequence.table) * page_size - sequence.held
+        sequence.due = self.steps + min(room, sequence.outputs - sequence.generated)
+        heappush(self._due, (sequence.due, sequence.job.index))
+
+    def leave(self, sequence: Sequence) -> None:
+        """It decodes no more; its counters are as of now."""
+        done = self.steps - sequence.since
+        self._base -= sequence.held - sequence.since
+        sequence.held += done
+        sequence.generated += done
+        sequence.due = -1
+        del self._active[sequence.job.index]
+
+    def holds(self, sequence: Sequence) -> bool:
+        return sequence.job.index in self._active
+
+    def ready(self) -> list[Sequence]:
+        """Sequences whose due step has come, taken out, in order of (due, request)."""
+        ready = []
+        while self.quiet_steps() == 0:
+            sequence = self._active[heappop(self._due)[1]]
+            self.leave(sequence)
+            ready.append(sequence)
+        return ready
+
+    def quiet_steps(self) -> int:
+        """Steps until the next sequence is due; -1 when none decodes."""
+        due = self._due
+        while due:
+            step, index = due[0]
+            sequence = self._active.get(index)
+            if sequence is not None and sequence.due == step:
+                return step - self.steps
+            heappop(due)
+        return -1

@@ -1,0 +1,160 @@
+"""One forward pass on the simulated device: its time, its waits, and what it reads and writes.
+
+Lives here: the order of waits, accesses and compute on the compute stream. Must not live here: who
+is in the batch, or the core.
+
+A pass that reads pages still being loaded runs layer group by layer group and waits, before each,
+for that group alone: the load of later layers overlaps the work of earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence as Several
+from typing import Literal
+
+import numpy as np
+
+from hicache.core.actions import Prefill
+from hicache.core.types import Pages
+from hicache.devices.base import Device, Mark
+from hicache.runtime.controller import COMPUTE, TransferController
+
+from .content import Words, partial_tag
+from .costs import CostModel
+from .device import SimDevice
+from .sequence import Sequence
+
+
+class Forward:
+    """device: what accesses are reported to, the simulated device or its shadow.
+
+    checked: report accesses and content; without it a pass is nothing but time.
+    """
+
+    def __init__(
+        self,
+        sim: SimDevice,
+        device: Device,
+        controller: TransferController,
+        costs: CostModel,
+        page_size: int,
+        component: str,
+        checked: bool,
+    ) -> None:
+        self._sim = sim
+        self._device = device
+        self._controller = controller
+        self._costs = costs
+        self._page_size = page_size
+        self._component = component
+        self._checked = checked
+        self._stream = device.stream(COMPUTE)
+        groups = device.layers
+        bounds = [costs.layers * group // groups for group in range(groups + 1)]
+        self._sizes = [last - first for first, last in zip(bounds, bounds[1:], strict=False)]
+
+    def launch(
+        self,
+        prefills: Several[tuple[Sequence, Prefill]],
+        decoding: int,
+        context: int,
+        ended: Callable[[], None],
+    ) -> None:
+        """One pass over prefill chunks and decoding sequences; `ended` when the host sees it."""
+        chunks = [(prefill.start, prefill.end) for _, prefill in prefills]
+        layer_ns = self._costs.layer_ns(chunks, decoding, context)
+        overhead_ns = self._costs.overhead_ns(chunks, decoding)
+        waits = self._load_marks(prefills)
+        if waits:
+            for group, size in enumerate(self._sizes):
+                for marks in waits:
+                    self._device.wait(self._stream, marks[group])
+                self._group(prefills, (group, group + 1), size * layer_ns)
+            self._sim.compute(self._stream, overhead_ns)
+        else:
+            total_ns = self._costs.layers * layer_ns + overhead_ns
+            self._group(prefills, (0, len(self._sizes)), total_ns)
+        self._close(ended)
+
+    def launch_decode(self, duration_ns: int, ended: Callable[[], None]) -> None:
+        """One or several decode steps in a row, of known duration."""
+        self._sim.compute(self._stream, duration_ns)
+        self._close(ended)
+
+    def touch_decoded(self, sequence: Sequence) -> None:
+        """What a decoding sequence read and wrote since this was last called for it."""
+        if not self._checked:
+            return
+        size = self._page_size
+        first, last = sequence.touched // size, -(-sequence.held // size)
+        if sequence.held == sequence.touched:
+            return
+        layers = (0, len(self._sizes))
+        why = f"decode of request {sequence.job.index} at token {sequence.held}"
+        self._access(sequence.table[:first], sequence.tags[:first], "r", layers, why)
+        tags = self._content(sequence, first, sequence.held)
+        self._access(sequence.table[first:last], tags, "w", layers, why)
+        sequence.touched = sequence.held
+
+    def _close(self, ended: Callable[[], None]) -> None:
+        mark = self._device.record(self._stream)
+
+        def finish() -> None:
+            seen = self._device.query(mark)
+            assert seen, "a synchronised mark is visible"
+            ended()
+
+        self._sim.sync(mark, finish)
+
+    def _load_marks(
+        self, prefills: Several[tuple[Sequence, Prefill]]
+    ) -> list[tuple[Mark, ...]]:
+        """Marks per layer group of the batches that the pass depends on, each batch once."""
+        found = {
+            marks: None
+            for _, prefill in prefills
+            for flight in prefill.after
+            if (marks := self._controller.load_marks(flight))
+        }
+        return list(found)
+
+    def _group(
+        self,
+        prefills: Several[tuple[Sequence, Prefill]],
+        layers: tuple[int, int],
+        duration_ns: int,
+    ) -> None:
+        size = self._page_size
+        if self._checked:
+            for sequence, prefill in prefills:
+                cached = prefill.start // size
+                why = f"prefill of request {sequence.job.index} at token {prefill.start}"
+                self._access(prefill.table[:cached], sequence.tags[:cached], "r", layers, why)
+        self._sim.compute(self._stream, duration_ns)
+        if self._checked:
+            for sequence, prefill in prefills:
+                first, last = prefill.start // size, -(-prefill.end // size)
+                why = f"prefill of request {sequence.job.index} to token {prefill.end}"
+                tags = self._content(sequence, first, prefill.end)
+                self._access(prefill.table[first:last], tags, "w", layers, why)
+
+    def _content(self, sequence: Sequence, first: int, tokens: int) -> Words:
+        """Tags of pages from `first` on, the last one partial where `tokens` ends inside it."""
+        whole = tokens // self._page_size
+        if whole * self._page_size == tokens:
+            return sequence.tags[first:whole]
+        return np.concatenate((sequence.tags[first:whole], partial_tag(sequence.job.index, whole)))
+
+    def _access(
+        self,
+        pages: Pages,
+        tags: Words,
+        mode: Literal["r", "w"],
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        if not len(pages):
+            return
+        self._device.touch(self._stream, self._component, pages, mode, layers, why)
+        content = self._sim.publish if mode == "w" else self._sim.verify
+        content(self._stream, self._component, pages, tags, layers, why)

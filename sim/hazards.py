@@ -1,0 +1,207 @@
+"""Happens-before on pages: finds accesses that nothing orders, whatever the timing was.
+
+Lives here: a vector clock per stream and one for the host, the last read and write of every page
+by every stream, and a `Device` that reports each call to them before it passes it on. It sees issue
+calls only, so the same detector stands in the shadow of any device. Must not live here: when
+anything runs.
+
+    an access of stream s is ordered after one of stream t at tick k  <=>  clock_s[t] >= k
+
+`record` copies the stream's clock into a mark, `wait` merges the mark into the stream's, a `query`
+that says True merges it into the host's, and every issue merges the host's into the stream's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hicache.core.types import Pages, Tier
+from hicache.devices.base import Device, Direction, Mark, Stream
+
+from .errors import HazardError
+
+_Ticks = NDArray[np.int32]
+_Place = tuple[Tier, str]
+_ENDS = {
+    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
+    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
+}
+_REMEMBERED = 65_536
+
+
+class _Lane:
+    """One stream: its clock (own ticks included), and why of its last accesses."""
+
+    def __init__(self, name: str, index: int, size: int) -> None:
+        self.name = name
+        self.index = index
+        self.clock = [0] * size
+        self.whys: dict[int, str] = {}
+
+
+class Hazards:
+    """The detector. At most `streams` streams; `checked` counts accesses."""
+
+    def __init__(self, capacities: Mapping[_Place, int], layers: int, streams: int = 4) -> None:
+        self.checked = 0
+        self._size = streams
+        self._lanes: dict[Stream, _Lane] = {}
+        self._host = [0] * streams
+        self._marks: dict[Mark, tuple[int, ...]] = {}
+        self._shape = {place: (layers, pages) for place, pages in capacities.items()}
+        self._ticks: dict[tuple[_Place, str, int], _Ticks] = {}
+
+    def stream(self, stream: Stream, name: str) -> None:
+        """Make a stream known."""
+        if stream in self._lanes:
+            return
+        if len(self._lanes) == self._size:
+            raise HazardError(f"hazard detector: made for {self._size} streams, {name} is one more")
+        self._lanes[stream] = _Lane(name, len(self._lanes), self._size)
+
+    def record(self, stream: Stream, mark: Mark) -> None:
+        self._marks[mark] = tuple(self._lanes[stream].clock)
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        _merge(self._lanes[stream].clock, self._marks[mark])
+
+    def observed(self, mark: Mark) -> None:
+        """The host learned that the mark was reached."""
+        clock = self._marks[mark]
+        _merge(self._host, clock)
+
+    def access(
+        self,
+        stream: Stream,
+        place: _Place,
+        pages: Pages,
+        mode: Literal["r", "w"],
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        """An access was issued. Raises HazardError when it conflicts with one before it."""
+        lane = self._lanes[stream]
+        _merge(lane.clock, self._host)
+        self.checked += 1
+        if not len(pages):
+            return
+        for other in self._lanes.values():
+            if other is lane:
+                continue
+            self._ordered(lane, other, place, pages, ("w", mode), layers, why)
+            if mode == "w":
+                self._ordered(lane, other, place, pages, ("r", mode), layers, why)
+        tick = lane.clock[lane.index] + 1
+        lane.clock[lane.index] = tick
+        lane.whys[tick] = why
+        lane.whys.pop(tick - _REMEMBERED, None)
+        self._of(place, mode, lane.index)[layers[0] : layers[1], pages] = tick
+
+    def _of(self, place: _Place, mode: str, lane: int) -> _Ticks:
+        ticks = self._ticks.get((place, mode, lane))
+        if ticks is None:
+            ticks = np.zeros(self._shape[place], dtype=np.int32)
+            self._ticks[place, mode, lane] = ticks
+        return ticks
+
+    def _ordered(
+        self,
+        lane: _Lane,
+        other: _Lane,
+        place: _Place,
+        pages: Pages,
+        modes: tuple[str, str],
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        ticks = self._ticks.get((place, modes[0], other.index))
+        if ticks is None:
+            return
+        seen = lane.clock[other.index]
+        last = ticks[layers[0] : layers[1], pages]
+        if int(last.max(initial=0)) <= seen:
+            return
+        late = (last > seen).any(axis=0)
+        first = int(last[:, late].max())
+        before = other.whys.get(first, "an access too old to be named")
+        raise HazardError(
+            f"{ {'w': 'write', 'r': 'read'}[modes[1]] } by {why!r} on stream {lane.name} is not "
+            f"ordered after the {'write' if modes[0] == 'w' else 'read'} by {before!r} on stream "
+            f"{other.name}: {place[0].name.lower()} pages {pages[late].tolist()[:8]} of {place[1]} "
+            f"({int(late.sum())} in all), layer groups {layers[0]}..{layers[1] - 1}"
+        )
+
+
+def _merge(clock: list[int], other: tuple[int, ...] | list[int]) -> None:
+    for index, tick in enumerate(other):
+        if tick > clock[index]:
+            clock[index] = tick
+
+
+class HazardDevice:
+    """A device whose every issue call is reported to a detector before it is passed on."""
+
+    def __init__(self, inner: Device, hazards: Hazards) -> None:
+        self._inner = inner
+        self._hazards = hazards
+
+    @property
+    def layers(self) -> int:
+        return self._inner.layers
+
+    def stream(self, name: str) -> Stream:
+        stream = self._inner.stream(name)
+        self._hazards.stream(stream, name)
+        return stream
+
+    def record(self, stream: Stream) -> Mark:
+        mark = self._inner.record(stream)
+        self._hazards.record(stream, mark)
+        return mark
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        self._hazards.wait(stream, mark)
+        self._inner.wait(stream, mark)
+
+    def query(self, mark: Mark) -> bool:
+        reached = self._inner.query(mark)
+        if reached:
+            self._hazards.observed(mark)
+        return reached
+
+    def failed(self, mark: Mark) -> bool:
+        return self._inner.failed(mark)
+
+    def copy(
+        self,
+        stream: Stream,
+        direction: Direction,
+        component: str,
+        source: Pages,
+        target: Pages,
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        near, far = _ENDS[direction]
+        self._hazards.access(stream, (near, component), source, "r", layers, why)
+        self._hazards.access(stream, (far, component), target, "w", layers, why)
+        self._inner.copy(stream, direction, component, source, target, layers, why)
+
+    def touch(
+        self,
+        stream: Stream,
+        component: str,
+        pages: Pages,
+        mode: Literal["r", "w"],
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        self._hazards.access(stream, (Tier.DEVICE, component), pages, mode, layers, why)
+        self._inner.touch(stream, component, pages, mode, layers, why)
+
+    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+        return self._inner.digest(tier, component, page)

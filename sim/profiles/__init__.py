@@ -1,0 +1,13 @@
+"""Hardware profiles, one accelerator per file: `PROFILE`, each figure with its source beside it.
+
+Capacities are the data sheets' decimal gigabytes. Three sources serve every profile:
+
+[pcie]  PCI-SIG base specification: 16 lanes at 16 GT/s (Gen4) or 32 GT/s (Gen5), 128b/130b coded,
+        make 31.5 and 63.0 GB/s per direction.
+[bw]    github.com/NVIDIA/nvbandwidth, README, example outputs: one direction alone 12.36 GB/s, with
+        the other direction busy 11.16 GB/s, so both together reach 2 x 11.16 / 12.36 = 1.806.
+[lat]   arXiv 2602.21548, section 5.2: submitting one cudaMemcpyAsync costs 5 to 7 us.
+
+Reachable fractions are not published by the vendor; they are estimates of this project, stated as
+such, and the first figures to replace after a calibration run.
+"""

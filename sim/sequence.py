@@ -1,0 +1,98 @@
+"""One request as the engine sees it, and what is told about it afterwards. Records only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from hicache.core.types import NO_PAGES, FlightId, Key, Pages
+
+from .content import Words
+from .workload import Job
+
+UNSET_NS = -1
+
+
+class RequestResult(NamedTuple):
+    """What became of one request. Times from the start of the run; -1 where it did not happen.
+
+    Tokens reused and computed are those of the seating that led to its first token; what a
+    retracted request computed again is not in them.
+    """
+
+    index: int
+    input_length: int
+    output_length: int
+    device_tokens: int
+    host_tokens: int
+    computed_tokens: int
+    arrival_ns: int
+    admit_ns: int
+    first_token_ns: int
+    finish_ns: int
+    retractions: int
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request that has arrived and not ended.
+
+    outputs    tokens it will generate, at least 1 (a prefill samples one).
+    length     tokens of its prompt; after a retraction what it had generated counts as prompt.
+    generated  tokens sampled so far, and held: tokens whose KV is on the device; both as of decode
+               step `since` while it decodes.
+    key, tags  of everything it will ever have; empty before the scheduler takes it in.
+    due        decode step at which it ends or needs pages; -1 while it does not decode.
+    counted    reuse was noted and is not to be noted again.
+    """
+
+    job: Job
+    outputs: int
+    length: int
+    arrival_ns: int
+    key: Key = field(default_factory=lambda: Key(b"", 8))
+    tags: Words = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+    taken_in: bool = False
+    counted: bool = False
+    table: Pages = field(default_factory=lambda: NO_PAGES)
+    generated: int = 0
+    held: int = 0
+    touched: int = 0
+    since: int = 0
+    due: int = -1
+    flight: FlightId = 0
+    device_tokens: int = 0
+    host_tokens: int = 0
+    computed_tokens: int = 0
+    admit_ns: int = UNSET_NS
+    first_token_ns: int = UNSET_NS
+    finish_ns: int = UNSET_NS
+    retractions: int = 0
+
+    @property
+    def final(self) -> int:
+        """Tokens whose KV it will have when it ends: the last one sampled has none."""
+        return final_length(self.job)
+
+    @property
+    def result(self) -> RequestResult:
+        return RequestResult(
+            self.job.index,
+            self.job.input_length,
+            self.job.output_length,
+            self.device_tokens,
+            self.host_tokens,
+            self.computed_tokens,
+            self.arrival_ns,
+            self.admit_ns,
+            self.first_token_ns,
+            self.finish_ns,
+            self.retractions,
+        )
+
+
+def final_length(job: Job) -> int:
+    """Committed tokens of a job at its end."""
+    return job.input_length + max(1, job.output_length) - 1

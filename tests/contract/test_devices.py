@@ -1,0 +1,372 @@
+"""What every device owes its caller, run over each one in `RIGS`, and what the CPU device adds.
+
+A new device is one function that returns a `Rig`, and one line in `RIGS`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.errors import CallerError, CoreBug
+from hicache.core.types import NO_PAGES, Pages, Tier
+from hicache.devices.base import Device, Direction, Mark, Stream
+from hicache.devices.cpu import CpuDevice
+from hicache.models import mha
+
+LAYERS = 4
+DEVICE_PAGES = 8
+HOST_PAGES = 12
+ALL = (0, LAYERS)
+D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
+
+TINY = mha.describe(
+    "tiny",
+    "made up for tests",
+    layers=LAYERS,
+    hidden_size=8,
+    vocabulary=16,
+    attention_heads=4,
+    kv_heads=2,
+    head_elements=6,
+    parameters=1000,
+)
+
+
+class Rig(Protocol):
+    """A device of LAYERS layers with one component `full` of DEVICE_PAGES and HOST_PAGES pages."""
+
+    @property
+    def device(self) -> Device: ...
+
+    def settle(self, mark: Mark) -> None:
+        """Return once the mark is reached and the host may see that."""
+
+    def fail_copies(self, failing: bool) -> None:
+        """Copies issued from now on fail, or no longer do."""
+
+    def close(self) -> None:
+        """Give back threads and memory."""
+
+
+class CpuRig:
+    def __init__(self) -> None:
+        self.failing = False
+        self.last = Mark(-1)
+        self.device = CpuDevice(
+            TINY, 2, {"full": DEVICE_PAGES}, {"full": HOST_PAGES}, fault=lambda *_: self.failing
+        )
+
+    def settle(self, mark: Mark) -> None:
+        self.device.synchronize(mark)
+
+    def fail_copies(self, failing: bool) -> None:
+        # The fault is asked when a copy runs, so what was issued before must be over.
+        for name in ("compute", "write", "load"):
+            self.settle(self.device.record(self.device.stream(name)))
+        self.failing = failing
+
+    def close(self) -> None:
+        self.device.close()
+
+
+RIGS: dict[str, Callable[[], Rig]] = {"cpu": CpuRig}
+
+
+def pages(*numbers: int) -> Pages:
+    return np.array(numbers, dtype=np.int64)
+
+
+@pytest.fixture(params=RIGS)
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    made = RIGS[request.param]()
+    yield made
+    made.close()
+
+
+def order(device: Device, first: Stream, then: Stream) -> None:
+    device.wait(then, device.record(first))
+
+
+def settled(rig: Rig, stream: Stream) -> Mark:
+    mark = rig.device.record(stream)
+    rig.settle(mark)
+    assert rig.device.query(mark)
+    return mark
+
+
+def test_a_stream_has_one_name(rig: Rig) -> None:
+    assert rig.device.layers == LAYERS
+    assert rig.device.stream("write") == rig.device.stream("write")
+    assert rig.device.stream("write") != rig.device.stream("load")
+
+
+def test_a_mark_once_reached_stays_reached(rig: Rig) -> None:
+    stream = rig.device.stream("compute")
+    empty = settled(rig, stream)
+    rig.device.touch(stream, "full", pages(0), "w", ALL, "test")
+    mark = settled(rig, stream)
+    assert mark != empty
+    assert rig.device.query(empty)
+    assert rig.device.query(mark)
+    assert not rig.device.failed(empty)
+    assert not rig.device.failed(mark)
+
+
+def test_one_stream_keeps_its_order(rig: Rig) -> None:
+    device = rig.device
+    stream = device.stream("compute")
+    for target in (0, 1, 2):
+        device.touch(stream, "full", pages(3), "w", ALL, "test")
+        device.copy(stream, D2H, "full", pages(3), pages(target), ALL, "test")
+    settled(rig, stream)
+    hosts = [device.digest(Tier.HOST, "full", page) for page in (0, 1, 2)]
+    assert len(set(hosts)) == 3
+    assert device.digest(Tier.DEVICE, "full", 3) == hosts[2]
+
+
+def test_a_wait_orders_two_streams(rig: Rig) -> None:
+    device = rig.device
+    compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
+    device.touch(compute, "full", pages(0, 1, 2), "w", ALL, "test")
+    order(device, compute, write)
+    device.copy(write, D2H, "full", pages(0, 1, 2), pages(7, 5, 6), ALL, "backup")
+    order(device, write, load)
+    for layer in range(LAYERS):
+        device.copy(load, H2D, "full", pages(5, 6), pages(4, 3), (layer, layer + 1), "load")
+        order(device, load, compute)
+        device.touch(compute, "full", pages(4, 3), "r", (layer, layer + 1), "prefill")
+    settled(rig, compute)
+    for here, host, there in ((1, 5, 4), (2, 6, 3)):
+        digest = device.digest(Tier.DEVICE, "full", here)
+        assert digest == device.digest(Tier.HOST, "full", host)
+        assert digest == device.digest(Tier.DEVICE, "full", there)
+
+
+def test_a_query_that_says_yes_can_be_relied_on(rig: Rig) -> None:
+    device = rig.device
+    compute, write = device.stream("compute"), device.stream("write")
+    for turn in range(6):
+        device.touch(compute, "full", pages(0), "w", ALL, "test")
+        order(device, compute, write)
+        device.copy(write, D2H, "full", pages(0), pages(turn), ALL, "test")
+        mark = device.record(write)
+        if not device.query(mark):
+            rig.settle(mark)
+        copied = device.digest(Tier.HOST, "full", turn)
+        assert copied == device.digest(Tier.DEVICE, "full", 0)
+        order(device, write, compute)
+
+
+def test_a_failure_is_told_by_the_next_mark_of_its_stream_alone(rig: Rig) -> None:
+    device = rig.device
+    compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
+    device.touch(compute, "full", pages(0, 1), "w", ALL, "test")
+    order(device, compute, write)
+    order(device, compute, load)
+    before = settled(rig, write)
+    rig.fail_copies(True)
+    device.copy(write, D2H, "full", pages(0), pages(0), ALL, "backup")
+    broken = settled(rig, write)
+    rig.fail_copies(False)
+    device.copy(write, D2H, "full", pages(1), pages(1), ALL, "backup")
+    mended = settled(rig, write)
+    elsewhere = settled(rig, load)
+    assert [device.failed(mark) for mark in (before, broken, mended, elsewhere)] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert device.digest(Tier.HOST, "full", 1) == device.digest(Tier.DEVICE, "full", 1)
+
+
+def test_nothing_to_move_is_no_error(rig: Rig) -> None:
+    device = rig.device
+    stream = device.stream("load")
+    device.copy(stream, H2D, "full", NO_PAGES, NO_PAGES, ALL, "load")
+    device.touch(stream, "full", NO_PAGES, "w", ALL, "prefill")
+    assert not device.failed(settled(rig, stream))
+
+
+_LAYER_RANGE = st.tuples(st.integers(0, LAYERS), st.integers(0, LAYERS)).map(
+    lambda ends: (min(ends), max(ends))
+)
+_STEP = st.tuples(
+    st.sampled_from(["touch", "d2h", "h2d"]),
+    st.sampled_from(["compute", "write", "load"]),
+    st.lists(st.integers(0, DEVICE_PAGES - 1), min_size=1, max_size=4, unique=True),
+    st.permutations(range(HOST_PAGES)),
+    _LAYER_RANGE,
+)
+
+
+@pytest.mark.parametrize("name", RIGS)
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(_STEP, max_size=14))
+def test_ordered_programs_agree_with_a_table_of_who_wrote_what(
+    name: str,
+    steps: list[tuple[str, str, list[int], list[int], tuple[int, int]]],
+) -> None:
+    """Each step waits for the one before, so a table of writes says which pages are equal."""
+    rig = RIGS[name]()
+    device = rig.device
+    table: dict[tuple[Tier, int], list[object]] = {}
+    for tier, count in ((Tier.DEVICE, DEVICE_PAGES), (Tier.HOST, HOST_PAGES)):
+        table.update({(tier, page): [None] * LAYERS for page in range(count)})
+    # What was never written may not be copied, so everything starts written.
+    start = device.stream("compute")
+    for page in range(DEVICE_PAGES):
+        device.touch(start, "full", pages(page), "w", ALL, "start")
+        table[Tier.DEVICE, page] = [("start", page)] * LAYERS
+    for page in range(HOST_PAGES):
+        device.copy(start, D2H, "full", pages(page % DEVICE_PAGES), pages(page), ALL, "start")
+        table[Tier.HOST, page] = list(table[Tier.DEVICE, page % DEVICE_PAGES])
+    last = device.record(start)
+    for number, (kind, stream_name, here, hosts, layers) in enumerate(steps):
+        stream = device.stream(stream_name)
+        device.wait(stream, last)
+        there = hosts[: len(here)]
+        if kind == "touch":
+            device.touch(stream, "full", pages(*here), "w", layers, "step")
+            for page in here:
+                for layer in range(*layers):
+                    table[Tier.DEVICE, page][layer] = (number, page)
+        else:
+            down = kind == "d2h"
+            pair = (here, there) if down else (there, here)
+            device.copy(
+                stream, D2H if down else H2D, "full", pages(*pair[0]), pages(*pair[1]),
+                layers, "step",
+            )  # fmt: skip
+            source, target = (Tier.DEVICE, Tier.HOST) if down else (Tier.HOST, Tier.DEVICE)
+            for one, other in zip(*pair, strict=True):
+                table[target, other][slice(*layers)] = table[source, one][slice(*layers)]
+        last = device.record(stream)
+    rig.settle(last)
+    by_content: dict[tuple[object, ...], set[bytes]] = {}
+    for (tier, page), row in table.items():
+        by_content.setdefault(tuple(row), set()).add(device.digest(tier, "full", page))
+    rig.close()
+    assert all(len(digests) == 1 for digests in by_content.values())
+    assert len({next(iter(digests)) for digests in by_content.values()}) == len(by_content)
+
+
+class Gate:
+    """A reader that keeps a CPU stream busy until it is opened."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.open = threading.Event()
+
+    def __call__(self, *_: object) -> None:
+        self.entered.set()
+        self.open.wait()
+
+
+def make_cpu(**options: object) -> CpuDevice:
+    return CpuDevice(TINY, 2, {"full": DEVICE_PAGES}, {"full": HOST_PAGES}, **options)  # type: ignore[arg-type]
+
+
+def test_cpu_marks_behind_unfinished_work_are_not_reached() -> None:
+    gate = Gate()
+    with make_cpu(reader=gate) as device:
+        compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
+        device.touch(compute, "full", pages(0), "w", ALL, "test")
+        device.touch(compute, "full", pages(0), "r", ALL, "test")
+        held = device.record(compute)
+        device.wait(write, held)
+        device.copy(write, D2H, "full", pages(0), pages(0), ALL, "test")
+        behind = device.record(write)
+        free = device.record(load)
+        gate.entered.wait()
+        device.synchronize(free)
+        assert device.query(free)
+        assert not device.query(held)
+        assert not device.query(behind)
+        with pytest.raises(CallerError, match="reached"):
+            device.failed(held)
+        gate.open.set()
+        device.synchronize(behind)
+        assert device.query(held)
+        assert device.digest(Tier.HOST, "full", 0) == device.digest(Tier.DEVICE, "full", 0)
+
+
+def test_cpu_reader_sees_what_was_copied_layer_by_layer() -> None:
+    seen: list[tuple[int, bytes]] = []
+
+    def reader(component: str, found: Pages, layers: tuple[int, int], rows: object) -> None:
+        assert isinstance(rows, tuple)
+        seen.append((layers[0], rows[0].tobytes()))
+
+    seeds = np.array([17], dtype=np.uint64)
+    with make_cpu(content=lambda *_: seeds, reader=reader) as device:
+        stream = device.stream("compute")
+        device.touch(stream, "full", pages(1), "w", ALL, "test")
+        device.copy(stream, D2H, "full", pages(1), pages(9), ALL, "test")
+        device.copy(stream, H2D, "full", pages(9), pages(2), ALL, "test")
+        for page in (1, 2):
+            for layer in range(LAYERS):
+                device.touch(stream, "full", pages(page), "r", (layer, layer + 1), "test")
+        device.synchronize(device.record(stream))
+    assert seen[:LAYERS] == seen[LAYERS:]
+    assert len({data for _, data in seen}) == LAYERS
+    assert all(one[0] < other[0] for one, other in pairwise(seen[:LAYERS]))
+
+
+def test_cpu_ends_its_threads_and_finishes_what_was_issued() -> None:
+    before = set(threading.enumerate())
+    device = make_cpu()
+    stream = device.stream("compute")
+    device.touch(stream, "full", pages(0), "w", ALL, "test")
+    device.copy(stream, D2H, "full", pages(0), pages(3), ALL, "test")
+    device.close()
+    device.close()
+    assert set(threading.enumerate()) == before
+    assert device.digest(Tier.HOST, "full", 3) == device.digest(Tier.DEVICE, "full", 0)
+    with pytest.raises(CallerError, match="closed"):
+        device.record(stream)
+
+
+def test_cpu_a_crash_on_a_worker_is_not_swallowed() -> None:
+    def reader(*_: object) -> None:
+        raise ZeroDivisionError
+
+    device = make_cpu(reader=reader)
+    stream = device.stream("compute")
+    device.touch(stream, "full", pages(0), "r", ALL, "test")
+    with pytest.raises(CoreBug, match="crashed"):
+        device.synchronize(device.record(stream))
+    with pytest.raises(CoreBug, match="crashed"):
+        device.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "component", "layers", "words"),
+    [
+        ([0], [0, 1], "full", ALL, "as many targets"),
+        ([DEVICE_PAGES], [0], "full", ALL, "expected 0 to 7"),
+        ([-1], [0], "full", ALL, "expected 0 to 7"),
+        ([0], [HOST_PAGES], "full", ALL, "expected 0 to 11"),
+        ([0], [0], "swa", ALL, "full on device"),
+        ([0], [0], "full", (0, LAYERS + 1), "layers"),
+    ],
+)
+def test_cpu_refuses_copies_that_make_no_sense(
+    source: list[int], target: list[int], component: str, layers: tuple[int, int], words: str
+) -> None:
+    with make_cpu() as device:
+        stream = device.stream("write")
+        with pytest.raises(CallerError, match=words):
+            device.copy(stream, D2H, component, pages(*source), pages(*target), layers, "test")
+        with pytest.raises(CallerError, match="stream"):
+            device.record(Stream(5))
+        with pytest.raises(CallerError, match="mark"):
+            device.query(Mark(0))

@@ -1,0 +1,175 @@
+"""The cost model against sums done another way, and its figures against published magnitudes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache import models
+from hicache.core.errors import CallerError
+from sim import hardware
+from sim.costs import CostModel
+
+RANKS = {"llama-3.1-8b": 1, "llama-3.1-70b": 4, "qwen3-32b": 1, "deepseek-v3": 16}
+MS = 1_000_000
+
+SPAN = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(lambda ends: (min(ends), max(ends)))
+BATCH = st.tuples(st.lists(SPAN, max_size=3), st.integers(0, 40), st.integers(0, 100_000))
+
+
+def cost_of(name: str, profile: str = "h100") -> CostModel:
+    return CostModel(models.get(name), hardware.get(profile), RANKS[name])
+
+
+def attended(chunks: list[tuple[int, int]]) -> int:
+    """Query-key pairs under the causal mask, counted one query at a time."""
+    return sum(len(range(query + 1)) for start, end in chunks for query in range(start, end))
+
+
+def reference_layer_ns(name: str, batch: tuple[list[tuple[int, int]], int, int]) -> int:
+    """Seconds as exact fractions, of one layer on one rank."""
+    model, profile, ranks = models.get(name), hardware.get("h100"), RANKS[name]
+    chunks, growing, context = batch
+    real = [(start, end) for start, end in chunks if end > start]
+    tokens = sum(len(range(start, end)) for start, end in real) + growing
+    if tokens == 0:
+        return 0
+    tables = model.embeddings * model.vocabulary * model.hidden_size
+    met = Fraction(model.active_parameters - tables, model.layers)
+    heads = model.attention_heads
+    flops = tokens * 2 * met
+    flops += attended(real) * 2 * heads * (model.score_elements + model.value_elements)
+    flops += context * 2 * heads * (model.decode_score_elements + model.decode_value_elements)
+    expert = Fraction(0)
+    chosen = 0
+    if model.experts:
+        idle = model.parameters - model.active_parameters
+        expert = Fraction(idle // (model.experts - model.experts_per_token), model.layers)
+        chosen = min(model.experts, tokens * model.experts_per_token)
+    weights = (met - model.experts_per_token * expert + chosen * expert) * model.weight_bytes
+    rows = context + sum(end for _, end in real)
+    moved = weights / ranks + Fraction(rows * model.bytes_per_token(ranks), model.layers)
+    speed = Fraction(profile.flops_per_s * profile.compute_permille, 1000)
+    width = Fraction(profile.hbm_bytes_per_s * profile.hbm_permille, 1000)
+    return ceil(max(flops / ranks / speed, moved / width) * 10**9)
+
+
+@pytest.mark.parametrize("name", RANKS)
+@settings(max_examples=60, deadline=None)
+@given(batch=BATCH)
+def test_a_layer_is_the_slower_of_its_flops_and_its_bytes(
+    name: str, batch: tuple[list[tuple[int, int]], int, int]
+) -> None:
+    assert cost_of(name).layer_ns(*batch) == reference_layer_ns(name, batch)
+
+
+@pytest.mark.parametrize("name", RANKS)
+@settings(max_examples=60, deadline=None)
+@given(batch=BATCH)
+def test_a_step_is_its_layers_and_its_overhead(
+    name: str, batch: tuple[list[tuple[int, int]], int, int]
+) -> None:
+    cost = cost_of(name)
+    total = cost.step_ns(*batch)
+    layers = [cost.layer_ns(*batch) for _ in range(cost.layers)]
+    assert cost.layers == models.get(name).layers
+    assert total == sum(layers) + cost.overhead_ns(batch[0], batch[1])
+    assert (total == 0) == (batch[1] == 0 and all(start == end for start, end in batch[0]))
+
+
+@pytest.mark.parametrize("name", RANKS)
+@settings(max_examples=60, deadline=None)
+@given(batch=BATCH, extra=st.integers(1, 5000), other=SPAN, hit=st.integers(0, 300))
+def test_more_work_never_takes_less_time(
+    name: str,
+    batch: tuple[list[tuple[int, int]], int, int],
+    extra: int,
+    other: tuple[int, int],
+    hit: int,
+) -> None:
+    cost = cost_of(name)
+    chunks, growing, context = batch
+    base = cost.step_ns(*batch)
+    assert cost.step_ns(chunks, growing + extra, context) >= base
+    assert cost.step_ns(chunks, growing, context + extra) >= base
+    assert cost.step_ns([*chunks, other], growing, context) >= base
+    if chunks:
+        start, end = chunks[0]
+        assert cost.step_ns([(start, end + extra), *chunks[1:]], growing, context) >= base
+        later = [(start + hit, end + hit), *chunks[1:]]
+        assert cost.step_ns(later, growing, context) >= base
+        cached = [(min(end, start + hit), end), *chunks[1:]]
+        assert cost.step_ns(cached, growing, context) <= base
+
+
+def test_a_longer_prompt_costs_strictly_more_and_a_hit_strictly_less() -> None:
+    cost = cost_of("llama-3.1-8b")
+    assert cost.step_ns([(0, 8193)], 0, 0) > cost.step_ns([(0, 8192)], 0, 0)
+    assert cost.step_ns([(4096, 8192)], 0, 0) < cost.step_ns([(0, 8192)], 0, 0)
+    assert cost.step_ns([], 8, 80_000) > cost.step_ns([], 8, 40_000)
+
+
+def test_figures_have_the_published_magnitude() -> None:
+    """Public serving benchmarks of this model on this accelerator: an 8 k prompt takes a few hundred
+    milliseconds, a token of one sequence 6 to 8."""
+    cost = cost_of("llama-3.1-8b")
+    assert 100 * MS < cost.step_ns([(0, 8192)], 0, 0) < 600 * MS
+    assert 5 * MS < cost.step_ns([], 1, 1000) < 10 * MS
+
+
+def test_ranks_share_the_work() -> None:
+    llama, profile = models.get("llama-3.1-8b"), hardware.get("h100")
+    times = [CostModel(llama, profile, tp).layer_ns([(0, 4096)], 0, 0) for tp in (1, 2, 4, 8)]
+    assert all(abs(times[0] - time * 2**power) <= 2**power for power, time in enumerate(times))
+
+
+def test_ranks_that_cannot_be_are_refused() -> None:
+    profile = hardware.get("h100")
+    for tp in (0, 3, 64):
+        with pytest.raises(CallerError, match="tp: expected a divisor of 32 attention heads"):
+            CostModel(models.get("llama-3.1-8b"), profile, tp)
+    with pytest.raises(CallerError, match=r"weights of llama-3\.1-70b"):
+        CostModel(models.get("llama-3.1-70b"), profile, 1)
+
+
+@pytest.mark.parametrize("name", hardware.names())
+def test_a_profile_is_complete_and_reaches_less_than_its_peak(name: str) -> None:
+    profile = hardware.get(name)
+    assert profile.name == name
+    assert 0 < profile.reached_flops_per_s < profile.flops_per_s
+    assert 0 < profile.reached_hbm_bytes_per_s < profile.hbm_bytes_per_s
+    assert 0 < profile.reached_link_bytes_per_s < profile.link_bytes_per_s
+    assert 1000 <= profile.link_shared_permille <= 2000
+    single, both = profile.reached_link_bytes_per_s, profile.reached_shared_bytes_per_s
+    assert single <= both <= 2 * single
+    assert min(profile.hbm_bytes, profile.copy_latency_ns, profile.step_overhead_ns) > 0
+
+
+def test_profiles_stand_in_the_order_of_their_generations() -> None:
+    chosen = [hardware.get(name) for name in ("a100", "h100", "h200", "b200")]
+    for older, newer in pairwise(chosen):
+        assert older.flops_per_s <= newer.flops_per_s
+        assert older.hbm_bytes_per_s < newer.hbm_bytes_per_s
+        assert older.hbm_bytes <= newer.hbm_bytes
+        assert older.link_bytes_per_s <= newer.link_bytes_per_s
+
+
+def test_host_bandwidth_scales_the_link_and_nothing_else() -> None:
+    profile = hardware.get("h100")
+    half = hardware.scaled_host_bandwidth(profile, 1, 2)
+    assert half.link_bytes_per_s * 2 == profile.link_bytes_per_s
+    assert half.reached_link_bytes_per_s * 2 == profile.reached_link_bytes_per_s
+    assert hardware.scaled_host_bandwidth(half, 2, 1) == profile
+    for numerator, denominator in ((0, 1), (1, 0), (-1, 2), (1, 10**12)):
+        with pytest.raises(CallerError, match="host bandwidth factor"):
+            hardware.scaled_host_bandwidth(profile, numerator, denominator)
+
+
+def test_unknown_hardware_is_told_what_exists() -> None:
+    with pytest.raises(CallerError, match="a100, b200, h100, h200, found 'h1000'; did you mean h1"):
+        hardware.get("h1000")

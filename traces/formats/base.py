@@ -1,0 +1,182 @@
+"""What every trace format shares: the protocol it implements and the reading of JSON lines.
+
+Lives here: `Trace` and `Paged` (what the rest of the project sees of a trace), `Lines` (numbered,
+bounded, checked JSON lines) and the checks of single fields. Must not live here: anything that
+knows a format's fields. Traces come from strangers: each limit below is there so that a hostile or
+broken file ends in one line of text and not in a full memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Key, Pages
+from sim.workload import Job, Workload
+
+Record: TypeAlias = dict[str, Any]
+
+MAX_LINE_BYTES = 8 << 20
+MAX_REQUEST_TOKENS = 1 << 24  # above every published context length; stream offsets fit 24 bits
+MAX_REQUESTS = 1 << 31
+MAX_TIME_MS = 1 << 42  # 139 years; in nanoseconds still below 2**63
+NS_PER_MS = 1_000_000
+
+_SHOWN = 40
+_MISSING = object()
+
+
+class Paged(Workload, Protocol):
+    """A trace cut into pages of one size, as both replay modes and the statistics see it."""
+
+    @property
+    def knows_output(self) -> bool:
+        """Whether `key` tells the identity of output tokens, so that a later turn can hit them."""
+
+    def prompt_key(self, job: Job) -> Key:
+        """Every prompt page with an identity, a partial last one included where it has one."""
+
+    def chain(self, job: Job) -> Pages:
+        """int64, one id per page of `prompt_key`, then of the known output the cache will hold.
+
+        Ids are dense and chained: equal id means equal page and equal pages before it.
+        """
+
+
+class Trace(Protocol):
+    """A trace that was read and checked; it does not depend on a page size yet."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def format(self) -> str: ...
+
+    @property
+    def block_size(self) -> int | None:
+        """Tokens per block of the file's own ids, or None where it has tokens."""
+
+    @property
+    def jobs(self) -> Sequence[Job]: ...
+
+    @property
+    def line_numbers(self) -> Sequence[int]:
+        """The line each job came from."""
+
+    def paged(self, page_size: int) -> Paged:
+        """Raises CallerError for a page size that does not suit the format."""
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_no_constant).decode
+
+
+class Lines:
+    """JSON objects of a file, one a line, with the number of the present line for messages.
+
+    raw: the file's lines as bytes, each at most MAX_LINE_BYTES + 1 long. Blank lines are skipped.
+    `first` is the first object; iteration starts with it.
+    """
+
+    def __init__(self, path: str, raw: Iterable[bytes]) -> None:
+        self.path = path
+        self.number = 0
+        self._raw = iter(raw)
+        found = next(self._objects(), None)
+        if found is None:
+            self.number = 1
+            self.wrong("a trace", "an empty file", "give a file with one JSON object a line")
+        self.first: Record = found
+        self._first_line = self.number
+
+    def __iter__(self) -> Iterator[Record]:
+        self.number = self._first_line
+        yield self.first
+        yield from self._objects()
+
+    def wrong(self, expected: str, found: str, do: str) -> NoReturn:
+        raise CallerError(f"{self.path}:{self.number}: expected {expected}, found {found}; {do}")
+
+    def wrong_field(self, record: Record, field: str, expected: str, do: str = "") -> NoReturn:
+        value = record.get(field, _MISSING)
+        self.wrong(f"{field}: {expected}", show(value), do or "correct the field")
+
+    def _objects(self) -> Iterator[Record]:
+        for line in self._raw:
+            self.number += 1
+            if len(line) > MAX_LINE_BYTES:
+                self.wrong(
+                    f"lines of at most {MAX_LINE_BYTES} bytes", "a longer one", "split the request"
+                )
+            if not line.strip():
+                continue
+            try:
+                record = _decode(line.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                self.wrong("UTF-8 text", f"byte {line[error.start]:#04x}", "convert the file")
+            except (ValueError, RecursionError) as error:
+                reason = str(error).partition(": line ")[0]
+                self.wrong(
+                    "a JSON object",
+                    f"{shorten(line.decode('utf-8').strip())} ({reason})",
+                    "write one JSON object a line",
+                )
+            if type(record) is not dict:
+                self.wrong("a JSON object", show(record), "write one JSON object a line")
+            yield record
+
+
+def shorten(text: str) -> str:
+    """At most 40 characters of untrusted text, without any that would break a terminal line."""
+    clean = "".join(char if char.isprintable() else "?" for char in text[: _SHOWN + 1])
+    return clean if len(text) <= _SHOWN else clean[:_SHOWN] + "..."
+
+
+def show(value: object) -> str:
+    """A JSON value as it stands in the file, shortened; "nothing" for an absent field."""
+    if value is _MISSING:
+        return "nothing"
+    if type(value) is int and value.bit_length() > 128:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, list | dict) and len(value) > _SHOWN:
+        return f"{len(value)} {'elements' if isinstance(value, list) else 'fields'}"
+    return shorten(json.dumps(value))
+
+
+def integer(lines: Lines, record: Record, field: str, least: int, most: int, do: str = "") -> int:
+    """A field that must be an integer of least..most (a JSON true is no integer)."""
+    value = record.get(field)
+    if type(value) is not int or not least <= value <= most:
+        lines.wrong_field(record, field, f"an integer from {least} to {most}", do)
+    return value
+
+
+def nanoseconds(lines: Lines, record: Record, field: str) -> int:
+    """A field in milliseconds, whole or fractional, as integer nanoseconds."""
+    value = record.get(field)
+    if type(value) is int and 0 <= value <= MAX_TIME_MS:
+        return value * NS_PER_MS
+    if type(value) is not float or not math.isfinite(value) or not 0 <= value <= MAX_TIME_MS:
+        lines.wrong_field(record, field, f"milliseconds from 0 to {MAX_TIME_MS}")
+    return round(value * NS_PER_MS)
+
+
+def not_backwards(lines: Lines, arrival_ns: int, last_ns: int) -> None:
+    """Arrivals must be in order: a replay serves lines in the order of the file."""
+    if arrival_ns < last_ns:
+        lines.wrong(
+            f"a timestamp of at least {milliseconds(last_ns)} (that of the request before)",
+            milliseconds(arrival_ns),
+            "sort the lines by timestamp",
+        )
+
+
+def milliseconds(time_ns: int) -> str:
+    whole, rest = divmod(time_ns, NS_PER_MS)
+    return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)

@@ -1,0 +1,165 @@
+"""Mooncake FAST'25 traces: one request a line, the prompt as chained ids of 512-token blocks.
+
+Fields: timestamp (ms), input_length, output_length (tokens), hash_ids. Equal ids mean equal blocks
+and equal text before them; the last id is usually a partial block. Ids may use all 64 bits, so they
+are remapped to 0, 1, 2, … in order of appearance and never cut. Output tokens have no identity: no
+other request can hit them. Format: github.com/kvcache-ai/Mooncake, FAST25-release/traces.
+
+A page smaller than a block is named by its block and its place in it:
+
+    page id = dense block id * (512 / page_size) + place        place in 0 .. 512 / page_size - 1
+    pages beyond the prompt's whole pages: -1 - (job << 32 | page), of this job alone
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Key, Pages
+from sim.workload import Job
+
+from . import base
+from .base import Lines, Record
+
+BLOCK_SIZE = 512
+SUMMARY = "Mooncake FAST'25: timestamp, input_length, output_length, hash_ids of 512 tokens"
+
+_LEAST_ID, _MOST_ID = -(1 << 63), (1 << 64) - 1
+
+
+def recognises(first: Record) -> bool:
+    return "hash_ids" in first
+
+
+def read(lines: Lines, limit: int) -> MooncakeTrace:
+    """All requests, or the first `limit`. Raises CallerError that names the line."""
+    jobs: list[Job] = []
+    numbers = array("q")
+    flat = array("q")
+    starts = [0]
+    dense: dict[tuple[int, int], int] = {}
+    last_ns = 0
+    for record in lines:
+        if len(jobs) == limit:
+            break
+        arrival_ns = base.nanoseconds(lines, record, "timestamp")
+        base.not_backwards(lines, arrival_ns, last_ns)
+        last_ns = arrival_ns
+        length = base.integer(lines, record, "input_length", 1, base.MAX_REQUEST_TOKENS)
+        output = base.integer(
+            lines,
+            record,
+            "output_length",
+            1,
+            base.MAX_REQUEST_TOKENS,
+            "write at least 1 (a prefill yields the first token)",
+        )
+        before = -1
+        for block in _hash_ids(lines, record, length):
+            # chained by hand, so that a file whose ids are not chained is still read exactly
+            before = dense.setdefault((before, block), len(dense))
+            flat.append(before)
+        starts.append(len(flat))
+        jobs.append(Job(len(jobs), arrival_ns, length, output))
+        numbers.append(lines.number)
+    return MooncakeTrace(lines.path, jobs, numbers, np.array(flat, dtype=np.int64), starts)
+
+
+def _hash_ids(lines: Lines, record: Record, length: int) -> list[int]:
+    ids = record.get("hash_ids")
+    expected = -(-length // BLOCK_SIZE)
+    if type(ids) is not list:
+        lines.wrong_field(record, "hash_ids", f"a list of {expected} integers")
+    if len(ids) != expected:
+        lines.wrong(
+            f"{expected} hash_ids (input_length {length} / {BLOCK_SIZE}, rounded up)",
+            str(len(ids)),
+            f"correct the line, or convert a trace whose blocks are not {BLOCK_SIZE} tokens",
+        )
+    if set(map(type, ids)) != {int}:
+        odd = next(value for value in ids if type(value) is not int)
+        lines.wrong("hash_ids that are integers", base.show(odd), "correct the list")
+    if min(ids) < _LEAST_ID or max(ids) > _MOST_ID:
+        odd = next(value for value in ids if not _LEAST_ID <= value <= _MOST_ID)
+        lines.wrong("hash_ids of at most 64 bits", base.show(odd), "shorten the hash")
+    if len(set(ids)) != len(ids):
+        odd = next(value for place, value in enumerate(ids) if value in ids[:place])
+        lines.wrong(
+            "each of a request's hash_ids once (they are chained)",
+            f"{odd} twice",
+            "chain each id with the one before it",
+        )
+    return ids
+
+
+class MooncakeTrace:
+    """Block ids of all requests in one array; request i has flat[starts[i] : starts[i + 1]]."""
+
+    format = "mooncake"
+    block_size = BLOCK_SIZE
+
+    def __init__(
+        self,
+        path: str,
+        jobs: Sequence[Job],
+        line_numbers: Sequence[int],
+        flat: Pages,
+        starts: Sequence[int],
+    ) -> None:
+        self.path = path
+        self.jobs = jobs
+        self.line_numbers = line_numbers
+        self._flat = flat
+        self._starts = starts
+
+    def blocks(self, job: Job) -> Pages:
+        return self._flat[self._starts[job.index] : self._starts[job.index + 1]]
+
+    def paged(self, page_size: int) -> MooncakePages:
+        if page_size < 1 or BLOCK_SIZE % page_size:
+            divisors = ", ".join(
+                str(size) for size in range(1, BLOCK_SIZE + 1) if BLOCK_SIZE % size == 0
+            )
+            raise CallerError(
+                f"{self.path}: expected a page size that divides its {BLOCK_SIZE}-token blocks, "
+                f"found {page_size}; use one of {divisors}"
+            )
+        return MooncakePages(self, page_size)
+
+
+class MooncakePages:
+    """The trace in pages of `page_size`, which divides the block."""
+
+    knows_output = False
+
+    def __init__(self, trace: MooncakeTrace, page_size: int) -> None:
+        self.page_size = page_size
+        self.jobs = trace.jobs
+        self._blocks = trace.blocks
+        self._per_block = BLOCK_SIZE // page_size
+        self._places = np.arange(self._per_block, dtype=np.int64)
+
+    def key(self, job: Job, length: int) -> Key:
+        pages = length // self.page_size
+        known = min(pages, job.input_length // self.page_size)
+        ids = self._pages(job, known)
+        if pages > known:
+            own = -1 - (job.index << 32 | np.arange(known, pages, dtype=np.int64))
+            ids = np.concatenate((ids, own))
+        return Key.from_page_ids(ids)
+
+    def prompt_key(self, job: Job) -> Key:
+        return Key.from_page_ids(self.chain(job))
+
+    def chain(self, job: Job) -> Pages:
+        return self._pages(job, -(-job.input_length // self.page_size))
+
+    def _pages(self, job: Job, pages: int) -> Pages:
+        blocks = self._blocks(job)
+        if self._per_block == 1:
+            return blocks[:pages]
+        return (blocks[:, None] * self._per_block + self._places).ravel()[:pages]

@@ -1,0 +1,216 @@
+"""Our own format: one request a line, tokens as segments of streams, the output's included.
+
+Described for users in docs/formats.md. A token's identity is (stream, offset in the stream); every
+segment starts at offset 0. Because the output is a segment too, the next turn can name what was
+generated and hit it, which formats with prompt hashes only cannot express.
+
+    token id = stream number << 24 | offset        streams numbered in order of appearance
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Key, Pages
+from sim.workload import Job
+
+from . import base
+from .base import Lines, Record
+
+NAME = "hicache-trace"
+VERSION = 1
+SUMMARY = "segments of token streams, the output's identity included (docs/formats.md)"
+
+_OFFSET_BITS = 24
+_MAX_STREAMS = 1 << 39
+_MAX_NAMESPACE = 256
+_FIELDS = {"timestamp", "after", "delay", "namespace", "input", "output"}
+
+
+class Segment(NamedTuple):
+    stream: int
+    length: int
+
+
+class Tokens(NamedTuple):
+    """What a request's tokens are: prompt segments, then the output's."""
+
+    segments: tuple[Segment, ...]
+    namespace: str
+
+
+def header(made_by: Record) -> Record:
+    """The first line of a file of this format."""
+    return {"format": NAME, "version": VERSION, "made_by": made_by}
+
+
+def recognises(first: Record) -> bool:
+    return "format" in first
+
+
+def read(lines: Lines, limit: int) -> NativeTrace:
+    """All requests, or the first `limit`. Raises CallerError that names the line."""
+    records = iter(lines)
+    _check_header(lines, next(records))
+    jobs: list[Job] = []
+    tokens: list[Tokens] = []
+    numbers = array("q")
+    streams: dict[str, int] = {}
+    last_ns = 0
+    for record in records:
+        if len(jobs) == limit:
+            break
+        if not record.keys() <= _FIELDS:
+            odd = next(field for field in record if field not in _FIELDS)
+            known = ", ".join(sorted(_FIELDS))
+            lines.wrong(f"only the fields {known}", base.show(odd), "remove it")
+        after, arrival_ns = _arrival(lines, record, len(jobs))
+        if after < 0:
+            base.not_backwards(lines, arrival_ns, last_ns)
+            last_ns = arrival_ns
+        prompt = _prompt(lines, record, streams)
+        output = _segment(lines, record.get("output"), "output", streams)
+        length = sum(segment.length for segment in prompt)
+        if length + output.length > base.MAX_REQUEST_TOKENS:
+            lines.wrong(
+                f"at most {base.MAX_REQUEST_TOKENS} tokens in a request",
+                str(length + output.length),
+                "shorten the request",
+            )
+        tokens.append(Tokens((*prompt, output), _namespace(lines, record)))
+        jobs.append(Job(len(jobs), arrival_ns, length, output.length, after))
+        numbers.append(lines.number)
+    if not jobs:
+        lines.wrong("a request after the header", "the end of the file", "add requests")
+    return NativeTrace(lines.path, jobs, numbers, tokens)
+
+
+def _check_header(lines: Lines, record: Record) -> None:
+    do = f'begin the file with {{"format": "{NAME}", "version": {VERSION}}}'
+    if record.get("format") != NAME:
+        lines.wrong_field(record, "format", f'"{NAME}"', do)
+    if type(record.get("version")) is not int or record["version"] != VERSION:
+        lines.wrong_field(record, "version", str(VERSION), do)
+
+
+def _arrival(lines: Lines, record: Record, index: int) -> tuple[int, int]:
+    """(after, arrival_ns) as in `Job`."""
+    if "after" not in record:
+        if "delay" in record:
+            lines.wrong("delay only beside after", "delay alone", "add after, or use timestamp")
+        return -1, base.nanoseconds(lines, record, "timestamp")
+    if "timestamp" in record:
+        lines.wrong("either timestamp or after", "both", "remove one of them")
+    if not index:
+        lines.wrong("a timestamp in the first request", "after", "give it a timestamp")
+    after = base.integer(
+        lines, record, "after", 0, index - 1, "name an earlier request, counted from 0"
+    )
+    return after, base.nanoseconds(lines, record, "delay") if "delay" in record else 0
+
+
+def _namespace(lines: Lines, record: Record) -> str:
+    namespace = record.get("namespace", "")
+    if type(namespace) is not str or len(namespace) > _MAX_NAMESPACE:
+        lines.wrong_field(record, "namespace", f"text of at most {_MAX_NAMESPACE} characters")
+    return namespace
+
+
+def _prompt(lines: Lines, record: Record, streams: dict[str, int]) -> list[Segment]:
+    found = record.get("input")
+    if type(found) is not list or not found:
+        lines.wrong_field(record, "input", "a list of [stream, length] pairs, at least one")
+    return [_segment(lines, pair, "input", streams) for pair in found]
+
+
+def _segment(lines: Lines, pair: Any, field: str, streams: dict[str, int]) -> Segment:
+    if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str:
+        lines.wrong(
+            f'{field}: [stream, length] pairs such as ["a", 256]',
+            base.show(pair),
+            "correct the field",
+        )
+    name, length = pair
+    if type(length) is not int or not 1 <= length <= base.MAX_REQUEST_TOKENS:
+        lines.wrong(
+            f"{field}: a length from 1 to {base.MAX_REQUEST_TOKENS}",
+            base.show(length),
+            "correct the field",
+        )
+    stream = streams.setdefault(name, len(streams))
+    if stream >= _MAX_STREAMS:
+        lines.wrong(f"at most {_MAX_STREAMS} streams", "more", "split the trace")
+    return Segment(stream, length)
+
+
+class NativeTrace:
+    """Requests with the segments of their tokens; tokens are expanded when a key is asked for."""
+
+    format = "native"
+    block_size = None
+
+    def __init__(
+        self,
+        path: str,
+        jobs: Sequence[Job],
+        line_numbers: Sequence[int],
+        tokens: Sequence[Tokens],
+    ) -> None:
+        self.path = path
+        self.jobs = jobs
+        self.line_numbers = line_numbers
+        self.tokens = tokens
+
+    def paged(self, page_size: int) -> NativePages:
+        if page_size < 1:
+            raise CallerError(f"page_size: expected at least 1, found {page_size}; use 64")
+        return NativePages(self, page_size)
+
+
+class NativePages:
+    """The trace in pages of `page_size` tokens."""
+
+    knows_output = True
+
+    def __init__(self, trace: NativeTrace, page_size: int) -> None:
+        self.page_size = page_size
+        self.jobs = trace.jobs
+        self._tokens = trace.tokens
+        self._dense: dict[bytes, int] = {}
+
+    def key(self, job: Job, length: int) -> Key:
+        tokens = self._tokens[job.index]
+        spans = []
+        left = length
+        for stream, whole in tokens.segments:
+            count = min(whole, left)
+            first = stream << _OFFSET_BITS
+            spans.append(np.arange(first, first + count, dtype=np.int64))
+            left -= count
+            if not left:
+                break
+        if left:
+            raise CallerError(
+                f"request {job.index}: expected a length within its "
+                f"{job.input_length + job.output_length} tokens, found {length}"
+            )
+        return Key.from_tokens(np.concatenate(spans), self.page_size, tokens.namespace)
+
+    def prompt_key(self, job: Job) -> Key:
+        return self.key(job, job.input_length)
+
+    def chain(self, job: Job) -> Pages:
+        key = self.key(job, job.input_length + job.output_length - 1)
+        ids = np.empty(key.pages, dtype=np.int64)
+        digest = hashlib.blake2b(key.namespace.encode(), digest_size=16).digest()
+        for page in range(key.pages):
+            row = key.raw[page * key.stride : (page + 1) * key.stride]
+            digest = hashlib.blake2b(digest + row, digest_size=16).digest()
+            ids[page] = self._dense.setdefault(digest, len(self._dense))
+        return ids

@@ -1,0 +1,53 @@
+"""Conversations: each client sends a turn, waits for the answer, thinks, and sends the next.
+
+A turn's prompt is the whole conversation so far (system prompt, questions and answers) and a new
+question, so everything but the question can hit. Closed loop: a turn starts after the one before.
+With page size 64 and the default lengths, round r can hit (8r - 1) / (8r + 4) of its prompt: the
+last generated token has no KV yet, which costs the answer's last page.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import numpy as np
+
+from traces.formats.base import Record
+from traces.options import at_least
+
+SUMMARY = "clients in conversation, closed loop; each turn repeats the whole history"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--clients", type=at_least(1), default=10, help="conversations at once")
+    add("--rounds", type=at_least(1), default=12, help="turns of each conversation")
+    add("--input-tokens", type=at_least(1), default=256, help="new prompt tokens of a turn")
+    add("--output-tokens", type=at_least(1), default=256, help="generated tokens of a turn")
+    add("--system-tokens", type=at_least(0), default=0, help="system prompt that all share")
+    add("--think-ms", type=at_least(0), default=0, help="mean pause before the next turn")
+    add("--start-ms", type=at_least(0), default=1000, help="clients start spread over this time")
+    add("--seed", type=at_least(0), default=0, help="draws starts and pauses")
+
+
+def records(options: argparse.Namespace) -> Iterator[Record]:
+    draw = np.random.default_rng([options.seed, 0])
+    starts = sorted(
+        int(start) for start in draw.integers(0, options.start_ms + 1, size=options.clients)
+    )
+    system = [["system", options.system_tokens]] if options.system_tokens else []
+    for turn in range(options.rounds):
+        for client, start in enumerate(starts):
+            history = [
+                [f"{side}{client}.{before}", tokens]
+                for before in range(turn)
+                for side, tokens in (("q", options.input_tokens), ("a", options.output_tokens))
+            ]
+            record: Record = {"timestamp": start}
+            if turn:
+                pause = int(draw.integers(0, 2 * options.think_ms + 1))
+                record = {"after": (turn - 1) * options.clients + client, "delay": pause}
+            record["input"] = [*system, *history, [f"q{client}.{turn}", options.input_tokens]]
+            record["output"] = [f"a{client}.{turn}", options.output_tokens]
+            yield record

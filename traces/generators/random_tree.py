@@ -1,0 +1,65 @@
+"""Random walks down a random tree of prompts: every depth of sharing, splits at odd places.
+
+A request walks from the root, at each level to one of `fanout` children (low numbers more often),
+cuts the last segment at a random token, and now and then goes on from an earlier request's answer.
+Arrivals are a Poisson process (open loop). Made to exercise a cache, not to resemble a service.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import numpy as np
+
+from traces.formats.base import Record
+from traces.options import at_least
+
+SUMMARY = "random walks down a tree of prompts, open loop; for stress, not realism"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--requests", type=at_least(1), default=1000, help="requests in all")
+    add("--depth", type=at_least(1), default=6, help="longest walk, in segments")
+    add("--fanout", type=at_least(1), default=4, help="children of each tree node")
+    add("--segment-tokens", type=at_least(1), default=512, help="longest segment")
+    add("--output-tokens", type=at_least(1), default=64, help="longest answer")
+    add("--rate", type=at_least(1), default=20, help="mean arrivals per second")
+    add("--follow-percent", type=at_least(0), default=25, help="requests that follow an answer")
+    add("--seed", type=at_least(0), default=0, help="draws everything")
+
+
+def records(options: argparse.Namespace) -> Iterator[Record]:
+    draw = np.random.default_rng([options.seed, 2])
+    lengths: dict[str, int] = {}
+    # only the latest may be followed, so that memory and prompts stay bounded
+    latest: list[list[list[str | int]]] = []
+    now_us = 0
+    for index in range(options.requests):
+        now_us += round(draw.exponential(1e6 / options.rate))
+        if latest and int(draw.integers(100)) < options.follow_percent:
+            prompt = [*latest[int(draw.integers(len(latest)))]]
+            prompt.append([f"f{index}", int(draw.integers(1, options.segment_tokens + 1))])
+        else:
+            prompt = _walk(draw, options, lengths)
+        answer: list[str | int] = [f"a{index}", int(draw.integers(1, options.output_tokens + 1))]
+        if len(prompt) < 2 * options.depth:
+            latest = [*latest[-15:], [*prompt, answer]]
+        yield {"timestamp": now_us // 1000, "input": prompt, "output": answer}
+
+
+def _walk(
+    draw: np.random.Generator, options: argparse.Namespace, lengths: dict[str, int]
+) -> list[list[str | int]]:
+    path = "t"
+    prompt: list[list[str | int]] = []
+    for _ in range(int(draw.integers(1, options.depth + 1))):
+        # the smaller of two draws: low children are visited more often
+        child = int(draw.integers(options.fanout, size=2).min())
+        path = f"{path}.{child}"
+        length = int(draw.integers(1, options.segment_tokens + 1))
+        prompt.append([path, lengths.setdefault(path, length)])
+    last = prompt[-1]
+    prompt[-1] = [last[0], int(draw.integers(1, lengths[str(last[0])] + 1))]
+    return prompt

@@ -1,0 +1,50 @@
+"""Groups of prompts behind long system prompts, asked in rounds by a fixed number of workers.
+
+Each group has one system prompt and `prompts` questions; a round asks every question of every
+group once, in shuffled order, and the next round asks the same again. A worker sends a request when
+its last one ended. The first round fills the cache, later ones show what the tiers kept of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import numpy as np
+
+from traces.formats.base import Record
+from traces.options import at_least
+
+SUMMARY = "groups of questions behind shared system prompts, the same again each round"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--groups", type=at_least(1), default=128, help="system prompts")
+    add("--prompts", type=at_least(1), default=16, help="questions behind each system prompt")
+    add("--rounds", type=at_least(1), default=3, help="times every question is asked")
+    add("--system-tokens", type=at_least(1), default=4096, help="length of a system prompt")
+    add("--question-tokens", type=at_least(1), default=512, help="length of a question")
+    add("--output-tokens", type=at_least(1), default=128, help="generated tokens of an answer")
+    add("--workers", type=at_least(1), default=32, help="requests in progress at once")
+    add("--seed", type=at_least(0), default=0, help="draws the order of each round")
+
+
+def records(options: argparse.Namespace) -> Iterator[Record]:
+    draw = np.random.default_rng([options.seed, 1])
+    index = 0
+    for turn in range(options.rounds):
+        for place in draw.permutation(options.groups * options.prompts):
+            group, prompt = divmod(int(place), options.prompts)
+            start: Record = {"timestamp": 0}
+            if index >= options.workers:
+                start = {"after": index - options.workers}
+            yield {
+                **start,
+                "input": [
+                    [f"s{group}", options.system_tokens],
+                    [f"q{group}.{prompt}", options.question_tokens],
+                ],
+                "output": [f"a{group}.{prompt}.{turn}", options.output_tokens],
+            }
+            index += 1
