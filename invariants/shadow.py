@@ -37,6 +37,7 @@ class Shadow:
         "label",
         "locked",
         "namespace",
+        "node",
         "pages",
         "parent",
         "tags",
@@ -45,6 +46,7 @@ class Shadow:
 
     def __init__(self, node_id: int) -> None:
         self.id = node_id
+        self.node: Node | None = None  # the record it shadows
         self.parent: Shadow | None = None
         self.key = b""
         self.label = b""
@@ -90,6 +92,7 @@ class NodeBook:
             shadow = self.by_id.get(node_id)
             parent = node.parent
             if node is root:
+                self.root.node = node
                 self.dirty[node_id] = self.root
             elif parent is None or parent.children.get(node.label) is not node:
                 if shadow is not None:
@@ -182,6 +185,7 @@ class NodeBook:
 
     def _place(self, shadow: Shadow, node: Node) -> None:
         """Parent, key and what follows from the key."""
+        shadow.node = node
         parent = self.by_id.get(node.parent.id) if node.parent is not None else None
         if parent is not shadow.parent:
             if shadow.parent is not None:

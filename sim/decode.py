@@ -17,13 +17,14 @@ from .sequence import Sequence
 
 
 class DecodeSet:
-    """See the module. `steps` counts decode steps; due entries are (step, request)."""
+    """See the module. `steps` counts decode steps; due entries: (step, 0 if it ends
+    then and 1 if its table is full, request)."""
 
     def __init__(self) -> None:
         self.steps = 0
         self._active: dict[int, Sequence] = {}
         self._base = 0
-        self._due: list[tuple[int, int]] = []
+        self._due: list[tuple[int, int, int]] = []
 
     def __len__(self) -> int:
         return len(self._active)
@@ -39,8 +40,9 @@ class DecodeSet:
         self._active[sequence.job.index] = sequence
         self._base += sequence.held - sequence.since
         room = len(sequence.table) * page_size - sequence.held
-        sequence.due = self.steps + min(room, sequence.outputs - sequence.generated)
-        heappush(self._due, (sequence.due, sequence.job.index))
+        left = sequence.outputs - sequence.generated
+        sequence.due = self.steps + min(room, left)
+        heappush(self._due, (sequence.due, int(room < left), sequence.job.index))
 
     def leave(self, sequence: Sequence) -> None:
         """It decodes no more; its counters are as of now."""
@@ -54,20 +56,19 @@ class DecodeSet:
     def holds(self, sequence: Sequence) -> bool:
         return sequence.job.index in self._active
 
-    def ready(self) -> list[Sequence]:
-        """Sequences whose due step has come, taken out, in order of (due, request)."""
-        ready = []
-        while self.quiet_steps() == 0:
-            sequence = self._active[heappop(self._due)[1]]
-            self.leave(sequence)
-            ready.append(sequence)
-        return ready
+    def pop_due(self) -> Sequence | None:
+        """One sequence whose step has come, taken out; those that end come first."""
+        if self.quiet_steps() != 0:
+            return None
+        sequence = self._active[heappop(self._due)[2]]
+        self.leave(sequence)
+        return sequence
 
     def quiet_steps(self) -> int:
         """Steps until the next sequence is due; -1 when none decodes."""
         due = self._due
         while due:
-            step, index = due[0]
+            step, _, index = due[0]
             sequence = self._active.get(index)
             if sequence is not None and sequence.due == step:
                 return step - self.steps

@@ -36,7 +36,7 @@ Action: TypeAlias = Callable[[], None]
 FaultRule: TypeAlias = Callable[[int, Direction], bool]
 
 
-def _no_faults(_: int, __: Direction) -> bool:
+def no_faults(_: int, __: Direction) -> bool:
     return False
 
 
@@ -53,19 +53,24 @@ class DeviceOptions:
     seed: int = 0
     lag_ns: int = 5_000
     chunks: int = 4
-    faults: FaultRule = _no_faults
+    faults: FaultRule = no_faults
 
 
 class _Stream:
-    """Work in order of issue. held: the head runs or waits, nothing behind it may begin."""
+    """Work in order of issue. held: the head runs or waits, nothing behind it may begin.
 
-    __slots__ = ("failed", "held", "name", "work")
+    marks: reached so far. Draws are named after it, so that marks of one stream do not shift
+    those of another.
+    """
+
+    __slots__ = ("failed", "held", "marks", "name", "work")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.work: deque[Callable[[_Stream], None]] = deque()
         self.held = False
         self.failed = False
+        self.marks = 0
 
 
 class SimDevice:
@@ -229,7 +234,9 @@ class SimDevice:
             self._visible[mark] = now
             synced()
             return
-        lag_ns = draw(self._options.lag_ns + 1, self._options.seed, "lag", mark)
+        line.marks += 1
+        options = self._options
+        lag_ns = draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
         self._visible[mark] = now + lag_ns
         self._clock.after(lag_ns, lambda: self.listener())
 

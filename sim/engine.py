@@ -23,7 +23,6 @@ from hicache.core.actions import (
     Outcome,
     Prefill,
     Refused,
-    Released,
     Restarted,
     Seated,
 )
@@ -47,7 +46,6 @@ from .clock import Clock
 from .content import prefix_tags
 from .costs import CostModel
 from .decode import DecodeSet
-from .errors import StuckError
 from .forward import Forward
 from .sequence import UNSET_NS, Sequence
 from .waiting import WaitingQueue
@@ -80,7 +78,12 @@ class EngineOptions:
 
 
 class Engine:
-    """Serves one workload. `ended`: called with each sequence that ended."""
+    """Serves one workload. `ended`: called with each sequence that ended.
+
+    sequences: those that have arrived and not ended. tagged: make tags of their content.
+    _progress counts whatever may turn a refusal into a grant; a refused admission or growth is
+    tried again only after it moved (_blocked_at, _stalled_at: where it stood then).
+    """
 
     def __init__(
         self,
@@ -121,6 +124,8 @@ class Engine:
         self._woken = False
         self._progress = 0
         self._blocked_at = -1
+        self._stalled_at = -1
+        self.last_refusal: Refused | None = None
 
     def arrive(self, job: Job) -> None:
         """A request exists from now on."""
@@ -142,7 +147,8 @@ class Engine:
             self._boundary()
 
     def _boundary(self) -> None:
-        self._apply(self._driver.poll())
+        self._take_replies()
+        self._retry_stalled()
         self._serve_due()
         self._batch = []
         self._budget = self._options.token_budget - len(self._decode)
@@ -150,6 +156,11 @@ class Engine:
         self._admit()
         self._controller.start()
         self._launch()
+
+    def _take_replies(self) -> None:
+        before = self._controller.unanswered
+        self._apply(self._driver.poll())
+        self._progress += self._controller.unanswered != before
 
     def _feed(self, event: Event) -> list[Outcome]:
         outcomes = self._driver.feed(event)
@@ -166,38 +177,222 @@ class Engine:
             elif kind is Restarted:
                 assert isinstance(outcome, Restarted)
                 self._restarted(self.sequences[outcome.request])
-        self._progress += bool(outcomes)
 
     def _restarted(self, sequence: Sequence) -> None:
-        self._prefilling.pop(sequence.job.index, None)
+        self._leave_stage(sequence)
         if sequence.first_token_ns == UNSET_NS:
             sequence.counted = False
         self._unseat(sequence)
 
+    def _leave_stage(self, sequence: Sequence) -> None:
+        """Whatever it was doing, it does no more; its counters are as of now."""
+        index = sequence.job.index
+        self._prefilling.pop(index, None)
+        self._stalled.pop(index, None)
+        if self._decode.holds(sequence):
+            self._decode.leave(sequence)
+
     def _unseat(self, sequence: Sequence) -> None:
+        sequence.length = sequence.job.input_length + sequence.generated
         sequence.held = sequence.touched = 0
         self._running -= 1
+        self._progress += 1
         self._waiting.push_front(sequence)
 
-    # Decoding
+    def _retry_stalled(self) -> None:
+        if self._progress == self._stalled_at:
+            return
+        for sequence in list(self._stalled.values()):
+            if self._stalled.pop(sequence.job.index, None) is not None:
+                self._grow(sequence)
 
     def _serve_due(self) -> None:
-        retry = list(self._stalled.values()) if self._progress != self._blocked_at else []
-        for sequence in retry:
-            if sequence.job.index in self._stalled:
-                del self._stalled[sequence.job.index]
-                self._grow(sequence)
-        for sequence in self._decode.ready():
+        while (sequence := self._decode.pop_due()) is not None:
             self._forward.touch_decoded(sequence)
             if sequence.generated == sequence.outputs:
                 self._finish(sequence)
-            elif sequence.retractions >= 0:
+            else:
                 self._grow(sequence)
 
     def _finish(self, sequence: Sequence) -> None:
         job = sequence.job
         self._feed(Finished(job.index, sequence.key, sequence.final))
         self._running -= 1
+        self._progress += 1
         sequence.finish_ns = self._clock.now_ns
         del self.sequences[job.index]
         self._ended(sequence)
+
+    def _grow(self, sequence: Sequence) -> None:
+        """Pages for the next tokens: a stretch of them, or where that is refused just one."""
+        needed = sequence.held + 1
+        stretch = max(self._page_size, self._options.growth_tokens)
+        wanted = min(sequence.held + stretch, sequence.final)
+        for _ in range(self._running + 2):
+            refusal = self._refusal_of(
+                self._feed(PagesWanted(sequence.job.index, wanted)), sequence
+            )
+            if refusal is None:
+                self._decode.join(sequence, self._page_size)
+                return
+            if wanted > needed:
+                wanted = needed
+            elif refusal.preempt != NO_REQUEST:
+                self._retract(self.sequences[refusal.preempt])
+                if refusal.preempt == sequence.job.index:
+                    return
+            else:
+                self._stalled[sequence.job.index] = sequence
+                self._stalled_at = self._progress
+                return
+        raise CoreBug(f"request {sequence.job.index}: refused after every other was retracted")
+
+    def _retract(self, sequence: Sequence) -> None:
+        """It gives its pages back and waits again, what it generated being prompt from now on."""
+        self._leave_stage(sequence)
+        self._forward.touch_decoded(sequence)
+        job = sequence.job
+        length = job.input_length + sequence.generated
+        key = sequence.key.first(length // self._page_size)
+        reusable = (length - 1) // self._page_size
+        self._feed(Retracted(job.index, key, length, reusable, sequence.held))
+        sequence.retractions += 1
+        self._unseat(sequence)
+
+    def _refusal_of(self, outcomes: list[Outcome], sequence: Sequence) -> Refused | None:
+        for outcome in outcomes:
+            if type(outcome) is Refused:
+                if outcome.reason == "too_large":
+                    raise too_small(sequence.job.index, outcome.needed, outcome.available)
+                self.last_refusal = outcome
+                return outcome
+        return None
+
+    def _chunk(self, left: int) -> int:
+        """Tokens of the next chunk; one that does not complete a prompt ends at a page's end."""
+        if left <= self._budget:
+            return left
+        return self._budget // self._page_size * self._page_size
+
+    def _continue(self) -> None:
+        for sequence in self._prefilling.values():
+            chunk = self._chunk(sequence.length - sequence.held)
+            if chunk < 1:
+                return
+            self._schedule(sequence, self._feed(Continued(sequence.job.index, chunk)))
+
+    def _admit(self) -> None:
+        while (
+            len(self._waiting)
+            and self._running < self._options.max_running
+            and self._progress != self._blocked_at
+        ):
+            sequence = self._waiting.best(self._reusable)
+            chunk = self._chunk(sequence.length)
+            if chunk < 1:
+                return
+            self._take_in(sequence)
+            outcomes = self._feed(Admitted(sequence.job.index, chunk))
+            if self._refusal_of(outcomes, sequence) is not None:
+                self._blocked_at = self._progress
+                return
+            self._waiting.remove(sequence)
+            self._running += 1
+            self._prefilling[sequence.job.index] = sequence
+            self._schedule(sequence, outcomes)
+
+    def _take_in(self, sequence: Sequence) -> None:
+        """Tell the core of it. Late, because a long queue's keys would not fit in memory."""
+        if sequence.taken_in:
+            return
+        sequence.taken_in = True
+        sequence.key = self._workload.key(sequence.job, sequence.final)
+        if self._tagged:
+            sequence.tags = prefix_tags(sequence.key)
+        length = sequence.length
+        key = sequence.key.first(length // self._page_size)
+        self._feed(Arrived(sequence.job.index, key, length, (length - 1) // self._page_size))
+
+    def _reusable(self, sequence: Sequence) -> int:
+        self._take_in(sequence)
+        for outcome in self._feed(MatchWanted(sequence.job.index)):
+            if type(outcome) is Matched:
+                return outcome.device_pages + outcome.host_pages
+        raise CoreBug(f"request {sequence.job.index}: its match was not answered")
+
+    def _schedule(self, sequence: Sequence, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            if type(outcome) is Prefill:
+                sequence.table = outcome.table
+                self._batch.append((sequence, outcome))
+                self._budget -= outcome.end - outcome.start
+            elif type(outcome) is Seated and not sequence.counted:
+                sequence.counted = True
+                sequence.device_tokens = outcome.device_pages * self._page_size
+                sequence.host_tokens = outcome.host_pages * self._page_size
+                sequence.computed_tokens = outcome.computed_tokens
+                sequence.admit_ns = self._clock.now_ns
+
+    def _launch(self) -> None:
+        decoding = len(self._decode)
+        self._busy = bool(self._batch or decoding)
+        if self._batch:
+            self._forward.launch(
+                self._batch, decoding, self._decode.context, lambda: self._pass_ended(1)
+            )
+        elif decoding:
+            duration_ns, steps = self._quiet_run(decoding)
+            self._forward.launch_decode(duration_ns, lambda: self._pass_ended(steps))
+
+    def _quiet_run(self, decoding: int) -> tuple[int, int]:
+        """Duration and number of the decode steps up to the first that anything could change.
+
+        A boundary that seated nobody and continued nothing would do the same again at the next one
+        unless a sequence is due or some event of the world comes first, so both end the run.
+        """
+        limit = self._decode.quiet_steps() if self._options.fast_forward else 1
+        horizon_ns = self._clock.next_ns()
+        if horizon_ns >= 0:
+            horizon_ns -= self._clock.now_ns
+        context = self._decode.context
+        step_ns = self._costs.step_ns
+        duration_ns = step_ns((), decoding, context)
+        steps = 1
+        while steps < limit and (horizon_ns < 0 or duration_ns < horizon_ns):
+            context += decoding
+            duration_ns += step_ns((), decoding, context)
+            steps += 1
+        return duration_ns, steps
+
+    def _pass_ended(self, steps: int) -> None:
+        self._busy = False
+        self._decode.steps += steps
+        for sequence, prefill in self._batch:
+            self._prefilled(sequence, prefill)
+        self._boundary()
+
+    def _prefilled(self, sequence: Sequence, prefill: Prefill) -> None:
+        ok = not any(self._controller.load_failed(flight) for flight in prefill.after)
+        self._feed(PrefillDone(prefill.flight, ok))
+        self._progress += 1
+        if not ok:
+            return
+        sequence.held = sequence.touched = prefill.end
+        if not prefill.last:
+            return
+        del self._prefilling[sequence.job.index]
+        sequence.generated += 1
+        if sequence.first_token_ns == UNSET_NS:
+            sequence.first_token_ns = self._clock.now_ns
+        if sequence.generated == sequence.outputs:
+            self._finish(sequence)
+        else:
+            self._decode.join(sequence, self._page_size)
+
+
+def too_small(request: RequestId, needed: int, available: int) -> CallerError:
+    """What to say where a request can never have the pages that it needs."""
+    return CallerError(
+        f"device pool: expected at least {needed} pages for request {request}, found {available}; "
+        "enlarge the pool or leave the request out"
+    )

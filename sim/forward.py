@@ -9,7 +9,9 @@ for that group alone: the load of later layers overlaps the work of earlier ones
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence as Several
+from collections.abc import Callable
+from collections.abc import Sequence as Several
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -51,7 +53,7 @@ class Forward:
         self._stream = device.stream(COMPUTE)
         groups = device.layers
         bounds = [costs.layers * group // groups for group in range(groups + 1)]
-        self._sizes = [last - first for first, last in zip(bounds, bounds[1:], strict=False)]
+        self._sizes = [last - first for first, last in pairwise(bounds)]
 
     def launch(
         self,
@@ -106,9 +108,7 @@ class Forward:
 
         self._sim.sync(mark, finish)
 
-    def _load_marks(
-        self, prefills: Several[tuple[Sequence, Prefill]]
-    ) -> list[tuple[Mark, ...]]:
+    def _load_marks(self, prefills: Several[tuple[Sequence, Prefill]]) -> list[tuple[Mark, ...]]:
         """Marks per layer group of the batches that the pass depends on, each batch once."""
         found = {
             marks: None

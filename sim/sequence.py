@@ -22,7 +22,7 @@ class RequestResult(NamedTuple):
     retracted request computed again is not in them.
     """
 
-    index: int
+    request: int
     input_length: int
     output_length: int
     device_tokens: int

@@ -20,6 +20,10 @@ from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.devices.base import Device, Direction, Mark, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.models import mha
+from sim.clock import Clock
+from sim.device import DeviceOptions, SimDevice
+from sim.link import Link
+from sim.memory import Memory
 
 LAYERS = 4
 DEVICE_PAGES = 8
@@ -77,7 +81,27 @@ class CpuRig:
         self.device.close()
 
 
-RIGS: dict[str, Callable[[], Rig]] = {"cpu": CpuRig}
+class SimRig:
+    def __init__(self) -> None:
+        self.failing = False
+        self.clock = Clock()
+        places = {(Tier.DEVICE, "full"): DEVICE_PAGES, (Tier.HOST, "full"): HOST_PAGES}
+        options = DeviceOptions({"full": (64,) * LAYERS}, faults=lambda *_: self.failing)
+        link = Link(self.clock, single=10**9, shared=10**9, latency_ns=1000)
+        self.device = SimDevice(self.clock, link, options, Memory(places, LAYERS))
+
+    def settle(self, mark: Mark) -> None:
+        self.clock.run_while(lambda: not self.device.query(mark))
+
+    def fail_copies(self, failing: bool) -> None:
+        self.clock.run_while(lambda: True)
+        self.failing = failing
+
+    def close(self) -> None:
+        self.clock.run_while(lambda: True)
+
+
+RIGS: dict[str, Callable[[], Rig]] = {"cpu": CpuRig, "sim": SimRig}
 
 
 def pages(*numbers: int) -> Pages:
@@ -260,11 +284,17 @@ def test_ordered_programs_agree_with_a_table_of_who_wrote_what(
 
 
 class Gate:
-    """A reader that keeps a CPU stream busy until it is opened."""
+    """A reader that keeps a CPU stream busy until the `with` block ends or `open` is set."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
         self.open = threading.Event()
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open.set()
 
     def __call__(self, *_: object) -> None:
         self.entered.set()
@@ -276,8 +306,7 @@ def make_cpu(**options: object) -> CpuDevice:
 
 
 def test_cpu_marks_behind_unfinished_work_are_not_reached() -> None:
-    gate = Gate()
-    with make_cpu(reader=gate) as device:
+    with make_cpu(reader=(gate := Gate())) as device, gate:
         compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
         device.touch(compute, "full", pages(0), "w", ALL, "test")
         device.touch(compute, "full", pages(0), "r", ALL, "test")

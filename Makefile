@@ -1,0 +1,52 @@
+# Set-up is part of every target: the first `make replay` or `make check` makes .venv and installs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: help replay check lint invariants test bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make replay      install, replay a built-in workload on the simulated device, print the report"
+	@echo "make check       install everything that is tested, then lint, invariants and test"
+	@echo "make lint        ruff and mypy"
+	@echo "make invariants  a replay with every invariant checked after every operation, twice: same digest"
+	@echo "make test        the test suite"
+	@echo "make bench       the figures of docs/figures.md"
+	@echo "make clean       remove .venv and every cache"
+
+replay: $(VENV)/.base
+	@$(BIN)/hicache replay
+
+check: lint invariants test
+
+lint: $(VENV)/.full
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+invariants: $(VENV)/.full
+	$(BIN)/hicache replay --limit 120 --check every
+	$(BIN)/python -m invariants.determinism
+
+test: $(VENV)/.full
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.full
+	$(BIN)/python -m pytest tests/bench --benchmark-only -s
+
+clean:
+	rm -rf $(VENV) build dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.full: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --constraint constraints.txt --editable '.[torch,test]'
+	@touch $@ $(VENV)/.base

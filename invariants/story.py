@@ -1,0 +1,124 @@
+"""The story: the last operations that concerned a page, a node or a request, told on demand.
+
+Lives here: a bounded ring of what was fed and answered, and its rendering. Remembering costs next
+to nothing per operation; nothing is formatted before something went wrong.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hicache.core.events import Event
+from hicache.core.actions import Outcome
+
+KEEP, TELL = 4096, 16
+
+
+class About(NamedTuple):
+    """Whose story to tell: a "node", "request", "flight", or a "page" of tier `tier`."""
+
+    kind: str
+    number: int
+    tier: int = -1
+
+
+def node(number: int) -> About:
+    return About("node", number)
+
+
+def request(number: int) -> About:
+    return About("request", number)
+
+
+def flight(number: int) -> About:
+    return About("flight", number)
+
+
+def page(tier: int, number: int) -> About:
+    return About("page", number, int(tier))
+
+
+class Story:
+    """Ring of (operation, event, outcomes, ids of the nodes it touched)."""
+
+    def __init__(self) -> None:
+        self._ring: deque[tuple[int, Event, Sequence[Outcome], tuple[int, ...]]] = deque(
+            maxlen=KEEP
+        )
+
+    def add(
+        self, operation: int, event: Event, outcomes: Sequence[Outcome], nodes: tuple[int, ...]
+    ) -> None:
+        self._ring.append((operation, event, outcomes, nodes))
+
+    def about(self, whom: Sequence[Any]) -> list[str]:
+        """The last operations that concern any of `whom`; the very last ones where none is named."""
+        lines: list[str] = []
+        for operation, event, outcomes, nodes in reversed(self._ring):
+            if whom and not any(_concerns(one, event, outcomes, nodes) for one in whom):
+                continue
+            lines.extend(f"         -> {brief(item)}" for item in reversed(outcomes))
+            lines.append(f"op {operation}: {brief(event)}")
+            if sum(line.startswith("op ") for line in lines) >= TELL:
+                break
+        if whom:
+            lines.append("about " + ", ".join(_named(one) for one in whom))
+        return lines[::-1]
+
+
+def _named(one: About) -> str:
+    where = {0: "device ", 1: "host "}.get(one.tier, "")
+    return f"{where}{one.kind} {one.number}"
+
+
+def _concerns(
+    one: About, event: Event, outcomes: Sequence[Outcome], nodes: tuple[int, ...]
+) -> bool:
+    if one.kind == "node":
+        return one.number in nodes
+    if one.kind == "page":
+        return any(_has_page(item, one) for item in outcomes)
+    return any(getattr(item, one.kind, None) == one.number for item in (event, *outcomes))
+
+
+def _has_page(item: Any, one: About) -> bool:
+    arrays = [getattr(item, "table", None)] if one.tier == 0 else []
+    if getattr(item, "tier", None) == one.tier:
+        arrays.append(getattr(item, "pages", None))
+    for copy in getattr(item, "copies", ()):
+        loading = type(item).__name__ == "Load"
+        arrays.append(copy.target if loading == (one.tier == 0) else copy.source)
+    return any(isinstance(array, np.ndarray) and one.number in array for array in arrays)
+
+
+def brief(item: Any) -> str:
+    """An event or outcome on one line, arrays and keys cut short."""
+    fields = ", ".join(
+        f"{name}={_short(value)}" for name, value in zip(item._fields, item, strict=True)
+    )
+    return f"{type(item).__name__}({fields})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return _run(value)
+    if isinstance(value, bytes):
+        return f"{len(value)}B"
+    if isinstance(value, tuple) and hasattr(value, "raw"):
+        space = f", {value.namespace!r}" if value.namespace else ""
+        return f"Key({value.pages} pages{space})"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return brief(value)
+    if isinstance(value, tuple):
+        shown = ", ".join(_short(one) for one in value[:3])
+        return f"({shown}{', ...' if len(value) > 3 else ''})"
+    return str(value)
+
+
+def _run(pages: Any) -> str:
+    shown = " ".join(str(value) for value in pages[:8].tolist())
+    return f"[{shown}{f' ... {len(pages)} in all' if len(pages) > 8 else ''}]"

@@ -1,0 +1,187 @@
+"""The watch over one core: an observer that files every operation and asks every check.
+
+Lives here: which check is asked when, the levels, and turning a finding into a report. Must not
+live here: any truth about the core.
+
+    every    each operation is filed, and every check that it could concern is asked; a full recount
+             follows every 64 operations (fewer on large trees, see `audit_every`), each failed
+             reply, each flush, and at the end
+    sampled  operations are only remembered; the state is recounted from the view at the same
+             interval, and the checks that need no history (nodes, sums, queues) are asked
+    off      nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from hicache.core.actions import Outcome, Refused
+from hicache.core.events import BackupDone, Event, Flushed, LoadDone, PrefillDone
+from hicache.core.view import CoreView
+
+from . import story
+from .base import HARNESS, INVARIANT, KINDS, Broken, Check, check_names, load_check, overrides
+from .book import Book
+from .recount import Mismatch, compare, recount
+
+AUDIT_EVERY = 64
+_REPLIES = (LoadDone, BackupDone, PrefillDone)
+Level = Literal["every", "sampled", "off"]
+Asked = Callable[[Any, Any, Any], None]
+
+
+class Watch:
+    """Watches one core for its whole life. Raises Violation to stop the run."""
+
+    def __init__(
+        self,
+        level: Level = "every",
+        replay_command: str = "",
+        checks: Sequence[Check] | None = None,
+    ) -> None:
+        self.level = level
+        self.replay_command = replay_command
+        self.checks = [load_check(name) for name in check_names()] if checks is None else checks
+        self.incremental = 0
+        self.full = 0
+        self.violations = 0
+        self.operations = 0
+        self.book: Book | None = None
+        self._story = story.Story()
+        self._since_audit = 0
+        self._asking = ""
+        self._nodes = self._asked("node")
+        self._totals = self._asked("totals")
+        self._audits = self._asked("audit")
+        self._issue = self._by_type("issue")
+        self._see = self._by_type("see")
+
+    def _asked(self, shape: str) -> list[tuple[Check, Asked]]:
+        return [(one, getattr(one, shape)) for one in self.checks if overrides(one, shape)]
+
+    def _by_type(self, shape: str) -> dict[type, list[Asked]]:
+        table: dict[type, list[Asked]] = {}
+        for one, ask in self._asked(shape):
+            for kind in one.watches:
+                table.setdefault(kind, []).append(ask)
+        return table
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        if self.level == "off":
+            return
+        if self.book is None:
+            self.book = Book(view)
+        if self.level == "every":
+            self.book.before(event, view)
+            if type(event) in _REPLIES and type(event) in self._issue:
+                self._guard(self._ask_before, event, view)
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        if self.level == "off" or self.book is None:
+            return
+        self.operations += 1
+        self._since_audit += 1
+        self._story.add(self.operations, event, outcomes, tuple(view.touched))
+        if self.level == "every":
+            self.incremental += 1
+            self._guard(self._step, event, outcomes, view)
+        else:
+            self.book.glance(event, outcomes)
+        failed = type(event) in _REPLIES and not event.ok  # type: ignore[union-attr]
+        if failed or type(event) is Flushed or self._since_audit >= self.audit_every:
+            self.audit(view)
+
+    @property
+    def audit_every(self) -> int:
+        """Operations between two recounts: their cost grows with the tree, so their rate falls."""
+        nodes = len(self.book.nodes.by_id) if self.book is not None else 0
+        return max(AUDIT_EVERY, nodes // 2)
+
+    def audit(self, view: CoreView) -> None:
+        """A full recount: the books must equal it, and every check must hold on all of it."""
+        self._since_audit = 0
+        if self.level == "off" or self.book is None:
+            return
+        self.full += 1
+        self._guard(self._recount, view)
+
+    def finish(self, view: CoreView) -> None:
+        """Audits a last time; and quiescence, where nothing is seated or in flight any more."""
+        self.audit(view)
+        if self.book is None or self.level != "every":
+            return
+        if not self.book.tickets.open and not self.book.seats.seated:
+            self._guard(self._be_still, view)
+
+    def summary(self) -> dict[str, int | str]:
+        """What was done, for a report."""
+        return {
+            "level": self.level,
+            "operations": self.operations,
+            "incremental": self.incremental,
+            "full": self.full,
+            "violations": self.violations,
+            "audit_every": self.audit_every,
+        }
+
+    def _ask_before(self, event: Event, view: CoreView) -> None:
+        for ask in self._issue[type(event)]:
+            ask(self.book, event, view)
+
+    def _step(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        book = self.book
+        assert book is not None
+        book.after(event, outcomes, view, self._issue)
+        for shadow in book.nodes.dirty.values():
+            for _, ask in self._nodes:
+                ask(book, shadow, shadow.node)
+        for _, ask in self._totals:
+            ask(book, view, None) if False else ask(book, view)
+        see = self._see
+        for ask in see.get(type(event), ()):
+            ask(book, event, view)
+        for item in outcomes:
+            for ask in see.get(type(item), ()):
+                ask(book, item, view)
+        for pages in book.pages:
+            pages.settle(view.pool(pages.tier))
+
+    def _recount(self, view: CoreView) -> None:
+        book = self.book
+        assert book is not None
+        counted = recount(view, book)
+        if self.level == "every":
+            compare(book, counted)
+        for shadow in counted.nodes.by_id.values():
+            for _, ask in self._nodes:
+                ask(counted, shadow, shadow.node)
+        for _, ask in self._totals:
+            ask(counted, view)
+        if self.level == "every":
+            for _, ask in self._audits:
+                ask(book, view)
+
+    def _be_still(self, view: CoreView) -> None:
+        for one in self.checks:
+            one.still(self.book, view)
+
+    def _guard(self, work: Callable[..., None], *args: Any) -> None:
+        """Run checks; a finding becomes a report with the story of whom it is about."""
+        try:
+            work(*args)
+        except Broken as finding:
+            self.violations += 1
+            sentence, name, kind = _author(finding, self.checks)
+            lines = self._story.about(finding.about)
+            raise KINDS[kind](name, sentence, finding.equation, lines, self.replay_command) from None
+        except Mismatch as finding:
+            self.violations += 1
+            lines = self._story.about(finding.about)
+            raise KINDS[HARNESS](
+                "AUDIT",
+                "The books that were kept step by step equal a recount of the whole state.",
+                finding.equation,
+                lines,
+                self.replay_command,
+            ) from None

@@ -1,0 +1,185 @@
+"""Limits are tested, not remembered: imports, sizes, dead files, machine paths, one way in.
+
+The import rules are ARCHITECTURE.md's table; a change here is a change there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("hicache", "sim", "invariants", "traces")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+TEXTS = sorted(
+    path
+    for pattern in ("*.py", "*.md", "*.toml", "Makefile", ".ci/run", "docs/*", "constraints.txt")
+    for path in (ROOT.rglob(pattern) if pattern == "*.py" else ROOT.glob(pattern))
+    if path.is_file() and not {".venv", "build"} & set(path.relative_to(ROOT).parts)
+)
+
+# For each place, the project's modules that it may import, beside its own folder.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "hicache.core": (),
+    "hicache.models": ("hicache.core", "hicache.registry"),
+    "hicache.memory": ("hicache.core", "hicache.models", "hicache.registry"),
+    "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory", "hicache.registry"),
+    "hicache.runtime": ("hicache.core", "hicache.devices"),
+    "hicache.registry": ("hicache.core.errors",),
+    "sim": ("hicache",),
+    "invariants.checks": ("hicache.core", "invariants"),
+    "invariants": ("hicache.core", "hicache.registry"),
+    "traces": ("hicache", "sim", "invariants"),
+}
+# What only the core's own modules may see: checks must not borrow the code that they check.
+CORE_INTERNALS = {
+    f"hicache.core.{name}"
+    for name in (
+        "admission",
+        "backup",
+        "core",
+        "eviction",
+        "insertion",
+        "locks",
+        "matching",
+        "reclaim",
+        "transfers",
+        "tree",
+    )
+}
+IMPURE = {"torch", "simpy", "time", "random", "threading", "asyncio", "os", "logging", "datetime"}
+CLOCKS = {"time", "random", "uuid", "secrets", "datetime"}
+WALL_CLOCK_ALLOWED = {"traces"}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[tuple[str, ast.stmt]]:
+    """Every module that the file imports, relative imports resolved, with the statement."""
+    own = module_of(path).split(".")
+    package = own if path.name == "__init__.py" else own[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            yield ".".join([*base, *([node.module] if node.module else [])]), node
+
+
+def place_of(module: str) -> str:
+    return max(
+        (place for place in ALLOWED if module == place or module.startswith(place + ".")),
+        key=len,
+        default=module,
+    )
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_imports_point_one_way(path: Path) -> None:
+    module = module_of(path)
+    place = place_of(module)
+    for target, _ in imports(path):
+        if target.split(".")[0] not in PACKAGES or place == module == "hicache":
+            continue
+        allowed = (place, *ALLOWED[place])
+        assert any(target == one or target.startswith(one + ".") for one in allowed), (
+            f"{module} imports {target}; {place} may import {allowed}"
+        )
+        if place.startswith("invariants"):
+            assert target not in CORE_INTERNALS, f"{module} borrows {target}, which it checks"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_no_import_hides_in_a_function_or_behind_type_checking(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    hidden = [
+        child.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.If)
+        for child in ast.walk(node)
+        if isinstance(child, ast.Import | ast.ImportFrom)
+    ]
+    assert not hidden, f"{path}: import at lines {hidden}; load lazily through the registry"
+    assert "TYPE_CHECKING" not in path.read_text()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_the_core_is_pure_and_nobody_below_the_cli_reads_a_clock(path: Path) -> None:
+    module = module_of(path)
+    roots = {target.split(".")[0] for target, _ in imports(path)}
+    if module.startswith("hicache.core"):
+        assert not roots & IMPURE
+    if module.startswith(("hicache", "sim", "invariants.checks")):
+        assert not roots & CLOCKS
+    if module.startswith(("hicache.core", "sim")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in {"id", "hash", "eval", "exec"}, f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
+def test_a_file_fits_in_ones_head(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 400, f"{path} has {text.count(chr(10))} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            size = (node.end_lineno or 0) - node.lineno + 1
+            assert size <= 70, f"{path}:{node.lineno} {node.name} has {size} lines"
+    if text.strip():
+        assert ast.get_docstring(ast.parse(text)), f"{path} does not say what lives in it"
+
+
+def test_no_file_is_dead() -> None:
+    """Every module is imported somewhere, or is an entry that a registry finds by its name."""
+    imported = set()
+    for path in [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]:
+        for target, node in imports(path):
+            imported.add(target)
+            if isinstance(node, ast.ImportFrom):
+                imported |= {f"{target}.{alias.name}" for alias in node.names}
+    registries = {
+        "hicache.core.components",
+        "hicache.core.policies",
+        "hicache.models",
+        "hicache.devices",
+        "sim.profiles",
+        "invariants.checks",
+        "traces.formats",
+        "traces.generators",
+    }
+    entry_points = {"traces.cli", "invariants.determinism"}
+    dead = [
+        module
+        for module in map(module_of, SOURCES)
+        if module not in imported | entry_points
+        and module.rpartition(".")[0] not in registries
+        and not any(other.startswith(module + ".") for other in map(module_of, SOURCES))
+    ]
+    assert not dead
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_project_speaks_of_itself_alone(path: Path) -> None:
+    text = path.read_text(errors="replace")
+    assert not re.search(r"(?<![\w.])/(work|farm|root|home)/", text), "a path of one machine"
+    assert not re.search(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b", text), "a left-over mark"
+    assert not re.search(r"(extra-)?index-" r"url|find-" r"links", text), "a package source"
+
+
+def test_there_is_one_door() -> None:
+    """Only the driver calls the core; everyone else goes through it."""
+    callers = [
+        module_of(path)
+        for path in SOURCES
+        if re.search(r"\bcore\.handle\(", path.read_text())
+        and not module_of(path).startswith("hicache.core")
+    ]
+    assert callers == ["hicache.runtime.driver"]

@@ -1,0 +1,184 @@
+"""The report of a replay, for people: 80 columns, no colour where it is piped.
+
+Every hit rate stands under the name of its definition. Must not live here: any computation that a
+script would miss in the --json document's sources (traces/account, traces/run).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .account import Share
+from .formats.base import Trace
+from .run import NS_PER_S, Run, Spread, spread
+from .settings import Settings
+
+WIDTH = 80
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """Standard output: the terminal's own width and colours, or 80 plain columns when piped."""
+    stream = stream or sys.stdout
+    width = None if stream.isatty() else WIDTH
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def print_report(trace: Trace, settings: Settings, run: Run) -> None:
+    out = console()
+    if run.interrupted:
+        out.print("[bold]Interrupted.[/bold] What follows is of the requests served so far.\n")
+    out.print(_setting(trace, settings))
+    out.print(_hits(run.account.whole(), run.account.steady(), settings))
+    if run.latency is not None:
+        out.print(_latency(run))
+    out.print(_transfers(settings, run))
+    out.print(_verdict(run))
+    for note in run.notes:
+        out.print(note)
+
+
+def table(title: str, *columns: str) -> Table:
+    """A titled table whose columns but the first are numbers, unless there are only two."""
+    made = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for place, column in enumerate(columns):
+        made.add_column(column, justify="right" if place else "left", overflow="fold")
+    made.show_header = any(columns)
+    return made
+
+
+def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
+    """A table of names and what they stand for."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    made.show_header = False
+    made.add_column(no_wrap=True, style="dim")
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(name, value)
+    return made
+
+
+def _setting(trace: Trace, settings: Settings) -> Table:
+    core, engine = settings.core, settings.engine
+    tokens = sum(job.input_length for job in trace.jobs)
+    rows = [
+        ("trace", f"{trace.path} ({trace.format})"),
+        ("requests", f"{len(trace.jobs):,} with {tokens:,} input tokens"),
+        ("mode", _MODE[settings.mode]),
+        ("device", _pool(core.device_pages[0], settings, settings.device_rule)),
+        ("host", _pool(core.host_pages[0], settings, settings.host_rule)),
+        ("policy", f"{core.eviction_policy}, {core.write_policy}, pages of {core.page_size}"),
+        ("model", f"{settings.model.name}, {settings.bytes_per_page:,} bytes a page"),
+    ]
+    if settings.mode == "timed":
+        link = settings.hardware.reached_link_bytes_per_s / 1e9
+        rows += [
+            ("hardware", f"{settings.tp} x {settings.hardware.name}, host link {link:.1f} GB/s"),
+            (
+                "scheduler",
+                f"{engine.order}, {engine.token_budget:,} tokens a pass, "
+                f"{engine.max_running} running",
+            ),
+        ]
+    return pairs("Replay", rows)
+
+
+_MODE = {
+    "timed": "timed: simulated engine and device, virtual time",
+    "hits": "hits: one request at a time, no clock, a full hit counts whole",
+}
+
+
+def _pool(pages: int, settings: Settings, rule: str) -> str:
+    if not pages:
+        return "none"
+    size = pages * settings.bytes_per_page / 1e9
+    return f"{pages:,} pages, {pages * settings.core.page_size:,} tokens, {size:,.1f} GB ({rule})"
+
+
+def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
+    made = table("Prompt tokens", "", "whole trace", "", "last 50 %", "")
+    for name, read in (
+        ("device hits", lambda share: share.device),
+        ("host hits", lambda share: share.host),
+        ("storage hits", lambda share: share.storage),
+        ("computed", lambda share: share.computed_tokens),
+        ("  of them first seen", lambda share: share.first_seen),
+        ("  seen, but not held", lambda share: share.lost),
+        ("input", lambda share: share.input_tokens),
+    ):
+        cells = []
+        for share in (whole, steady):
+            cells += [f"{read(share):,}", percent(share.rate(read(share)))]
+        made.add_row(name, *cells)
+    made.add_section()
+    for name, rate in (
+        ("hit rate, token-weighted", lambda share: share.hit_rate),
+        (f"hit rate, pages of {settings.core.page_size}", lambda share: share.block_rate),
+        ("hit rate, mean per request", lambda share: share.mean_rate),
+        ("ceiling, token-weighted", lambda share: share.rate(share.ceiling)),
+    ):
+        made.add_row(name, "", percent(rate(whole)), "", percent(rate(steady)))
+    return made
+
+
+def _latency(run: Run) -> Table:
+    assert run.latency is not None
+    made = table("Latency (virtual time)", "", "mean", "p50", "p90", "p99")
+    for name, found, scale, unit in (
+        ("time to first token", spread(run.latency.ttft_ns), 1.0, "s"),
+        ("time per output token", spread(run.latency.tpot_ns), 1e3, "ms"),
+    ):
+        made.add_row(f"{name} ({unit})", *_points(found, scale))
+    seconds = run.latency.makespan_ns / NS_PER_S
+    rate = run.latency.generated_tokens / seconds if seconds else 0.0
+    made.add_section()
+    made.add_row("makespan (s)", f"{seconds:,.1f}", "", "", "")
+    made.add_row("output tokens per second", f"{rate:,.1f}", "", "", "")
+    return made
+
+
+def _points(found: Spread, scale: float) -> list[str]:
+    return [f"{value * scale:,.3f}" for value in (found.mean, found.p50, found.p90, found.p99)]
+
+
+def _transfers(settings: Settings, run: Run) -> Table:
+    made = table("Tiers", "", "pages", "GB", "busy (s)")
+    for way, name in (("d2h", "device to host"), ("h2d", "host to device")):
+        moved = run.transfers[way]
+        busy = "-" if moved.busy_ns is None else f"{moved.busy_ns / NS_PER_S:,.3f}"
+        pages = moved.bytes // settings.bytes_per_page
+        made.add_row(name, f"{pages:,}", f"{moved.bytes / 1e9:,.2f}", busy)
+    made.add_row("evicted from device", f"{run.evicted[0]:,}", "", "")
+    made.add_row("evicted from host", f"{run.evicted[1]:,}", "", "")
+    return made
+
+
+def _verdict(run: Run) -> Table:
+    checks = run.checks
+    done = f"{checks.operations:,} operations" if checks.operations else "no operation"
+    rows = [
+        (
+            "checks",
+            f"{checks.level}: {done}, {checks.incremental:,} incremental, {checks.full:,} full",
+        ),
+        ("violations", f"{checks.violations:,}" if checks.level != "off" else "not looked for"),
+        ("digest", run.digest),
+        ("wall time", f"{run.wall_s:.1f} s"),
+    ]
+    if run.preempted:
+        rows.insert(0, ("preempted", f"{run.preempted:,} times"))
+    if run.refused:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(run.refused.items()))
+        rows.insert(0, ("refused", f"{reasons} (asked again)"))
+    return pairs("Verdict", rows)
+
+
+def percent(rate: float) -> str:
+    return f"{rate * 100:.3f} %"

@@ -1,0 +1,73 @@
+"""The `--json` document. Other tools read it: the names below are kept.
+
+Must not live here: anything for people (traces/report).
+"""
+
+from __future__ import annotations
+
+import json
+
+from .account import Share
+from .formats.base import Trace
+from .output import write_whole
+from .run import NS_PER_S, Run, Spread, spread
+from .settings import Settings
+
+
+def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
+    """Everything a script may want of a replay. latency_s only where there was a clock."""
+    found: dict[str, object] = {
+        "trace": {
+            "path": trace.path,
+            "format": trace.format,
+            "requests": len(trace.jobs),
+            "input_tokens": sum(job.input_length for job in trace.jobs),
+            "block_size": trace.block_size,
+        },
+        "config": settings.as_options(),
+        "whole": _share(run.account.whole()),
+        "steady": _share(run.account.steady()),
+    }
+    if run.latency is not None:
+        found["latency_s"] = {
+            "ttft": _spread(spread(run.latency.ttft_ns)),
+            "tpot": _spread(spread(run.latency.tpot_ns)),
+            "makespan": run.latency.makespan_ns / NS_PER_S,
+        }
+    found["transfers"] = {
+        way: {
+            "bytes": transfer.bytes,
+            "busy_s": None if transfer.busy_ns is None else transfer.busy_ns / NS_PER_S,
+        }
+        for way, transfer in run.transfers.items()
+    }
+    found["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
+    found["checks"] = {
+        "level": run.checks.level,
+        "operations": run.checks.operations,
+        "incremental": run.checks.incremental,
+        "full": run.checks.full,
+        "violations": run.checks.violations,
+    }
+    found["digest"] = run.digest
+    found["wall_s"] = round(run.wall_s, 3)
+    return found
+
+
+def write_json(path: str, found: dict[str, object]) -> None:
+    """Whole or not at all."""
+    write_whole(path, [json.dumps(found, indent=1), "\n"])
+
+
+def _share(share: Share) -> dict[str, object]:
+    return {
+        "requests": share.requests,
+        "input_tokens": share.input_tokens,
+        "hit_tokens": {"device": share.device, "host": share.host, "storage": share.storage},
+        "computed_tokens": share.computed_tokens,
+        "hit_rate": share.hit_rate,
+    }
+
+
+def _spread(found: Spread) -> dict[str, float]:
+    return {"mean": found.mean, "p50": found.p50, "p90": found.p90, "p99": found.p99}
