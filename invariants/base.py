@@ -22,7 +22,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
+
+from hicache.core.node import Node
+from hicache.core.view import CoreView
+
+from .book import Book
+from .shadow import Shadow
+from .story import About
 
 CRASH, INVARIANT, WRONG_BYTES, LIVENESS, NONDETERMINISM, HARNESS = 10, 11, 12, 14, 16, 17
 
@@ -72,13 +79,11 @@ KINDS: dict[int, type[Violation]] = {
 
 
 class Broken(Exception):  # noqa: N818 - not an error of ours: the finding of a check
-    """Raised by a check; `watch` turns it into a Violation with its story.
+    """Raised by `Check.fail`; `watch` turns it into a Violation with its story."""
 
-    about: the nodes, requests and (tier, page) pairs whose story explains it, as in `story.Story`.
-    """
-
-    def __init__(self, equation: str, about: Sequence[object] = ()) -> None:
+    def __init__(self, check: Check, equation: str, about: Sequence[About]) -> None:
         super().__init__(equation)
+        self.check = check
         self.equation = equation
         self.about = tuple(about)
 
@@ -91,23 +96,28 @@ class Check:
     kind: ClassVar[int] = INVARIANT
     watches: ClassVar[tuple[type, ...]] = ()
 
-    def node(self, book: Any, shadow: Any, node: Any) -> None:
-        """For each node that changed, and for each node in a full check. Raises Broken."""
+    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+        """For each node that changed, and for each node in a full check."""
 
-    def totals(self, book: Any, view: Any) -> None:
-        """After each operation."""
+    def totals(self, book: Book, view: CoreView) -> None:
+        """After each operation, and in a full check on the recounted books."""
 
-    def issue(self, book: Any, item: Any, view: Any) -> None:
-        """For each outcome (and reply event) of a type in `watches`, before the book files it."""
+    def issue(self, book: Book, item: Any, view: CoreView) -> None:
+        """For each reply event before the core sees it, and each outcome before it is filed, of
+        the types in `watches`."""
 
-    def see(self, book: Any, item: Any, view: Any) -> None:
+    def see(self, book: Book, item: Any, view: CoreView) -> None:
         """For each event and outcome of a type in `watches`, after the book filed everything."""
 
-    def audit(self, book: Any, view: Any) -> None:
-        """In a full check: every 64 operations, on failures, on flush and at the end."""
+    def audit(self, book: Book, view: CoreView) -> None:
+        """In a full check: what only a look at everything can tell."""
 
-    def still(self, book: Any, view: Any) -> None:
-        """After everything was released and drained."""
+    def still(self, book: Book, view: CoreView) -> None:
+        """At the end, where nothing is seated or in flight any more."""
+
+    def fail(self, equation: str, *about: About) -> NoReturn:
+        """The sentence is false: here are the numbers, and whose story explains them."""
+        raise Broken(self, equation, about)
 
 
 def overrides(check: Check, shape: str) -> bool:

@@ -54,6 +54,7 @@ class Book:
         self.tickets = TicketBook(self.pages, config.page_size)
         self.seats = SeatBook(self.device)
         self.operations = 0
+        self.recounts = 0
         self.event: Event = Flushed()
         self.outcomes: Sequence[Outcome] = ()
         self.free_before = [book.capacity for book in self.pages]
@@ -129,6 +130,12 @@ class Book:
         self._advance_clock(outcomes)
         for shadow in self.nodes.dirty.values():
             self.nodes.refresh(shadow)
+
+    def glance(self, event: Event) -> None:
+        """All that a recount needs to have been told, where operations are not filed."""
+        self.operations += 1
+        if type(event) is Arrived:
+            self.nodes.stride = event.key.stride
 
     def _leave(self, request_id: RequestId, view: CoreView) -> None:
         """A request that is not seated any more gives everything back."""

@@ -16,19 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from hicache.core.actions import Outcome, Refused
+from hicache.core.actions import Outcome
 from hicache.core.events import BackupDone, Event, Flushed, LoadDone, PrefillDone
 from hicache.core.view import CoreView
 
 from . import story
-from .base import HARNESS, INVARIANT, KINDS, Broken, Check, check_names, load_check, overrides
+from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
 from .book import Book
 from .recount import Mismatch, compare, recount
 
 AUDIT_EVERY = 64
 _REPLIES = (LoadDone, BackupDone, PrefillDone)
 Level = Literal["every", "sampled", "off"]
-Asked = Callable[[Any, Any, Any], None]
+Asked = Callable[..., None]
 
 
 class Watch:
@@ -50,7 +50,6 @@ class Watch:
         self.book: Book | None = None
         self._story = story.Story()
         self._since_audit = 0
-        self._asking = ""
         self._nodes = self._asked("node")
         self._totals = self._asked("totals")
         self._audits = self._asked("audit")
@@ -87,7 +86,7 @@ class Watch:
             self.incremental += 1
             self._guard(self._step, event, outcomes, view)
         else:
-            self.book.glance(event, outcomes)
+            self.book.glance(event)
         failed = type(event) in _REPLIES and not event.ok  # type: ignore[union-attr]
         if failed or type(event) is Flushed or self._since_audit >= self.audit_every:
             self.audit(view)
@@ -137,7 +136,7 @@ class Watch:
             for _, ask in self._nodes:
                 ask(book, shadow, shadow.node)
         for _, ask in self._totals:
-            ask(book, view, None) if False else ask(book, view)
+            ask(book, view)
         see = self._see
         for ask in see.get(type(event), ()):
             ask(book, event, view)
@@ -150,7 +149,7 @@ class Watch:
     def _recount(self, view: CoreView) -> None:
         book = self.book
         assert book is not None
-        counted = recount(view, book)
+        counted = recount(view, book, history=self.level == "every")
         if self.level == "every":
             compare(book, counted)
         for shadow in counted.nodes.by_id.values():
@@ -172,9 +171,10 @@ class Watch:
             work(*args)
         except Broken as finding:
             self.violations += 1
-            sentence, name, kind = _author(finding, self.checks)
-            lines = self._story.about(finding.about)
-            raise KINDS[kind](name, sentence, finding.equation, lines, self.replay_command) from None
+            check, lines = finding.check, self._story.about(finding.about)
+            raise KINDS[check.kind](
+                check.name, check.sentence, finding.equation, lines, self.replay_command
+            ) from None
         except Mismatch as finding:
             self.violations += 1
             lines = self._story.about(finding.about)

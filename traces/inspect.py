@@ -148,6 +148,4 @@ def _lengths(values: Pages) -> Lengths:
     if not len(values):
         return Lengths(0, 0.0, 0, 0, 0)
     p50, p90 = np.percentile(values, (50, 90), method="inverted_cdf")
-    return Lengths(
-        int(values.sum()), float(values.mean()), int(p50), int(p90), int(values.max())
-    )
+    return Lengths(int(values.sum()), float(values.mean()), int(p50), int(p90), int(values.max()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn
@@ -96,12 +96,18 @@ def bandwidth(text: str) -> Bandwidth:
 
 
 def entry(package: str, *also: str) -> Callable[[str], str]:
-    """A name of a registry folder (or one of `also`); the error says which there are."""
+    """A name of a registry folder, or one of `also`."""
+    return choice([*also, *registry.names(package)])
+
+
+def choice(known: Sequence[str]) -> Callable[[str], str]:
+    """One of these names, hyphens and underscores alike."""
+    spelled = {name.replace("_", "-"): name for name in known}
 
     def parse(text: str) -> str:
-        known = [*also, *registry.names(package)]
-        if text.replace("_", "-") not in known:
+        name = spelled.get(text.replace("_", "-"))
+        if name is None:
             raise argparse.ArgumentTypeError(f"expected one of {', '.join(known)}, found {text!r}")
-        return text
+        return name
 
     return parse

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from hicache.core.actions import Load, Outcome, Prefill, Refused, Seated
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.errors import CallerError
 from hicache.core.events import Admitted, Arrived, Event, Finished, PagesWanted, PrefillDone
 from hicache.runtime.driver import Driver, Observer
 from hicache.runtime.immediate import ImmediateExecutor
@@ -35,14 +34,12 @@ class HitsReplay:
         config: Config,
         account: Account,
         observers: Sequence[Observer],
-        where: Callable[[Job], str],
     ) -> None:
         self.core = Core(config)
         self._executor = ImmediateExecutor()
         self._driver = Driver(self.core, self._executor, observers)
         self._trace = trace
         self._account = account
-        self._where = where
 
     def run(self, progress: Callable[[int], None]) -> None:
         """All requests in order of the file. progress: called with the number done so far."""
@@ -94,20 +91,10 @@ class HitsReplay:
             if not isinstance(refused, Refused):
                 return outcomes
             if not self.core.view.flights:
-                self._too_small(job)
+                break
             self._executor.start()
             self._driver.poll()
-        raise StuckError(f"request {job.index}: refused {_MOST_ROUNDS} times, last {refused}")
-
-    def _too_small(self, job: Job) -> None:
-        size = self._trace.page_size
-        length = job.input_length + (job.output_length - 1 if self._trace.knows_output else 0)
-        needed = -(-length // size)
-        raise CallerError(
-            f"{self._where(job)}: expected a request of at most "
-            f"{self.core.view.config.device_pages[0]} pages (the device pool), found one of "
-            f"{needed} ({length} tokens in pages of {size}); use --device-pages {needed} or more"
-        )
+        raise StuckError(f"request {job.index}: refused alone in the cache, {refused}")
 
     def _settle(self) -> None:
         """Answer transfers until none is left: a reply may begin another."""

@@ -7,6 +7,7 @@ script would miss in the --json document's sources (traces/account, traces/run).
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
 from rich import box
@@ -38,8 +39,10 @@ def print_report(trace: Trace, settings: Settings, run: Run) -> None:
         out.print(_latency(run))
     out.print(_transfers(settings, run))
     out.print(_verdict(run))
-    for note in run.notes:
-        out.print(note)
+
+
+def print_story(text: str) -> None:
+    console().print(text + "\n")
 
 
 def table(title: str, *columns: str) -> Table:
@@ -104,7 +107,7 @@ def _pool(pages: int, settings: Settings, rule: str) -> str:
 
 def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
     made = table("Prompt tokens", "", "whole trace", "", "last 50 %", "")
-    for name, read in (
+    counts: tuple[tuple[str, Callable[[Share], int]], ...] = (
         ("device hits", lambda share: share.device),
         ("host hits", lambda share: share.host),
         ("storage hits", lambda share: share.storage),
@@ -112,18 +115,20 @@ def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
         ("  of them first seen", lambda share: share.first_seen),
         ("  seen, but not held", lambda share: share.lost),
         ("input", lambda share: share.input_tokens),
-    ):
+    )
+    for name, read in counts:
         cells = []
         for share in (whole, steady):
             cells += [f"{read(share):,}", percent(share.rate(read(share)))]
         made.add_row(name, *cells)
     made.add_section()
-    for name, rate in (
+    rates: tuple[tuple[str, Callable[[Share], float]], ...] = (
         ("hit rate, token-weighted", lambda share: share.hit_rate),
         (f"hit rate, pages of {settings.core.page_size}", lambda share: share.block_rate),
         ("hit rate, mean per request", lambda share: share.mean_rate),
         ("ceiling, token-weighted", lambda share: share.rate(share.ceiling)),
-    ):
+    )
+    for name, rate in rates:
         made.add_row(name, "", percent(rate(whole)), "", percent(rate(steady)))
     return made
 
@@ -172,6 +177,9 @@ def _verdict(run: Run) -> Table:
         ("digest", run.digest),
         ("wall time", f"{run.wall_s:.1f} s"),
     ]
+    if checks.byte_checks:
+        compared = f"{checks.byte_checks:,} pages by SHA-256, {checks.access_checks:,} accesses"
+        rows.insert(1, ("bytes and order", compared))
     if run.preempted:
         rows.insert(0, ("preempted", f"{run.preempted:,} times"))
     if run.refused:

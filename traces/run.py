@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,21 +43,24 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """How much was checked: operations seen, incremental and full checks run, violations."""
+    """How much was checked: operations seen, incremental and full checks run, violations; and in
+    timed mode SHA-256 comparisons of pages, and accesses that the hazard detector ordered."""
 
     level: str
     operations: int = 0
     incremental: int = 0
     full: int = 0
     violations: int = 0
+    byte_checks: int = 0
+    access_checks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """evicted: pages by tier (device, host). refused: admissions and growths refused, by reason.
 
-    failed: requests that the engine gave up. interrupted: stopped by Ctrl-C; all else is then of
-    the part that ran.
+    preempted: requests sent back to wait. interrupted: stopped by Ctrl-C; all else is then of the
+    part that ran.
     """
 
     account: Account
@@ -70,7 +73,6 @@ class Run:
     latency: Latency | None = None
     preempted: int = 0
     interrupted: bool = False
-    notes: tuple[str, ...] = field(default_factory=tuple)
 
 
 def spread(times_ns: Pages) -> Spread:

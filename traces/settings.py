@@ -50,10 +50,8 @@ class Settings:
 
     @property
     def bytes_per_page(self) -> int:
-        """Of one page on all ranks together."""
-        return self.tp * self.model.bytes_per_page(
-            self.core.components[0], self.core.page_size, self.tp
-        )
+        """Of one page, on each of the ranks."""
+        return self.model.bytes_per_page(self.core.components[0], self.core.page_size, self.tp)
 
     def as_options(self) -> dict[str, object]:
         """Every option as resolved, by its name on the command line."""

@@ -1,0 +1,67 @@
+"""What OWN-D and OWN-H share: they differ in the tier only."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from hicache.core.types import PageState, Tier
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.pages import STATE_OF, name_of
+from invariants.story import page
+
+
+class Ownership(Check):
+    tier: ClassVar[Tier]
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        pages, pool = book.pages[self.tier], view.pool(self.tier)
+        where = self.tier.name.lower()
+        if pages.clashes:
+            clash = pages.clashes[0]
+            self.fail(
+                f"{where} page {clash.page}: expected {name_of(clash.expected)}, "
+                f"found {name_of(clash.found)}",
+                page(self.tier, clash.page),
+            )
+        for claimed, code in pages.claimed:
+            held = claimed[pages.owner[claimed] == code]
+            state = STATE_OF[code & 3]
+            wrong = (pool.state[held] != state) | (pool.owner[held] != code >> 2)
+            if wrong.any():
+                at = int(held[int(wrong.argmax())])
+                self.fail(
+                    f"{where} page {at} of {name_of(code)}: expected {state.name} of {code >> 2}, "
+                    f"found {PageState(int(pool.state[at])).name} of {pool.owner[at]}",
+                    page(self.tier, at),
+                )
+        gone = pages.nobodys()
+        if len(gone):
+            busy = pages.busy[gone] > 0
+            state_now = pool.state[gone]
+            wrong = state_now != np.where(busy, PageState.RETIRING, PageState.FREE)
+            if wrong.any():
+                at = int(gone[int(wrong.argmax())])
+                if not pages.busy[at]:  # freed while in use is for PIN-IO to say
+                    self.fail(
+                        f"{where} page {at}, left by its owner and used by nobody: expected FREE, "
+                        f"found {PageState(int(pool.state[at])).name}",
+                        page(self.tier, at),
+                    )
+
+    def audit(self, book: Book, view: CoreView) -> None:
+        pages, pool = book.pages[self.tier], view.pool(self.tier)
+        unowned = pages.owner == 0
+        free = unowned & (pages.busy == 0)
+        listed = pool.free_pages()
+        wrong = free != (pool.state == PageState.FREE)
+        if wrong.any() or len(listed) != int(free.sum()) or not free[listed].all():
+            at = int(wrong.argmax())
+            self.fail(
+                f"{self.tier.name.lower()} pages free by the books {int(free.sum())}, on the free "
+                f"list {len(np.unique(listed))} of {len(listed)}; first difference at page {at}",
+                page(self.tier, at),
+            )

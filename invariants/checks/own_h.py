@@ -1,0 +1,16 @@
+"""Ownership of host pages: the bijection, and its agreement with the core's own ledger."""
+
+from __future__ import annotations
+
+from hicache.core.types import Tier
+from invariants.checks._ownership import Ownership
+
+
+class OwnHost(Ownership):
+    name = "OWN-H"
+    sentence = "Every host page has exactly one owner: the free list, a node or a backup."
+    tier = Tier.HOST
+
+
+def check() -> OwnHost:
+    return OwnHost()

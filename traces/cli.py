@@ -1,0 +1,289 @@
+"""The `hicache` command: which options exist, and how a failure becomes one line and a code.
+
+Exit codes: 0 done, 2 the input or an option is wrong, 10 a defect of ours, 11 an invariant is
+violated, 12 wrong bytes, 13 a hazard, 14 no progress, 16 nondeterminism, 17 the harness itself, 130
+Ctrl-C. Must not live here: what a command does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from fractions import Fraction
+
+import hicache.models as models
+from hicache import registry
+from hicache.core.errors import CallerError, HicacheError
+from sim import hardware
+from sim.engine import EngineOptions
+from sim.waiting import ORDERS
+
+from . import options as read
+from .builtin import GENERATORS, load_generator
+from .generators import base as generators
+from .inspect import as_document, inspect, print_inspection
+from .output import write_whole
+from .replay import INTERRUPTED, replay
+from .results import write_json
+from .settings import CHECKS, MODES, write_policies
+from .source import FORMATS, open_trace
+
+BAD_INPUT, DEFECT = 2, 10
+
+_ABOUT = """\
+Replay LLM serving traces through a hierarchical KV cache (device and host memory)
+on a simulated accelerator, with every invariant checked on the way.
+
+  replay     hit rates, latency, transfers and a verdict for one trace
+  generate   write a synthetic trace
+  inspect    statistics of a trace, and the hit rate that any cache size could reach
+"""
+
+_EXAMPLES = """\
+examples:
+  hicache replay                                   a built-in workload, about 20 s
+  hicache replay trace.jsonl --model llama-3.1-8b --hardware h100 \\
+      --device-tokens 1M --host-ratio 2 --write-policy write_through
+  hicache replay trace.jsonl --mode hits --page-size 512 --device-pages 5637 --json out.json
+  hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 --seed 7
+  hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
+  hicache generate shared-prefix -o - | hicache inspect -
+  hicache inspect trace.jsonl
+
+Sizes take K, M, G (thousands) or Ki, Mi, Gi (1,024s). `hicache COMMAND --help` has the rest.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code. Never a traceback for a fault of the input."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = parser().parse_args(given)
+        return _COMMANDS[options.command](options, shlex.join(["hicache", *given]))
+    except KeyboardInterrupt:
+        print("hicache: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # the reader went away (head): nothing is left to say, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except CallerError as error:
+        print(f"hicache: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except (HicacheError, AssertionError) as error:
+        code = getattr(error, "exit_code", None)
+        if not isinstance(code, int):
+            raise
+        print(f"hicache: {error}", file=sys.stderr)
+        return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = read.Parser(
+        prog="hicache",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_replay(commands)
+    _add_generate(commands)
+    _add_inspect(commands)
+    return top
+
+
+def _sub(commands: argparse._SubParsersAction, name: str, about: str) -> argparse.ArgumentParser:  # type: ignore[type-arg]
+    made = commands.add_parser(
+        name, help=about, description=about, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    assert isinstance(made, argparse.ArgumentParser)
+    return made
+
+
+def _add_replay(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    made = _sub(commands, "replay", "replay a trace and report hit rates, latency and a verdict")
+    add = made.add_argument
+    add("trace", nargs="?", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add("--format", type=read.entry(FORMATS, "auto"), default="auto", help=_formats())
+    add(
+        "--mode",
+        type=read.choice(MODES),
+        default="timed",
+        help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
+    )
+    add("--limit", type=read.at_least(1), default=0, help="replay only the first LIMIT requests")
+    add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
+    add(
+        "--check",
+        type=read.choice(CHECKS),
+        default="sampled",
+        help="invariants after every operation, at intervals, or not",
+    )
+    add("--json", metavar="FILE", help="write the results there, too")
+    _add_cache(made)
+    _add_engine(made)
+
+
+def _add_cache(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("cache")
+    add = group.add_argument
+    add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
+    device = group.add_mutually_exclusive_group()
+    device.add_argument(
+        "--device-tokens",
+        type=read.at_least(1),
+        metavar="N",
+        help="device pool in tokens (default: 90%% of the hardware's memory less the weights)",
+    )
+    device.add_argument(
+        "--device-pages",
+        type=read.device_pages,
+        metavar="N",
+        help="device pool in pages, or unbounded",
+    )
+    host = group.add_mutually_exclusive_group()
+    host.add_argument(
+        "--host-ratio",
+        type=read.ratio,
+        metavar="R",
+        help="host pool as a multiple of "
+        "the device pool, 0 for none (default: 2 in timed mode, 0 in hits mode)",
+    )
+    host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
+    add(
+        "--write-policy",
+        type=read.choice(write_policies()),
+        default="write_through",
+        help=f"when pages are copied to host: {', '.join(write_policies())}",
+    )
+    add(
+        "--load-threshold",
+        type=read.at_least(0),
+        default=1,
+        metavar="PAGES",
+        help="compute host hits shorter than this again instead of loading them",
+    )
+    add(
+        "--load-quota",
+        type=read.at_least(0),
+        default=0,
+        metavar="PAGES",
+        help="compute host hits longer than this again; 0 for no limit",
+    )
+
+
+def _add_engine(made: argparse.ArgumentParser) -> None:
+    defaults = {field.name: field.default for field in fields(EngineOptions)}
+    group = made.add_argument_group(
+        "model, hardware and engine (sizes in both modes, times in timed)"
+    )
+    add = group.add_argument
+    add(
+        "--model",
+        type=read.choice(models.names()),
+        default="llama-3.1-8b",
+        help=", ".join(models.names()),
+    )
+    add(
+        "--hardware",
+        type=read.choice(hardware.names()),
+        default="h100",
+        help=", ".join(hardware.names()),
+    )
+    add(
+        "--tp",
+        type=read.at_least(1),
+        default=1,
+        metavar="N",
+        help="accelerators that share the model",
+    )
+    add(
+        "--host-bandwidth",
+        type=read.bandwidth,
+        default=read.Bandwidth(Fraction(1)),
+        metavar="B",
+        help="host link: a multiple of the profile's (0.5x) or bytes per second (50GB)",
+    )
+    add(
+        "--scheduler",
+        type=read.choice(ORDERS),
+        default=defaults["order"],
+        help=f"admission order: {', '.join(ORDERS)}",
+    )
+    add(
+        "--token-budget",
+        type=read.at_least(1),
+        default=defaults["token_budget"],
+        metavar="N",
+        help="tokens of one forward pass",
+    )
+    add(
+        "--max-running",
+        type=read.at_least(1),
+        default=defaults["max_running"],
+        metavar="N",
+        help="requests seated at once",
+    )
+
+
+def _add_generate(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    made = _sub(commands, "generate", "write a synthetic trace in the native format")
+    names = made.add_subparsers(dest="generator", metavar="GENERATOR", required=True)
+    for name in registry.names(GENERATORS):
+        generator = load_generator(name)
+        one = _sub(names, name, generator.SUMMARY)
+        generator.add_options(one)
+        one.add_argument("-o", "--output", default="-", metavar="FILE", help="- is stdout")
+
+
+def _add_inspect(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+    made = _sub(commands, "inspect", "statistics of a trace and its LRU hit-rate curve")
+    add = made.add_argument
+    add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add("--format", type=read.entry(FORMATS, "auto"), default="auto", help=_formats())
+    add("--limit", type=read.at_least(1), default=0, help="read only the first LIMIT requests")
+    add(
+        "--page-size",
+        type=read.at_least(1),
+        default=0,
+        metavar="TOKENS",
+        help="tokens per page; 0 is the trace's block size, or 64",
+    )
+    add("--json", metavar="FILE", help="write the statistics there, too")
+
+
+def _formats() -> str:
+    return "; ".join(
+        f"{name}: {registry.load(FORMATS, name).SUMMARY}" for name in registry.names(FORMATS)
+    )
+
+
+def _generate(options: argparse.Namespace, command: str) -> int:
+    generator = load_generator(options.generator)
+    own = {name: getattr(options, name) for name in vars(generators.defaults(generator))}
+    write_whole(
+        options.output,
+        generators.text(options.generator, generator, argparse.Namespace(**own)),
+    )
+    return 0
+
+
+def _inspect(options: argparse.Namespace, command: str) -> int:
+    trace = open_trace(options.trace, options.format, options.limit)
+    found = inspect(trace, options.page_size or trace.block_size or 64)
+    print_inspection(found)
+    if options.json:
+        write_json(options.json, as_document(found))
+    return 0
+
+
+_COMMANDS = {"replay": replay, "generate": _generate, "inspect": _inspect}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
