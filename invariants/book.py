@@ -54,7 +54,6 @@ class Book:
         self.tickets = TicketBook(self.pages, config.page_size)
         self.seats = SeatBook(self.device)
         self.operations = 0
-        self.recounts = 0
         self.event: Event = Flushed()
         self.outcomes: Sequence[Outcome] = ()
         self.free_before = [book.capacity for book in self.pages]
@@ -120,7 +119,7 @@ class Book:
             for ask in issue.get(kind, ()):
                 ask(self, item, view)
             if kind is Load or kind is Backup or kind is Prefill:
-                self._file(item)  # type: ignore[arg-type]
+                self._file(item, view)  # type: ignore[arg-type]
         for request_id in touched:
             self._sit(request_id, view)
         self.nodes.claim()
@@ -160,8 +159,11 @@ class Book:
         elif any(type(item) is Restarted for item in self.outcomes):
             seat.may_load = False
 
-    def _file(self, action: Load | Backup | Prefill) -> None:
-        self.tickets.file(action)
+    def _file(self, action: Load | Backup | Prefill, view: CoreView) -> None:
+        ticket = self.tickets.file(action)
+        if type(action) is not Prefill:
+            one, other = (view.pool(tier).generation for tier in ticket.tiers)
+            ticket.generations = (one[ticket.source], other[ticket.target])
         if type(action) is Backup:
             return
         seat = self.seats.by_id.get(action.request)  # type: ignore[union-attr]

@@ -128,7 +128,7 @@ def _flights(book: Book, view: CoreView) -> None:
 
 def compare(kept: Book, counted: Book) -> None:
     """Raises Mismatch at the first difference."""
-    kept.recounts += 1
+    kept.nodes.recounts += 1
     for one, other in zip(kept.pages, counted.pages, strict=True):
         _compare_pages(one, other)
     if kept.nodes.by_id.keys() != counted.nodes.by_id.keys():

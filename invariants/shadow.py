@@ -81,6 +81,7 @@ class NodeBook:
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
         self.order: list[list[tuple[int, int]]] = [[], [], []]  # (use, id), lazily
         self.clock = 0
+        self.recounts = 0
         self.dirty: dict[int, Shadow] = {}
         self.gone: list[Shadow] = []
         self._moved: list[tuple[Shadow, Node]] = []

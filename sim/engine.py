@@ -13,7 +13,6 @@ transfers start; the next pass is launched.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hicache.core.actions import (
     NO_REQUEST,
@@ -47,34 +46,10 @@ from .content import prefix_tags
 from .costs import CostModel
 from .decode import DecodeSet
 from .forward import Forward
+from .options import EngineOptions
 from .sequence import UNSET_NS, Sequence
 from .waiting import WaitingQueue
 from .workload import Job, Workload
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """token_budget   tokens of one pass: decoding sequences first, prefill chunks fill the rest.
-    max_running    sequences seated at once.
-    order          who is admitted next: fcfs or longest-prefix.
-    window         waiting requests that longest-prefix looks at.
-    growth_tokens  pages for this many tokens are asked for at a time while decoding.
-    layer_groups   parts that a load is cut into; a pass waits for each where it needs it.
-    fast_forward   run decode steps between which nothing can happen as one.
-    """
-
-    token_budget: int = 8192
-    max_running: int = 256
-    order: str = "fcfs"
-    window: int = 32
-    growth_tokens: int = 64
-    layer_groups: int = 4
-    fast_forward: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("token_budget", "max_running", "window", "growth_tokens", "layer_groups"):
-            if getattr(self, name) < 1:
-                raise CallerError(f"{name}: expected at least 1, found {getattr(self, name)}")
 
 
 class Engine:

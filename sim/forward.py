@@ -18,33 +18,29 @@ import numpy as np
 
 from hicache.core.actions import Prefill
 from hicache.core.types import Pages
-from hicache.devices.base import Device, Mark
+from hicache.devices.base import Mark
 from hicache.runtime.controller import COMPUTE, TransferController
 
 from .content import Words, partial_tag
 from .costs import CostModel
-from .device import SimDevice
+from .machine import Machine
 from .sequence import Sequence
 
 
 class Forward:
-    """device: what accesses are reported to, the simulated device or its shadow.
-
-    checked: report accesses and content; without it a pass is nothing but time.
-    """
+    """checked: report accesses and content; without it a pass is nothing but time."""
 
     def __init__(
         self,
-        sim: SimDevice,
-        device: Device,
+        machine: Machine,
         controller: TransferController,
         costs: CostModel,
         page_size: int,
         component: str,
         checked: bool,
     ) -> None:
-        self._sim = sim
-        self._device = device
+        self._sim = machine.sim
+        self._device = device = machine.device
         self._controller = controller
         self._costs = costs
         self._page_size = page_size

@@ -9,55 +9,29 @@ import gc
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
-from itertools import pairwise
 
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.devices.base import Device, Direction
+from hicache.devices.base import Direction
 from hicache.models import ModelDescription
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver, Observer
 
-from .clock import Clock
 from .content import prefix_tags
 from .costs import CostModel
-from .device import DeviceOptions, FaultRule, SimDevice, no_faults
-from .engine import Engine, EngineOptions, too_small
+from .engine import Engine, too_small
 from .errors import StuckError
 from .forward import Forward
 from .hardware import HardwareProfile
-from .hazards import HazardDevice, Hazards
-from .link import Link
-from .memory import Memory
+from .machine import build
+from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
 from .sequence import RequestResult, Sequence, final_length
 from .workload import Job, Workload
 
-CHECK_LEVELS = ("off", "sampled", "every")
-
-
-@dataclass(frozen=True, slots=True)
-class WorldOptions:
-    """checks: off keeps no bytes and detects no hazards; it changes no time and no decision.
-
-    seed    root of every draw. tp: ranks that share the model.
-    lag_ns  the host sees the end of a transfer up to this much late.
-    faults  which copies fail, by number in order of issue and direction.
-    """
-
-    checks: str = "off"
-    seed: int = 0
-    tp: int = 1
-    lag_ns: int = 5_000
-    faults: FaultRule = no_faults
-
-    def __post_init__(self) -> None:
-        if self.checks not in CHECK_LEVELS:
-            raise CallerError(
-                f"checks: expected one of {', '.join(CHECK_LEVELS)}, found {self.checks!r}"
-            )
+__all__ = ["EngineOptions", "LinkUse", "TimedResult", "World", "WorldOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,48 +79,17 @@ class World:
         _check_sizes(workload, config)
         self._workload = workload
         self._progress = progress
-        self.clock = Clock()
-        self._recorder = Recorder(lambda: self.clock.now_ns)
-        self.core = Core(config)
-        self._link = Link(
-            self.clock,
-            profile.reached_link_bytes_per_s,
-            profile.reached_shared_bytes_per_s,
-            profile.copy_latency_ns,
-        )
         costs = CostModel(model, profile, options.tp)
         groups = min(engine.layer_groups, costs.layers)
-        capacities = {
-            (tier, component): sizes[index]
-            for index, component in enumerate(config.components)
-            for tier, sizes in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
-        }
-        checked = options.checks != "off"
-        self._memory = Memory(capacities, groups) if checked else None
-        self._hazards = Hazards(capacities, groups) if checked else None
-        sizes = {
-            component: _group_bytes(model, component, config.page_size, groups, options.tp)
-            for component in config.components
-        }
-        self._sim = SimDevice(
-            self.clock,
-            self._link,
-            DeviceOptions(sizes, options.seed, options.lag_ns, faults=options.faults),
-            self._memory,
-        )
-        device: Device = self._sim
-        if self._hazards is not None:
-            device = HazardDevice(self._sim, self._hazards)
-        self.controller = TransferController(device)
+        self._machine = machine = build(config, model, profile, groups, options)
+        self.clock = machine.clock
+        self.core = Core(config)
+        self.controller = TransferController(machine.device)
+        self._recorder = Recorder(lambda: self.clock.now_ns)
         self.driver = Driver(self.core, self.controller, (self._recorder, *observers))
+        checked = machine.memory is not None
         forward = Forward(
-            self._sim,
-            device,
-            self.controller,
-            costs,
-            config.page_size,
-            config.components[0],
-            checked,
+            machine, self.controller, costs, config.page_size, config.components[0], checked
         )
         self.engine = Engine(
             workload,
@@ -159,9 +102,9 @@ class World:
             self._ended,
             checked,
         )
-        self._sim.listener = self.engine.wake
-        if self._memory is not None:
-            self._memory.whose = self._whose
+        machine.sim.listener = self.engine.wake
+        if machine.memory is not None:
+            machine.memory.whose = self._whose
         self._results: dict[int, RequestResult] = {}
         self._followers: dict[int, list[Job]] = {}
         self._arrivals = iter([job for job in workload.jobs if job.after < 0])
@@ -186,18 +129,19 @@ class World:
 
     def result(self) -> TimedResult:
         """What is known now."""
+        memory, hazards = self._machine.memory, self._machine.hazards
         down, up = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
         requests = tuple(self._results[index] for index in sorted(self._results))
         return TimedResult(
             requests,
             max((request.finish_ns for request in requests), default=0),
-            LinkUse(self._link.bytes_moved(down), self._link.busy_ns(down)),
-            LinkUse(self._link.bytes_moved(up), self._link.busy_ns(up)),
+            LinkUse(self._machine.link.bytes_moved(down), self._machine.link.busy_ns(down)),
+            LinkUse(self._machine.link.bytes_moved(up), self._machine.link.busy_ns(up)),
             self._recorder.evicted[Tier.DEVICE],
             self._recorder.evicted[Tier.HOST],
             self._recorder.events,
-            self._memory.checked if self._memory is not None else 0,
-            self._hazards.checked if self._hazards is not None else 0,
+            memory.checked if memory is not None else 0,
+            hazards.checked if hazards is not None else 0,
             self._recorder.digest(),
         )
 
@@ -247,20 +191,3 @@ def _check_sizes(workload: Workload, config: Config) -> None:
         pages = -(-final_length(job) // config.page_size)
         if pages > config.device_pages[0]:
             raise too_small(job.index, pages, config.device_pages[0])
-
-
-def _group_bytes(
-    model: ModelDescription, component: str, page_size: int, groups: int, tp: int
-) -> tuple[int, ...]:
-    """Bytes of one page of a component in each group of layers, on one rank."""
-    bounds = [model.layers * group // groups for group in range(groups + 1)]
-    return tuple(
-        sum(
-            page_size
-            * len(pool.parts)
-            * pool.row_bytes(tp)
-            * sum(first <= layer < last for layer in pool.layers)
-            for pool in model.pools_of(component)
-        )
-        for first, last in pairwise(bounds)
-    )

@@ -32,7 +32,7 @@ from .results import write_json
 from .settings import CHECKS, MODES, write_policies
 from .source import FORMATS, open_trace
 
-BAD_INPUT, DEFECT = 2, 10
+BAD_INPUT = 2
 
 _ABOUT = """\
 Replay LLM serving traces through a hierarchical KV cache (device and host memory)
@@ -56,6 +56,15 @@ examples:
 
 Sizes take K, M, G (thousands) or Ki, Mi, Gi (1,024s). `hicache COMMAND --help` has the rest.
 """
+
+_LIMIT = "only the first N requests; 0 is all"
+
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Says the default of an option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return super()._get_help_string(action) if action.default is not None else action.help
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,9 +107,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _sub(commands: argparse._SubParsersAction, name: str, about: str) -> argparse.ArgumentParser:  # type: ignore[type-arg]
-    made = commands.add_parser(
-        name, help=about, description=about, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    made = commands.add_parser(name, help=about, description=about, formatter_class=_Formatter)
     assert isinstance(made, argparse.ArgumentParser)
     return made
 
@@ -116,13 +123,13 @@ def _add_replay(commands: argparse._SubParsersAction) -> None:  # type: ignore[t
         default="timed",
         help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
     )
-    add("--limit", type=read.at_least(1), default=0, help="replay only the first LIMIT requests")
+    add("--limit", type=read.at_least(1), default=0, metavar="N", help=_LIMIT)
     add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
     add(
         "--check",
         type=read.choice(CHECKS),
         default="sampled",
-        help="invariants after every operation, at intervals, or not",
+        help="invariants after every operation, sampled at intervals, or off",
     )
     add("--json", metavar="FILE", help="write the results there, too")
     _add_cache(made)
@@ -151,8 +158,7 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
         "--host-ratio",
         type=read.ratio,
         metavar="R",
-        help="host pool as a multiple of "
-        "the device pool, 0 for none (default: 2 in timed mode, 0 in hits mode)",
+        help="host pool over device pool, 0 for none (default: 2 timed, 0 in hits mode)",
     )
     host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
     add(
@@ -246,7 +252,7 @@ def _add_inspect(commands: argparse._SubParsersAction) -> None:  # type: ignore[
     add = made.add_argument
     add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
     add("--format", type=read.entry(FORMATS, "auto"), default="auto", help=_formats())
-    add("--limit", type=read.at_least(1), default=0, help="read only the first LIMIT requests")
+    add("--limit", type=read.at_least(1), default=0, metavar="N", help=_LIMIT)
     add(
         "--page-size",
         type=read.at_least(1),

@@ -48,7 +48,12 @@ def print_story(text: str) -> None:
 def table(title: str, *columns: str) -> Table:
     """A titled table whose columns but the first are numbers, unless there are only two."""
     made = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+        title=f"\n{title}",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
     )
     for place, column in enumerate(columns):
         made.add_column(column, justify="right" if place else "left", overflow="fold")
@@ -58,7 +63,9 @@ def table(title: str, *columns: str) -> Table:
 
 def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
     """A table of names and what they stand for."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    made = Table(
+        title=f"\n{title}", title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
     made.show_header = False
     made.add_column(no_wrap=True, style="dim")
     made.add_column(overflow="fold")
@@ -117,6 +124,8 @@ def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
         ("input", lambda share: share.input_tokens),
     )
     for name, read in counts:
+        if name == "storage hits" and not whole.storage:
+            continue  # a row of zeros where there is no such tier
         cells = []
         for share in (whole, steady):
             cells += [f"{read(share):,}", percent(share.rate(read(share)))]

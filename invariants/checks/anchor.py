@@ -1,0 +1,64 @@
+"""A request's reused pages are its path's."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Cached, Seated
+from hicache.core.events import Finished, Retracted
+from hicache.core.types import Pages
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.shadow import Shadow
+from invariants.story import request
+
+
+class Anchor(Check):
+    name = "ANCHOR"
+    sentence = (
+        "The pages a request shares are exactly those of the nodes on the path to its anchor, "
+        "in order, and that path is its own prefix."
+    )
+    watches = (Seated, Cached, Finished, Retracted)
+
+    def see(
+        self, book: Book, item: Seated | Cached | Finished | Retracted, view: CoreView
+    ) -> None:
+        if book.missing:
+            self.fail(f"expected a node, found none: {book.missing[0]}", request(item.request))
+        if type(item) is Finished or type(item) is Retracted:
+            return
+        seat, record = book.seats.by_id.get(item.request), view.requests.get(item.request)
+        if seat is None or record is None:
+            self.fail(f"request {item.request} is answered but unknown", request(item.request))
+        depth = item.device_pages if type(item) is Seated else item.pages  # type: ignore[union-attr]
+        shared = seat.shared
+        if len(shared) < depth or (type(item) is Seated and len(shared) != depth):
+            self.fail(
+                f"request {item.request}: expected {depth} shared pages, found {len(shared)}",
+                request(item.request),
+            )
+        end = len(shared)
+        step = book.nodes.at.get(int(seat.tags[end - 1])) if end else None
+        while step is not None and step.parent is not None:
+            start = step.end - step.span
+            if not _same(step, shared[start:end]):
+                self.fail(
+                    f"request {item.request}: pages {start}..{end} of its table are not those of "
+                    f"node {step.id}",
+                    request(item.request),
+                )
+            end, step = start, step.parent
+        if end:
+            self.fail(
+                f"request {item.request}: no node ends at page {end} of its prefix",
+                request(item.request),
+            )
+
+
+def _same(shadow: Shadow, pages: Pages) -> bool:
+    held = shadow.pages[0]
+    return held is not None and held.tobytes() == pages.tobytes()
+
+
+def check() -> Anchor:
+    return Anchor()

@@ -1,0 +1,26 @@
+"""No node is there for nothing."""
+
+from __future__ import annotations
+
+from hicache.core.node import Node
+from invariants.base import Check
+from invariants.book import Book
+from invariants.shadow import Shadow
+from invariants.story import node as node_story
+
+
+class DeadNode(Check):
+    name = "DEAD-NODE"
+    sentence = "Every reachable node has full attention's pages on device or on host."
+
+    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+        if node.parent is not None and node.pages[0][0] is None and node.pages[1][0] is None:
+            self.fail(
+                f"node {node.id}, {len(node.key)} bytes of key, {len(node.children)} children: "
+                "expected pages on a tier, found none",
+                node_story(node.id),
+            )
+
+
+def check() -> DeadNode:
+    return DeadNode()

@@ -1,0 +1,25 @@
+"""What is on device can be reached on device."""
+
+from __future__ import annotations
+
+from hicache.core.node import Node
+from invariants.base import Check
+from invariants.book import Book
+from invariants.shadow import Shadow
+from invariants.story import node as node_story
+
+
+class DevicePrefix(Check):
+    name = "DEVICE-PREFIX"
+    sentence = "Full attention's pages on device form a prefix of every path."
+
+    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+        if shadow.parent is not None and shadow.kids_on[0] and shadow.pages[0] is None:
+            self.fail(
+                f"node {node.id} is not on device, {shadow.kids_on[0]} of its children are",
+                node_story(node.id),
+            )
+
+
+def check() -> DevicePrefix:
+    return DevicePrefix()

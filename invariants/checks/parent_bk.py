@@ -1,0 +1,37 @@
+"""Host copies below host copies, where the write policy promises it."""
+
+from __future__ import annotations
+
+from hicache.core.node import Node
+from invariants.base import Check
+from invariants.book import Book
+from invariants.shadow import Shadow
+from invariants.story import node as node_story
+
+
+class ParentBackedUp(Check):
+    name = "PARENT-BK"
+    sentence = (
+        "Under write-through, host copies are contiguous from the root (write_back promises no "
+        "such thing)."
+    )
+
+    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+        if book.config.write_policy == "write_back" or shadow.parent is None:
+            return
+        above = shadow.parent
+        if node.pages[1][0] is not None and above.parent is not None and above.pages[1] is None:
+            self.fail(
+                f"node {node.id} has a host copy, its parent {above.id} has none",
+                node_story(node.id),
+                node_story(above.id),
+            )
+        if shadow.kids_on[1] and shadow.pages[1] is None:
+            self.fail(
+                f"node {node.id} has no host copy, {shadow.kids_on[1]} of its children have one",
+                node_story(node.id),
+            )
+
+
+def check() -> ParentBackedUp:
+    return ParentBackedUp()

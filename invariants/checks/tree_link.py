@@ -1,0 +1,61 @@
+"""The shape of the tree."""
+
+from __future__ import annotations
+
+from hicache.core.node import Node
+from invariants.base import Check
+from invariants.book import Book
+from invariants.shadow import Shadow
+from invariants.story import node as node_story
+
+
+class TreeLink(Check):
+    name = "TREE-LINK"
+    sentence = (
+        "Parent and child name each other, a child is filed under its first row, no two children "
+        "share one, and lengths of key, pages and path agree."
+    )
+
+    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+        parent, stride = node.parent, book.nodes.stride
+        if len(node.children) != shadow.kids:
+            self.fail(
+                f"node {node.id}: expected {shadow.kids} children, found {len(node.children)}",
+                node_story(node.id),
+            )
+        if parent is None:
+            return
+        key, label = node.key, node.label
+        span = len(key) // stride
+        if not key or len(key) % stride or node.end != parent.end + span:
+            self.fail(
+                f"node {node.id}: end {node.end}, expected parent's end {parent.end} + "
+                f"{len(key)} bytes of key / {stride}",
+                node_story(node.id),
+            )
+        own = label[-stride:]
+        if not key.startswith(own) or (len(label) != stride) != (
+            parent.parent is None and shadow.namespace != ""
+        ):
+            self.fail(
+                f"node {node.id}: expected to be filed under its first row"
+                f"{' after its namespace' if shadow.namespace else ''}, found {label[:24]!r}",
+                node_story(node.id),
+            )
+        if parent.children.get(label) is not node or shadow.parent is None:
+            self.fail(
+                f"node {node.id}: its parent {parent.id} holds something else under its label",
+                node_story(node.id),
+                node_story(parent.id),
+            )
+        for tier in (0, 1):
+            pages = node.pages[tier][0]
+            if pages is not None and len(pages) != span:
+                self.fail(
+                    f"node {node.id}, tier {tier}: expected {span} pages, found {len(pages)}",
+                    node_story(node.id),
+                )
+
+
+def check() -> TreeLink:
+    return TreeLink()

@@ -1,0 +1,85 @@
+"""The machine of a run: clock, link, device and, where checks are on, its bytes and its shadow.
+
+Lives here: how a profile, a model and a core's pools become a simulated device. Must not live here:
+requests, or who uses the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hicache.core.config import Config
+from hicache.core.types import Tier
+from hicache.devices.base import Device
+from hicache.models import ModelDescription
+
+from .clock import Clock
+from .device import DeviceOptions, SimDevice
+from .hardware import HardwareProfile
+from .hazards import HazardDevice, Hazards
+from .link import Link
+from .memory import Memory
+from .options import WorldOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """device: `sim`, or where checks are on its shadow, to which accesses are reported."""
+
+    clock: Clock
+    link: Link
+    sim: SimDevice
+    device: Device
+    memory: Memory | None
+    hazards: Hazards | None
+
+
+def build(
+    config: Config,
+    model: ModelDescription,
+    profile: HardwareProfile,
+    groups: int,
+    options: WorldOptions,
+) -> Machine:
+    """groups: of layers, the parts that a load is cut into."""
+    clock = Clock()
+    link = Link(
+        clock,
+        profile.reached_link_bytes_per_s,
+        profile.reached_shared_bytes_per_s,
+        profile.copy_latency_ns,
+    )
+    sizes = {
+        component: _group_bytes(model, component, config.page_size, groups, options.tp)
+        for component in config.components
+    }
+    device_options = DeviceOptions(sizes, options.seed, options.lag_ns, faults=options.faults)
+    if options.checks == "off":
+        sim = SimDevice(clock, link, device_options)
+        return Machine(clock, link, sim, sim, None, None)
+    capacities = {
+        (tier, component): pages[index]
+        for index, component in enumerate(config.components)
+        for tier, pages in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
+    }
+    memory, hazards = Memory(capacities, groups), Hazards(capacities, groups)
+    sim = SimDevice(clock, link, device_options, memory)
+    return Machine(clock, link, sim, HazardDevice(sim, hazards), memory, hazards)
+
+
+def _group_bytes(
+    model: ModelDescription, component: str, page_size: int, groups: int, tp: int
+) -> tuple[int, ...]:
+    """Bytes of one page of a component in each group of layers, on one rank."""
+    bounds = [model.layers * group // groups for group in range(groups + 1)]
+    return tuple(
+        sum(
+            page_size
+            * len(pool.parts)
+            * pool.row_bytes(tp)
+            * sum(first <= layer < last for layer in pool.layers)
+            for pool in model.pools_of(component)
+        )
+        for first, last in pairwise(bounds)
+    )
