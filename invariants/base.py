@@ -78,7 +78,7 @@ KINDS: dict[int, type[Violation]] = {
 }
 
 
-class Broken(Exception):  # noqa: N818 - not an error of ours: the finding of a check
+class Broken(Exception):
     """Raised by `Check.fail`; `watch` turns it into a Violation with its story."""
 
     def __init__(self, check: Check, equation: str, about: Sequence[About]) -> None:

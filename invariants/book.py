@@ -45,15 +45,14 @@ class Book:
         config = view.config
         self.page_size = config.page_size
         self.config = config
-        self.pages = [
-            PageBook(tier, view.pool(tier).capacity) for tier in (Tier.DEVICE, Tier.HOST)
-        ]
+        self.pages = [PageBook(tier, view.pool(tier).capacity) for tier in (Tier.DEVICE, Tier.HOST)]
         self.device, self.host = self.pages
         self.nodes = NodeBook(self.pages, config.kv_events)
         self.nodes.root.node = view.root
         self.tickets = TicketBook(self.pages, config.page_size)
         self.seats = SeatBook(self.device)
         self.operations = 0
+        self.history = True  # whether every operation was filed
         self.event: Event = Flushed()
         self.outcomes: Sequence[Outcome] = ()
         self.free_before = [book.capacity for book in self.pages]
@@ -95,7 +94,11 @@ class Book:
         seat.expected = (on_device, on_any - on_device)
 
     def after(
-        self, event: Event, outcomes: Sequence[Outcome], view: CoreView, issue: dict[type, list[Any]]
+        self,
+        event: Event,
+        outcomes: Sequence[Outcome],
+        view: CoreView,
+        issue: dict[type, list[Any]],
     ) -> None:
         """File one operation. `issue` are the checks to ask before an action is filed."""
         self.operations += 1
@@ -127,6 +130,8 @@ class Book:
         for ticket in self.tickets.fresh:
             self._pin(ticket)
         self._advance_clock(outcomes)
+        for book in self.pages:
+            book.sort_out()
         for shadow in self.nodes.dirty.values():
             self.nodes.refresh(shadow)
 
@@ -183,7 +188,7 @@ class Book:
         self.seats.retract(seat, request, awaited)
 
     def _pin(self, ticket: Ticket) -> None:
-        """A transfer keeps the path to the deepest node it reads, on both tiers, until its reply."""
+        """A transfer pins the path to the deepest node it reads, on both tiers, until its reply."""
         if not len(ticket.source):
             return
         code = int(self.pages[ticket.tiers[0]].owner[ticket.source[-1]])

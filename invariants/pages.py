@@ -9,6 +9,7 @@ here: why a page changes hands, and any verdict: clashes are noted, checks judge
     busy        unanswered actions that read or write it
     writer      the unanswered action that writes it, 0 if none
     generation  the pool's generation when the page was last claimed
+    last_use    when the node that last gave the page up had been used, by the books' clock
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.ledger import Pool
-from hicache.core.types import Pages, PageState, Tier
+from hicache.core.types import NO_PAGES, Pages, PageState, Tier
 
 from .tags import POISON, Tags
 
@@ -56,11 +57,14 @@ class PageBook:
         self.busy: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
         self.writer: Pages = np.zeros(capacity, dtype=np.int64)
         self.generation: Pages = np.zeros(capacity, dtype=np.int64)
+        self.last_use: Pages = np.zeros(capacity, dtype=np.int64)
         self.held = [0, 0, 0, 0]
         self.protected = 0
         self.clashes: list[Clash] = []
         self.claimed: list[tuple[Pages, int]] = []
         self.released: list[Pages] = []
+        self.freed: Pages = NO_PAGES  # nobody holds or uses them any more
+        self.retired: Pages = NO_PAGES  # nobody holds them, an open action still uses them
         self._order: Pages = np.arange(capacity, dtype=np.int64)
         self._place: Pages = np.zeros(capacity, dtype=np.int64)
 
@@ -107,20 +111,23 @@ class PageBook:
         self.busy[pages] -= 1
         self.released.append(pages)
 
-    def nobodys(self) -> Pages:
-        """Pages given up or no longer used in this operation that nobody holds now."""
+    def sort_out(self) -> None:
+        """All is filed: which pages, given up or no longer used in this operation, does nobody
+        hold now, and which of those are still in use?"""
         released = self.released
-        if not released:
-            return self._order[:0]
-        pages = released[0] if len(released) == 1 else np.concatenate(released)
-        return pages[self.owner[pages] == 0]
+        self.freed = self.retired = NO_PAGES
+        if released:
+            pages = released[0] if len(released) == 1 else np.concatenate(released)
+            gone = pages[self.owner[pages] == 0]
+            if len(gone):
+                busy = self.busy[gone] > 0
+                self.freed, self.retired = gone[~busy], gone[busy]
 
     def settle(self, pool: Pool) -> None:
         """After the checks: note generations and forget the bytes of pages that became free."""
         for pages, _ in self.claimed:
             self.generation[pages] = pool.generation[pages]
-        if self.released:
-            gone = self.nobodys()
-            free = gone[self.busy[gone] == 0]
+        free = self.freed
+        if len(free):
             self.generation[free] = pool.generation[free]
             self.content[free] = POISON

@@ -24,12 +24,11 @@ from .book import Book
 from .pages import FLIGHT, NODE, REQUEST, PageBook, code_of, name_of
 from .shadow import NodeBook, Shadow, candidacy
 from .tags import run_tags, seed_of
-from .tickets import joined
 
 SAMPLE = 16
 
 
-class Mismatch(Exception):  # noqa: N818 - a finding, as base.Broken
+class Mismatch(Exception):
     """Kept and recounted books differ."""
 
     def __init__(self, equation: str, *about: story.About) -> None:
@@ -42,6 +41,7 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
     """The books of this moment. history: whether `kept` saw every operation; if not, what only
     history tells (pins, uses) is taken from the view."""
     book = Book(view)
+    book.history = False
     book.operations, book.outcomes, book.event = kept.operations, kept.outcomes, kept.event
     book.nodes.stride = kept.nodes.stride
     for node in (view.root, *view.nodes()):
@@ -71,6 +71,7 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     if parent is None:
         return
     shadow.parent = parent
+    shadow.span = len(node.key) // nodes.stride
     parent.kids += 1
     if parent is nodes.root:
         shadow.namespace = node.label[: -nodes.stride].rstrip(b"\0").decode()
@@ -81,7 +82,7 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     same = before is not None and before.key is node.key and before.parent is not None
     if before is not None and same and (node.id + kept.recounts) % SAMPLE:
         shadow.tags = before.tags
-    else:
+    elif history:
         shadow.tags = run_tags(node.key, nodes.stride, parent.end, above)
     for tier in (0, 1):
         pages = node.pages[tier][0]

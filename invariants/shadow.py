@@ -40,6 +40,7 @@ class Shadow:
         "node",
         "pages",
         "parent",
+        "span",
         "tags",
         "use",
     )
@@ -52,6 +53,7 @@ class Shadow:
         self.label = b""
         self.namespace = ""
         self.end = 0
+        self.span = 0  # pages of the run
         self.pages: list[Pages | None] = [None, None]
         self.locked = [0, 0]  # holders expected on each tier
         self.tags: Tags = NO_TAGS
@@ -61,10 +63,6 @@ class Shadow:
         self.use = 0
         self.candidate = 0  # bit q: could be evicted from queue q now
         self.filed = -1  # the use under which `order` has it
-
-    @property
-    def span(self) -> int:
-        return len(self.tags)
 
 
 class NodeBook:
@@ -89,11 +87,11 @@ class NodeBook:
     def retract(self, touched: Mapping[int, Node], root: Node) -> None:
         """First half of an operation: take out what changed, whatever it is going to be."""
         self.dirty, self.gone, self._moved = {}, [], []
+        self.root.node = root
         for node_id, node in touched.items():
             shadow = self.by_id.get(node_id)
             parent = node.parent
             if node is root:
-                self.root.node = node
                 self.dirty[node_id] = self.root
             elif parent is None or parent.children.get(node.label) is not node:
                 if shadow is not None:
@@ -125,6 +123,7 @@ class NodeBook:
                 continue
             book = self.pages[tier]
             book.retract(before, code_of(NODE, shadow.id))
+            book.last_use[before] = shadow.use
             if shadow.locked[tier]:
                 book.protected -= len(before)
                 shadow.locked[tier] = 0
@@ -135,7 +134,11 @@ class NodeBook:
                 self.digests[tier].difference_update(shadow.digests)
             if shadow.parent is not None:
                 shadow.parent.kids_on[tier] -= 1
-                self.dirty[shadow.parent.id] = shadow.parent
+                self._mark(shadow.parent)
+
+    def _mark(self, shadow: Shadow) -> None:
+        if self.by_id.get(shadow.id) is shadow:
+            self.dirty[shadow.id] = shadow
 
     def _unlink(self, shadow: Shadow) -> None:
         self.by_id.pop(shadow.id, None)
@@ -144,8 +147,7 @@ class NodeBook:
             del self.at[int(shadow.tags[-1])]
         if shadow.parent is not None:
             shadow.parent.kids -= 1
-            if shadow.parent.id in self.by_id:
-                self.dirty[shadow.parent.id] = shadow.parent
+            self._mark(shadow.parent)
         shadow.candidate = 0
         self.gone.append(shadow)
 
@@ -155,11 +157,12 @@ class NodeBook:
         if len(moved) > 1:
             moved.sort(key=_depth)
         for shadow, node in moved:
-            if shadow.id not in self.by_id:
-                self.by_id[shadow.id] = shadow
-                shadow.use = self._inherited(node)
+            fresh = shadow.id not in self.by_id
+            self.by_id[shadow.id] = shadow
             self.dirty[shadow.id] = shadow
             self._place(shadow, node)
+            if fresh:
+                shadow.use = self._inherited(shadow, node)
         for shadow, node in moved:
             tags: list[int] | None = None
             for tier in (0, 1):
@@ -176,12 +179,18 @@ class NodeBook:
                     shadow.parent.kids_on[tier] += 1
                     self.dirty[shadow.parent.id] = shadow.parent
 
-    def _inherited(self, node: Node) -> int:
-        """A split's upper half has been used when its lower half was; anything else is new."""
-        if len(node.children) == 1:
-            lower = self.by_id.get(next(iter(node.children.values())).id)
+    def _inherited(self, shadow: Shadow, node: Node) -> int:
+        """A split's upper half has been used when its lower half was, even where the lower half
+        is gone by now; anything else is new."""
+        while len(node.children) == 1:
+            node = next(iter(node.children.values()))
+            lower = self.by_id.get(node.id)
             if lower is not None:
                 return lower.use
+        for gone in self.gone:
+            at = shadow.end - (gone.end - gone.span) - 1
+            if 0 <= at < gone.span and gone.tags[at] == shadow.tags[-1]:
+                return gone.use
         return self.clock
 
     def _place(self, shadow: Shadow, node: Node) -> None:
@@ -193,7 +202,7 @@ class NodeBook:
                 shadow.parent.kids -= 1
                 for tier in (0, 1):
                     shadow.parent.kids_on[tier] -= shadow.pages[tier] is not None
-                self.dirty[shadow.parent.id] = shadow.parent
+                self._mark(shadow.parent)
             if parent is not None:
                 parent.kids += 1
                 for tier in (0, 1):
@@ -225,7 +234,7 @@ class NodeBook:
             shadow.tags = run_tags(key, self.stride, start, above)
             if self.with_digests:
                 shadow.digests = chain(self._digest_above(shadow, parent), key, self.stride)
-        shadow.key, shadow.end = key, end
+        shadow.key, shadow.end, shadow.span = key, end, pages
         if len(shadow.tags):
             self.at[int(shadow.tags[-1])] = shadow
 

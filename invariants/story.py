@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hicache.core.events import Event
 from hicache.core.actions import Outcome
+from hicache.core.events import Event
+from hicache.core.types import Key
 
 KEEP, TELL = 4096, 16
 
@@ -56,7 +57,7 @@ class Story:
         self._ring.append((operation, event, outcomes, nodes))
 
     def about(self, whom: Sequence[Any]) -> list[str]:
-        """The last operations that concern any of `whom`; the very last ones where none is named."""
+        """The last operations that concern any of `whom`, or the very last where none is named."""
         lines: list[str] = []
         for operation, event, outcomes, nodes in reversed(self._ring):
             if whom and not any(_concerns(one, event, outcomes, nodes) for one in whom):
@@ -108,7 +109,7 @@ def _short(value: Any) -> str:
         return _run(value)
     if isinstance(value, bytes):
         return f"{len(value)}B"
-    if isinstance(value, tuple) and hasattr(value, "raw"):
+    if isinstance(value, Key):
         space = f", {value.namespace!r}" if value.namespace else ""
         return f"Key({value.pages} pages{space})"
     if isinstance(value, tuple) and hasattr(value, "_fields"):

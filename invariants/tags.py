@@ -42,7 +42,8 @@ def _weights(width: int) -> Tags:
 @cache
 def seed_of(namespace: str) -> np.uint64:
     """The tag of the empty prefix of a namespace."""
-    return np.frombuffer(hashlib.blake2b(namespace.encode(), digest_size=8).digest(), "<u8")[0]
+    digest = hashlib.blake2b(namespace.encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
 
 
 def run_tags(raw: bytes, stride: int, start: int, seed: np.uint64) -> Tags:

@@ -18,6 +18,8 @@ from hicache.core.types import NO_PAGES, FlightId, Pages, RequestId, Tier
 from .pages import FLIGHT, PageBook, code_of
 from .tags import POISON, Tags
 
+SOURCE, TARGET = 0, 1
+
 
 class Ticket:
     """One unanswered action. `generations` are those of source and target when it was issued."""
@@ -56,11 +58,11 @@ class Ticket:
 
 
 def joined(copies: tuple[Copy, ...], side: int) -> Pages:
-    """The sources (1) or targets (2) of all copies, in order."""
-    if len(copies) == 1:
-        pages: Pages = copies[0][side]
-        return pages
-    return np.concatenate([copy[side] for copy in copies]) if copies else NO_PAGES
+    """The sources or the targets of all copies, in order."""
+    arrays = [copy.source if side == SOURCE else copy.target for copy in copies]
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else NO_PAGES
 
 
 def written(action: Prefill, page_size: int) -> Pages:
@@ -88,8 +90,9 @@ class TicketBook:
             ticket.wide = action.table
             device.begin_use(action.table)
             device.writer[written(action, self.page_size)] = action.flight
-        elif type(action) is not Prefill:
-            ticket.source, ticket.target = joined(action.copies, 1), joined(action.copies, 2)
+        elif isinstance(action, Load | Backup):
+            ticket.source = joined(action.copies, SOURCE)
+            ticket.target = joined(action.copies, TARGET)
             one, other = (self.pages[tier] for tier in ticket.tiers)
             one.begin_use(ticket.source)
             other.begin_use(ticket.target)

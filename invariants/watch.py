@@ -50,6 +50,7 @@ class Watch:
         self.book: Book | None = None
         self._story = story.Story()
         self._since_audit = 0
+        self._audited = 0  # nodes that the last recount saw
         self._nodes = self._asked("node")
         self._totals = self._asked("totals")
         self._audits = self._asked("audit")
@@ -94,8 +95,7 @@ class Watch:
     @property
     def audit_every(self) -> int:
         """Operations between two recounts: their cost grows with the tree, so their rate falls."""
-        nodes = len(self.book.nodes.by_id) if self.book is not None else 0
-        return max(AUDIT_EVERY, nodes // 2)
+        return max(AUDIT_EVERY, self._audited // 2)
 
     def audit(self, view: CoreView) -> None:
         """A full recount: the books must equal it, and every check must hold on all of it."""
@@ -150,6 +150,7 @@ class Watch:
         book = self.book
         assert book is not None
         counted = recount(view, book, history=self.level == "every")
+        self._audited = len(counted.nodes.by_id)
         if self.level == "every":
             compare(book, counted)
         for shadow in counted.nodes.by_id.values():
@@ -162,6 +163,7 @@ class Watch:
                 ask(book, view)
 
     def _be_still(self, view: CoreView) -> None:
+        assert self.book is not None
         for one in self.checks:
             one.still(self.book, view)
 

@@ -27,19 +27,19 @@ def _fifo(_: int) -> int:
 
 
 class Clock(simpy.Environment):
-    """`now` is in nanoseconds. tie: from the number of a scheduled event to its tie."""
+    """tie: from the number of a scheduled event to its tie. scheduled: events so far."""
 
     def __init__(self, tie: Tie = _fifo) -> None:
         super().__init__(0)
         self._tie = tie
-        self._scheduled = 0
+        self.scheduled = 0
 
     def schedule(self, event: Any, priority: Any = NORMAL, delay: Any = 0) -> None:
         """SimPy's hook; the third field of the queue's entries is (tie, number)."""
         if type(delay) is not int or delay < 0:
             raise SimError(f"clock: expected a delay in whole nanoseconds, found {delay!r}")
-        number = self._scheduled
-        self._scheduled = number + 1
+        number = self.scheduled
+        self.scheduled = number + 1
         queue: list[Any] = self._queue
         heappush(queue, (self._now + delay, priority, (self._tie(number), number), event))
 

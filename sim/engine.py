@@ -51,6 +51,8 @@ from .sequence import UNSET_NS, Sequence
 from .waiting import WaitingQueue
 from .workload import Job, Workload
 
+__all__ = ["Engine", "EngineOptions", "too_small"]
+
 
 class Engine:
     """Serves one workload. `ended`: called with each sequence that ended.

@@ -22,8 +22,8 @@ OPTIONS = {
     "clients": 128,
     "rounds": 12,
     "system_tokens": 1024,
-    "think_ms": 4000,
-    "start_ms": 4000,
+    "think_ms": 8000,
+    "start_ms": 8000,
     "seed": 1,
 }
 

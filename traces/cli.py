@@ -26,7 +26,7 @@ from . import options as read
 from .builtin import GENERATORS, load_generator
 from .generators import base as generators
 from .inspect import as_document, inspect, print_inspection
-from .output import write_whole
+from .output import check_writable, write_whole
 from .replay import INTERRUPTED, replay
 from .results import write_json
 from .settings import CHECKS, MODES, write_policies
@@ -280,6 +280,8 @@ def _generate(options: argparse.Namespace, command: str) -> int:
 
 
 def _inspect(options: argparse.Namespace, command: str) -> int:
+    if options.json:
+        check_writable(options.json)
     trace = open_trace(options.trace, options.format, options.limit)
     found = inspect(trace, options.page_size or trace.block_size or 64)
     print_inspection(found)

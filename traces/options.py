@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose complaints are one CallerError instead of a usage screen."""
 
     def error(self, message: str) -> NoReturn:
-        raise CallerError(f"{self.prog}: {message} (see {self.prog} --help)")
+        raise CallerError(f"{message} (see {self.prog} --help)")
 
 
 @dataclass(frozen=True, slots=True)

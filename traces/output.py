@@ -21,22 +21,40 @@ def write_whole(path: str, pieces: Iterable[str]) -> None:
             sys.stdout.write(piece)
         sys.stdout.flush()
         return
-    target = Path(os.path.realpath(path))
-    # a device or a pipe has no "before": write to it, never replace it
-    special = target.exists() and not target.is_file()
+    target, special = _target(path)
     beside = target if special else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        if target.is_dir():
-            raise IsADirectoryError(0, "a directory of that name")
         with open(beside, "w", encoding="utf-8") as stream:
             stream.writelines(pieces)
         if not special:
             os.replace(beside, target)
     except OSError as error:
-        raise CallerError(
-            f"{path}: expected a file that can be written, found: {error.strerror}; "
-            "name another file"
-        ) from None
+        raise _unwritable(path, error.strerror) from None
     finally:
         if not special:
             beside.unlink(missing_ok=True)
+
+
+def check_writable(path: str) -> None:
+    """Before long work: raises CallerError if `write_whole` could not write there."""
+    if path == "-":
+        return
+    target, special = _target(path)
+    if not os.access(target if special else target.parent, os.W_OK):
+        missing = not target.parent.is_dir()
+        raise _unwritable(path, f"no {'directory' if missing else 'right to write'} there")
+
+
+def _target(path: str) -> tuple[Path, bool]:
+    """The file behind any link, and whether it is a device or a pipe: those are written to, never
+    replaced."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise _unwritable(path, "a directory")
+    return target, target.exists() and not target.is_file()
+
+
+def _unwritable(path: str, found: str | None) -> CallerError:
+    return CallerError(
+        f"{path}: expected a file that can be written, found: {found}; name another file"
+    )

@@ -21,6 +21,7 @@ from sim.recorder import Recorder
 from . import builtin, replay_timed
 from .account import Account, ceiling_of
 from .formats.base import Paged, Trace
+from .output import check_writable
 from .progress import progress
 from .replay_hits import HitsReplay
 from .report import print_report, print_story
@@ -36,6 +37,8 @@ INTERRUPTED = 130
 def replay(options: argparse.Namespace, command: str) -> int:
     """The exit code. `command`: what the user typed, for the story of a violation."""
     started = time.perf_counter()
+    if options.json:
+        check_writable(options.json)
     trace = _open(options)
     settings, paged = resolve(options, trace)
     _check_sizes(trace, settings, paged.knows_output)

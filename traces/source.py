@@ -30,7 +30,8 @@ def open_trace(path: str, format_name: str = "auto", limit: int = 0) -> Trace:
     if format_name != "auto":
         registry.load(FORMATS, format_name)
     with _opened(path) as stream:
-        return parse(Lines(path, _raw_lines(path, stream)), format_name, limit)
+        name = "stdin" if path == "-" else path
+        return parse(Lines(name, _raw_lines(name, stream)), format_name, limit)
 
 
 def parse(lines: Lines, format_name: str = "auto", limit: int = 0) -> Trace:

@@ -45,7 +45,7 @@ def join(state: State, request: Request, path: list[Node]) -> None:
         if node.end <= request.shared:
             continue
         start = request.shared
-        mine = table[start : node.end]
+        mine = request.table[start : node.end]
         held = node.pages[Tier.DEVICE][BACKBONE]
         if held is None:
             attach(state, node, Tier.DEVICE, BACKBONE, mine)

@@ -38,16 +38,19 @@ class Ownership(Check):
                     f"found {PageState(int(pool.state[at])).name} of {pool.owner[at]}",
                     page(self.tier, at),
                 )
-        gone = pages.nobodys()
-        if len(gone):
-            busy = pages.busy[gone] > 0
-            state_now = pool.state[gone]
-            wrong = state_now != np.where(busy, PageState.RETIRING, PageState.FREE)
+        for gone, state in (
+            (pages.freed, PageState.FREE),
+            (pages.retired, PageState.RETIRING),
+        ):
+            if not len(gone):
+                continue
+            found = pool.state[gone]
+            wrong = found != state
             if wrong.any():
                 at = int(gone[int(wrong.argmax())])
-                if not pages.busy[at]:  # freed while in use is for PIN-IO to say
-                    self.fail(
-                        f"{where} page {at}, left by its owner and used by nobody: expected FREE, "
+                if state == PageState.FREE or pool.state[at] != PageState.FREE:
+                    self.fail(  # free although in use is for PIN-IO to say
+                        f"{where} page {at}, held by nobody: expected {state.name}, "
                         f"found {PageState(int(pool.state[at])).name}",
                         page(self.tier, at),
                     )

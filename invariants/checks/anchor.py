@@ -20,9 +20,7 @@ class Anchor(Check):
     )
     watches = (Seated, Cached, Finished, Retracted)
 
-    def see(
-        self, book: Book, item: Seated | Cached | Finished | Retracted, view: CoreView
-    ) -> None:
+    def see(self, book: Book, item: Seated | Cached | Finished | Retracted, view: CoreView) -> None:
         if book.missing:
             self.fail(f"expected a node, found none: {book.missing[0]}", request(item.request))
         if type(item) is Finished or type(item) is Retracted:

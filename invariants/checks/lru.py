@@ -32,7 +32,8 @@ class Lru(Check):
             if len(set(members)) != len(members):
                 twice = next(one for one in members if members.count(one) > 1)
                 self.fail(
-                    f"queue {queue}: expected node {twice} once, found {members.count(twice)} times",
+                    f"queue {queue}: expected node {twice} once, "
+                    f"found {members.count(twice)} times",
                     node_story(twice),
                 )
             for node_id in members:

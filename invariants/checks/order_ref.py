@@ -20,34 +20,36 @@ class OrderReference(Check):
     )
     watches = (Evicted,)
 
+    def __init__(self) -> None:
+        self._operation = -1
+        self._sheltered: set[int] = set()
+
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
-        if item.tier == Tier.DEVICE:
-            self._compare(book, item, DEVICE, _sheltered(book, book.event))
+        if not len(item.pages):
             return
-        if any(
+        if self._operation != book.operations:
+            self._operation = book.operations
+            self._sheltered = _sheltered(book, book.event)
+        use = int(book.pages[item.tier].last_use[item.pages[0]])
+        if item.tier == Tier.DEVICE:
+            self._compare(book, item, use, DEVICE)
+        elif not any(
             type(other) is Evicted and other.tier == Tier.DEVICE and not other.demoted
             for other in book.outcomes
-        ):
-            return  # dropped with its prefix, not chosen
-        demoted = _sheltered(book, book.event)
-        for other in book.nodes.dirty.values():
-            if other.candidate >> HOST & 1:
-                demoted.add(other.id)
-        self._compare(book, item, HOST, demoted)
-        if item.tier == Tier.HOST and _still_on_device(book, item):
-            self._compare(book, item, DUPLICATE, demoted)
+        ):  # else perhaps dropped with its prefix, not chosen
+            if _still_on_device(book, item):
+                self._compare(book, item, use, DUPLICATE)
+                use = -1  # anything on host only should have gone first
+            self._compare(book, item, use, HOST)
 
-    def _compare(self, book: Book, item: Evicted, queue: int, but: set[int]) -> None:
-        colder = book.nodes.coldest(queue, but)
-        if colder is None:
-            return
-        worse = queue == HOST and _still_on_device(book, item)
-        if worse or colder.use < item.last_use:
+    def _compare(self, book: Book, item: Evicted, use: int, queue: int) -> None:
+        colder = book.nodes.coldest(queue, self._sheltered)
+        if colder is not None and (use < 0 or colder.use < use):
             self.fail(
-                f"{item.tier.name.lower()} page {item.pages[0] if len(item.pages) else '-'} of a "
-                f"node last used at {item.last_use} went, node {colder.id} last used at "
-                f"{colder.use} stays",
-                page(item.tier, int(item.pages[0]) if len(item.pages) else -1),
+                f"{item.tier.name.lower()} page {item.pages[0]}, last used at "
+                f"{'any time, also on device' if use < 0 else use}, went; expected node "
+                f"{colder.id} to go before, last used at {colder.use}",
+                page(item.tier, int(item.pages[0])),
                 node(colder.id),
             )
 
@@ -59,12 +61,13 @@ def _still_on_device(book: Book, item: Evicted) -> bool:
 
 
 def _sheltered(book: Book, event: Event) -> set[int]:
-    """Nodes on the path of a request that was being admitted: locked while the victims were
-    chosen, even where the admission was refused in the end."""
+    """Nodes that may have been no candidates while the victims were chosen: those that came to be
+    on host only in this operation, and those on the path of a request being admitted, which were
+    locked even where the admission was refused in the end."""
+    found = {shadow.id for shadow in book.nodes.dirty.values() if shadow.candidate >> HOST & 1}
     if type(event) is not Admitted:
-        return set()
+        return found
     seat = book.seats.by_id.get(event.request)
-    found: set[int] = set()
     for tag in seat.known if seat is not None else ():
         shadow = book.nodes.at.get(tag)
         if shadow is not None:

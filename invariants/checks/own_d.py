@@ -8,7 +8,9 @@ from invariants.checks._ownership import Ownership
 
 class OwnDevice(Ownership):
     name = "OWN-D"
-    sentence = "Every device page has exactly one owner: the free list, a node, a request or a load."
+    sentence = (
+        "Every device page has exactly one owner: the free list, a node, a request or a load."
+    )
     tier = Tier.DEVICE
 
 

@@ -24,9 +24,10 @@ class PoolSum(Check):
             total = (
                 pool.free + evictable + pages.protected + held[REQUEST] + held[FLIGHT] + retiring
             )
-            if total != pages.capacity or pool.protected != pages.protected or (
-                counts
-                != [pool.free, held[REQUEST], held[NODE], held[FLIGHT], retiring]
+            if (
+                total != pages.capacity
+                or pool.protected != pages.protected
+                or (counts != [pool.free, held[REQUEST], held[NODE], held[FLIGHT], retiring])
             ):
                 self.fail(
                     f"{pages.tier.name.lower()}: free {pool.free} + evictable {evictable} + "

@@ -121,7 +121,7 @@ class Lines:
             except UnicodeDecodeError as error:
                 self.wrong("UTF-8 text", f"byte {line[error.start]:#04x}", "convert the file")
             except (ValueError, RecursionError) as error:
-                reason = str(error).partition(": line ")[0]
+                reason = str(error).partition(": line ")[0].partition(";")[0]
                 self.wrong(
                     "a JSON object",
                     f"{shorten(line.decode('utf-8').strip())} ({reason})",

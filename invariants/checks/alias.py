@@ -1,0 +1,62 @@
+"""Page arrays are snapshots."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Backup, Cached, Granted, Load, Prefill
+from hicache.core.types import Pages
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.pages import FLIGHT, name_of
+from invariants.story import About, flight, request
+
+
+class Alias(Check):
+    name = "ALIAS"
+    sentence = (
+        "No page array that a node, a request or an action holds can be written through any name, "
+        "and a table once handed out never changes."
+    )
+    watches = (Load, Backup, Prefill, Granted, Cached)
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        for pages in book.pages:
+            for claimed, code in pages.claimed:
+                if code & 3 != FLIGHT and _writable(claimed):
+                    self.fail(f"pages of {name_of(code)}: expected read-only, found writable")
+
+    def see(
+        self, book: Book, item: Load | Backup | Prefill | Granted | Cached, view: CoreView
+    ) -> None:
+        if type(item) is Load or type(item) is Backup:
+            for copy in item.copies:
+                if _writable(copy.source) or _writable(copy.target):
+                    self.fail(f"flight {item.flight}: its pages are writable", flight(item.flight))
+            return
+        table, about = item.table, request(item.request)  # type: ignore[union-attr]
+        if _writable(table):
+            self.fail(f"the table of request {item.request} is writable", about)  # type: ignore[union-attr]
+        seat = book.seats.by_id.get(item.request)  # type: ignore[union-attr]
+        if seat is not None and seat.handed[0] is not table:
+            self._unchanged(seat.handed, about)
+            seat.handed = (table, table.tobytes())
+
+    def audit(self, book: Book, view: CoreView) -> None:
+        for seat in book.seats.by_id.values():
+            self._unchanged(seat.handed, request(seat.id))
+
+    def _unchanged(self, handed: tuple[Pages, bytes], about: About) -> None:
+        if handed[0].tobytes() != handed[1]:
+            self.fail(
+                f"the table handed to request {about.number} changed after it was handed out",
+                about,
+            )
+
+
+def _writable(pages: Pages) -> bool:
+    base = pages.base
+    return pages.flags.writeable or (base is not None and base.flags.writeable)
+
+
+def check() -> Alias:
+    return Alias()

@@ -1,0 +1,46 @@
+"""Stale handles can be told from live ones."""
+
+from __future__ import annotations
+
+from hicache.core.types import PageState
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.story import page
+
+
+class Generation(Check):
+    name = "GENERATION"
+    sentence = "A page that becomes free gets a new generation, and no generation ever shrinks."
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        if not book.history:
+            return
+        for pages in book.pages:
+            free = pages.freed
+            if not len(free):
+                continue
+            now = view.pool(pages.tier).generation
+            stuck = now[free] <= pages.generation[free]
+            if stuck.any() and (view.pool(pages.tier).state[free] == PageState.FREE).all():
+                at = int(free[int(stuck.argmax())])
+                self.fail(
+                    f"{pages.tier.name.lower()} page {at} became free: expected a generation above "
+                    f"{pages.generation[at]}, found {now[at]}",
+                    page(pages.tier, at),
+                )
+
+    def audit(self, book: Book, view: CoreView) -> None:
+        for pages in book.pages:
+            now = view.pool(pages.tier).generation
+            if (now < pages.generation).any():
+                at = int((now < pages.generation).argmax())
+                self.fail(
+                    f"{pages.tier.name.lower()} page {at}: generation "
+                    f"{pages.generation[at]} before, {now[at]} now",
+                    page(pages.tier, at),
+                )
+
+
+def check() -> Generation:
+    return Generation()

@@ -1,0 +1,72 @@
+"""Actions and replies, one to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core.actions import Backup, Load, Prefill
+from hicache.core.events import BackupDone, LoadDone, PrefillDone
+from hicache.core.view import CoreView
+from invariants.base import LIVENESS, Check
+from invariants.book import Book
+from invariants.story import flight
+
+_ACTION_OF: dict[Any, type] = {LoadDone: Load, BackupDone: Backup, PrefillDone: Prefill}
+
+
+class LiveAck(Check):
+    name = "LIVE-ACK"
+    sentence = (
+        "Every action has a flight number of its own, is answered exactly once by its own kind of "
+        "reply, and until then is what the core says is in flight."
+    )
+    kind = LIVENESS
+    watches = (LoadDone, BackupDone, PrefillDone, Load, Backup, Prefill)
+
+    def issue(self, book: Book, item: object, view: CoreView) -> None:
+        number: int = item.flight  # type: ignore[attr-defined]
+        wanted = _ACTION_OF.get(type(item))
+        if wanted is None:
+            if number <= book.tickets.latest:
+                self.fail(
+                    f"flight {number}: expected a number above {book.tickets.latest}",
+                    flight(number),
+                )
+            return
+        ticket = book.tickets.open.get(number)
+        if ticket is not None and type(ticket.action) is not wanted:
+            self.fail(
+                f"flight {number}: expected the reply to a {type(ticket.action).__name__}, found "
+                f"{type(item).__name__}",
+                flight(number),
+            )
+
+    def see(self, book: Book, item: object, view: CoreView) -> None:
+        if type(item) in _ACTION_OF and book.answered is None:
+            number: int = item.flight  # type: ignore[attr-defined]
+            self.fail(f"flight {number} was answered, but was not open", flight(number))
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        if book.history and len(view.flights) != len(book.tickets.open):
+            odd = sorted(view.flights.keys() ^ book.tickets.open.keys())
+            self.fail(
+                f"in flight: expected {len(book.tickets.open)}, found {len(view.flights)}; first "
+                f"difference flight {odd[0]}",
+                flight(odd[0]),
+            )
+
+    def audit(self, book: Book, view: CoreView) -> None:
+        odd = sorted(view.flights.keys() ^ book.tickets.open.keys())
+        if odd:
+            self.fail(f"flight {odd[0]} is in flight for only one side", flight(odd[0]))
+
+    def still(self, book: Book, view: CoreView) -> None:
+        if view.flights or view.draining:
+            self.fail(
+                f"expected nothing in flight at quiescence, found {len(view.flights)} flights and "
+                f"{view.draining} draining pages"
+            )
+
+
+def check() -> LiveAck:
+    return LiveAck()

@@ -1,0 +1,35 @@
+"""Nothing leaks."""
+
+from __future__ import annotations
+
+from hicache.core.types import PageState
+from hicache.core.view import CoreView
+from invariants.base import LIVENESS, Check
+from invariants.book import Book
+from invariants.pages import NODE
+
+
+class Quiescence(Check):
+    name = "QUIESCENCE"
+    sentence = (
+        "Once everything is released and drained, every page is free or cached, and every cached "
+        "page can be evicted."
+    )
+    kind = LIVENESS
+
+    def still(self, book: Book, view: CoreView) -> None:
+        for pages in book.pages:
+            pool = view.pool(pages.tier)
+            cached = pages.held[NODE]
+            if pool.counts[PageState.FREE] + cached != pages.capacity or pool.evictable != cached:
+                self.fail(
+                    f"{pages.tier.name.lower()}: free {pool.counts[PageState.FREE]} + cached "
+                    f"{cached}, expected {pages.capacity}; evictable {pool.evictable}"
+                )
+        seated = sum(request.seated for request in view.requests.values())
+        if seated:
+            self.fail(f"expected no seated request, found {seated}")
+
+
+def check() -> Quiescence:
+    return Quiescence()

@@ -1,0 +1,45 @@
+"""A flush forgets everything."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Prefill, Refused
+from hicache.core.events import Flushed
+from hicache.core.types import PageState
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.pages import FLIGHT
+
+
+class Reset(Check):
+    name = "RESET"
+    sentence = "After a flush the core is as a fresh one, but for pages that actions still use."
+    watches = (Flushed,)
+
+    def see(self, book: Book, item: Flushed, view: CoreView) -> None:
+        if any(type(other) is Refused for other in book.outcomes):
+            passes = any(type(one.action) is Prefill for one in book.tickets.open.values())
+            if not book.seats.seated and not passes:
+                self.fail("a flush was refused although no request is seated and no pass runs")
+            return
+        nodes = sum(1 for _ in view.nodes())
+        queued = sum(len(view.queue_members(queue)) for queue in range(3))
+        if nodes or queued or view.draining or len(book.nodes.by_id) != 1:
+            self.fail(
+                f"expected no nodes, entries or draining pages, found {nodes}, {queued} and "
+                f"{view.draining}"
+            )
+        for pages in book.pages:
+            pool = view.pool(pages.tier)
+            used = int(((pages.busy > 0) & (pages.owner == 0)).sum())
+            fresh = [pages.capacity - used - pages.held[FLIGHT], 0, 0, pages.held[FLIGHT], used]
+            if pool.counts != fresh or pool.protected:
+                self.fail(
+                    f"{pages.tier.name.lower()} pool: expected {fresh} pages "
+                    f"{[state.name.lower() for state in PageState]} and 0 protected, found "
+                    f"{pool.counts} and {pool.protected}"
+                )
+
+
+def check() -> Reset:
+    return Reset()

@@ -1,0 +1,79 @@
+"""Small worlds for tests: workloads whose prefixes overlap, and a model that is quick to run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hicache import models
+from hicache.core.config import Config
+from hicache.core.types import Key
+from sim import hardware
+from sim.draws import draw
+from sim.options import EngineOptions, WorldOptions
+from sim.workload import Job
+from sim.world import TimedResult, World
+
+PAGE = 4
+MODEL = models.get("llama-3.1-8b")
+PROFILE = hardware.get("h100")
+
+
+class Prompts:
+    """A workload from explicit token lists, the output of each job included and its own."""
+
+    def __init__(self, jobs: list[Job], prompts: list[list[int]], page_size: int = PAGE) -> None:
+        self.jobs = jobs
+        self.page_size = page_size
+        self._prompts = prompts
+
+    def key(self, job: Job, length: int) -> Key:
+        prompt = self._prompts[job.index]
+        output = [10**6 * (job.index + 1) + number for number in range(job.output_length)]
+        return Key.from_tokens((prompt + output)[:length], self.page_size)
+
+
+def shared_prefixes(
+    seed: int, count: int, *, longest: int = 40, outputs: int = 12, gap_ns: int = 20_000_000
+) -> Prompts:
+    """`count` jobs, each beginning like one before it, some waiting for an earlier one to end."""
+    jobs: list[Job] = []
+    prompts: list[list[int]] = []
+    now_ns = 0
+    for index in range(count):
+        now_ns += draw(gap_ns, seed, index, "gap")
+        length = 1 + draw(longest, seed, index, "length")
+        shared: list[int] = []
+        if prompts and draw(4, seed, index, "shares"):
+            source = prompts[draw(len(prompts), seed, index, "source")]
+            shared = source[: draw(len(source) + 1, seed, index, "cut")][: length - 1]
+        prompt = shared + [index * 1000 + number for number in range(length - len(shared))]
+        after = draw(index, seed, index, "after") if index and not draw(4, seed, index, "c") else -1
+        arrival_ns = draw(gap_ns, seed, index, "think") if after >= 0 else now_ns
+        output = draw(outputs, seed, index, "output")
+        jobs.append(Job(index, arrival_ns, length, output, after))
+        prompts.append(prompt)
+    return Prompts(jobs, prompts)
+
+
+def make(
+    workload: Prompts,
+    device: int = 24,
+    host: int = 40,
+    *,
+    engine: EngineOptions | None = None,
+    options: WorldOptions | None = None,
+    profile: hardware.HardwareProfile = PROFILE,
+    **settings: object,
+) -> World:
+    config = Config(workload.page_size, (device,), (host,), **settings)  # type: ignore[arg-type]
+    options = options or WorldOptions(checks="every")
+    return World(workload, config, MODEL, profile, engine, options)
+
+
+def run(workload: Prompts, device: int = 24, host: int = 40, **rest: object) -> TimedResult:
+    return make(workload, device, host, **rest).run()  # type: ignore[arg-type]
+
+
+def tokens(text: str) -> list[int]:
+    """PAGE tokens per letter."""
+    return np.repeat([ord(letter) for letter in text], PAGE).tolist()

@@ -1,0 +1,160 @@
+"""The detector against sets of ancestors, and against races planted on a simulated device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.types import Key, Pages, Tier
+from hicache.devices.base import Direction, Mark, Stream
+from sim.clock import Clock
+from sim.content import prefix_tags
+from sim.device import DeviceOptions, SimDevice
+from sim.errors import HazardError, WrongBytesError
+from sim.hazards import HazardDevice, Hazards
+from sim.link import Link
+from sim.memory import Memory
+from tests.sim.rig import PAGE, tokens
+
+LAYERS = 2
+ALL = (0, LAYERS)
+DEVICE, HOST = (Tier.DEVICE, "full"), (Tier.HOST, "full")
+CAPACITIES = {DEVICE: 8, HOST: 8}
+D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
+
+_ACCESS = st.tuples(
+    st.just("access"),
+    st.integers(0, 2),
+    st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True),
+    st.sampled_from("rw"),
+    st.sampled_from([(0, 1), (1, 2), (0, 2)]),
+)
+_ORDER = st.tuples(st.sampled_from(["record", "wait", "observed"]), st.integers(0, 2))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(_ACCESS, _ORDER), max_size=14))
+def test_a_conflict_is_raised_exactly_where_no_path_orders_it(program: list[tuple]) -> None:  # type: ignore[type-arg]
+    hazards = Hazards(CAPACITIES, LAYERS)
+    for stream in range(3):
+        hazards.stream(Stream(stream), f"s{stream}")
+    known: list[set[int]] = [set(), set(), set()]
+    host: set[int] = set()
+    marks: list[set[int]] = []
+    done: list[tuple[int, set[tuple[int, int]], str]] = []
+    for step in program:
+        if step[0] == "record":
+            hazards.record(Stream(step[1]), Mark(len(marks)))
+            marks.append(set(known[step[1]]))
+        elif step[0] == "wait" and marks:
+            hazards.wait(Stream(step[1]), Mark(len(marks) - 1))
+            known[step[1]] |= marks[-1]
+        elif step[0] == "observed" and marks:
+            hazards.observed(Mark(len(marks) - 1))
+            host |= marks[-1]
+        elif step[0] == "access":
+            _, stream, numbers, mode, layers = step
+            cells = {(page, layer) for page in numbers for layer in range(*layers)}
+            before = known[stream] | host
+            clash = any(
+                cells & other and "w" in (mode, how) and number not in before
+                for number, other, how in done
+            )
+            pages = np.array(numbers)
+            if clash:
+                with pytest.raises(HazardError):
+                    hazards.access(Stream(stream), DEVICE, pages, mode, layers, "new")
+                return
+            hazards.access(Stream(stream), DEVICE, pages, mode, layers, "new")
+            known[stream] = before | {len(done)}
+            done.append((len(done), cells, mode))
+
+
+class Bench:
+    """A simulated device with bytes; `seen` is it with the detector in front."""
+
+    def __init__(self, chunks: int = 4) -> None:
+        self.clock = Clock()
+        self.memory = Memory(CAPACITIES, LAYERS)
+        link = Link(self.clock, 10**9, 10**9, 100)
+        options = DeviceOptions({"full": (1000, 1000)}, chunks=chunks)
+        self.sim = SimDevice(self.clock, link, options, self.memory)
+        self.seen = HazardDevice(self.sim, Hazards(CAPACITIES, LAYERS))
+        self.compute, self.write, self.load = map(self.seen.stream, ("compute", "write", "load"))
+
+    def fill(self, device: SimDevice | HazardDevice, pages: Pages, text: str) -> Mark:
+        """The model writes the pages of a prompt, one letter each."""
+        job_tags = prefix_tags(Key.from_tokens(tokens(text), PAGE))
+        device.touch(self.compute, "full", pages, "w", ALL, f"prefill of {text}")
+        self.sim.publish(self.compute, "full", pages, job_tags, ALL, f"prefill of {text}")
+        return device.record(self.compute)
+
+    def finish(self) -> None:
+        self.clock.run_while(lambda: True)
+
+
+def pages(*numbers: int) -> Pages:
+    return np.array(numbers, dtype=np.int64)
+
+
+def test_a_page_reused_while_it_is_copied_is_a_hazard_and_mixed_bytes() -> None:
+    """The backup of pages 0..3 runs while the next prompt's prefill writes them."""
+    bench = Bench()
+    bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0, 1, 2, 3), "abcd"))
+    bench.seen.copy(bench.write, D2H, "full", pages(0, 1, 2, 3), pages(4, 5, 6, 7), ALL, "backup 1")
+    with pytest.raises(HazardError) as caught:
+        bench.fill(bench.seen, pages(2, 3), "xy")
+    assert caught.value.exit_code == 13
+    assert str(caught.value) == (
+        "write by 'prefill of xy' on stream compute is not ordered after the read by 'backup 1' on "
+        "stream write: device pages [2, 3] of full (2 in all), layer groups 0..1"
+    )
+
+    outcomes = [_overwritten_midway(chunks) for chunks in range(1, 9)]
+    assert outcomes[0] == "", "a copy in one part read everything before the overwrite"
+    assert any("b, copy 0: host page" in outcome for outcome in outcomes)
+
+
+def _overwritten_midway(chunks: int) -> str:
+    """What the bytes say, without the detector, of a page reused in the middle of its backup."""
+    bench = Bench(chunks)
+    bench.sim.wait(bench.write, bench.fill(bench.sim, pages(0, 1, 2, 3), "abcd"))
+    bench.sim.copy(bench.write, D2H, "full", pages(0, 1, 2, 3), pages(4, 5, 6, 7), ALL, "b")
+
+    def reuse() -> None:
+        bench.fill(bench.sim, pages(0, 1, 2, 3), "wxyz")
+
+    bench.clock.after(4000, reuse)
+    try:
+        bench.finish()
+    except WrongBytesError as error:
+        return str(error)
+    return ""
+
+
+def test_the_same_reuse_after_the_reply_is_neither() -> None:
+    bench = Bench()
+    bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0, 1), "ab"))
+    bench.seen.copy(bench.write, D2H, "full", pages(0, 1), pages(6, 7), ALL, "backup")
+    mark = bench.seen.record(bench.write)
+    bench.finish()
+    assert bench.seen.query(mark)
+    bench.fill(bench.seen, pages(0, 1), "xy")
+    bench.finish()
+
+
+def test_waiting_for_one_layer_is_not_waiting_for_the_next() -> None:
+    bench = Bench()
+    bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0), "a"))
+    bench.seen.copy(bench.write, D2H, "full", pages(0), pages(0), ALL, "backup")
+    bench.seen.wait(bench.load, bench.seen.record(bench.write))
+    marks = []
+    for layer in range(LAYERS):
+        bench.seen.copy(bench.load, H2D, "full", pages(0), pages(5), (layer, layer + 1), "load")
+        marks.append(bench.seen.record(bench.load))
+    bench.seen.wait(bench.compute, marks[0])
+    bench.seen.touch(bench.compute, "full", pages(5), "r", (0, 1), "prefill")
+    with pytest.raises(HazardError, match=r"layer groups 1\.\.1"):
+        bench.seen.touch(bench.compute, "full", pages(5), "r", (1, 2), "prefill")

@@ -1,0 +1,73 @@
+"""Small helpers of the trace tests: writing traces, running the command, the shared trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache.core.config import Config
+from hicache.core.core import Core
+from sim.recorder import Recorder
+from traces.account import Account, ceiling_of
+from traces.formats.base import Lines, Paged, Trace
+from traces.replay_hits import HitsReplay
+from traces.source import parse
+
+CONVERSATION = Path(__file__).parents[3] / "shared/traces/mooncake_conversation.jsonl"
+HEADER = {"format": "hicache-trace", "version": 1}
+
+
+def conversation() -> Path:
+    """The public trace, or a skip that says where it was looked for."""
+    if not CONVERSATION.exists():
+        pytest.skip(f"the Mooncake conversation trace is not at {CONVERSATION}")
+    return CONVERSATION
+
+
+def mooncake(ids: list[int], length: int = 0, timestamp: float = 0, **other: Any) -> dict[str, Any]:
+    record = {
+        "timestamp": timestamp,
+        "input_length": length or 512 * len(ids),
+        "output_length": 1,
+        "hash_ids": ids,
+    }
+    return {**record, **other}
+
+
+def native(*segments: tuple[str, int], output: tuple[str, int], **other: Any) -> dict[str, Any]:
+    start = {} if "after" in other else {"timestamp": 0}
+    return {**start, "input": [list(part) for part in segments], "output": list(output), **other}
+
+
+def as_lines(records: Iterable[object]) -> list[bytes]:
+    return [json.dumps(record).encode() + b"\n" for record in records]
+
+
+def read(*records: object, format_name: str = "auto") -> Trace:
+    return parse(Lines("trace", as_lines(records)), format_name)
+
+
+def write(path: Path, *records: object) -> Path:
+    path.write_bytes(b"".join(as_lines(records)))
+    return path
+
+
+def replay_hits(
+    paged: Paged, device: int, host: int = 0, policy: str = "write_through"
+) -> tuple[Account, Core, str]:
+    """Account, core and digest after the whole trace."""
+    account = Account(paged.jobs, paged.page_size, ceiling_of(paged, whole_prompts=True))
+    config = Config(
+        page_size=paged.page_size,
+        device_pages=(device,),
+        host_pages=(host,),
+        write_policy=policy,
+    )
+    recorder = Recorder(lambda: 0)
+    replay = HitsReplay(paged, config, account, (recorder,))
+    replay.run(lambda done: None)
+    return account, replay.core, recorder.digest()

@@ -1,0 +1,167 @@
+"""Every fault of a file or an option: one line, the place, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from traces.cli import main
+
+from .rig import HEADER, as_lines, mooncake, native, write
+
+GOOD = mooncake([1, 2], 600)
+TURN = native(("a", 5), output=("b", 3))
+
+MOONCAKE = {
+    "not json": (b"hello\n", 1, "a JSON object, found hello"),
+    "cut short": (b'{"timestamp": 0, "input\n', 1, "a JSON object"),
+    "nested without end": (b"[" * 100_000 + b"\n", 1, "a JSON object"),
+    "number without end": (b'{"timestamp": ' + b"9" * 5000 + b"}\n", 1, "a JSON object"),
+    "not utf-8": (b"\xff\xfe{}\n", 1, "UTF-8 text, found byte 0xff"),
+    "a list": (as_lines([GOOD, [1]]), 2, "a JSON object, found [1]"),
+    "empty": (b"", 1, "a trace, found an empty file"),
+    "blank": (b"\n \n", 1, "a trace, found an empty file"),
+    "unknown format": (as_lines([{"a": 1}]), 1, "a known format"),
+    "nan": (b'{"timestamp": NaN, "hash_ids": []}\n', 1, "NaN is not JSON"),
+    "infinite": (b'{"timestamp": 1e999, "hash_ids": []}\n', 1, "found Infinity"),
+    "timestamp text": (as_lines([{**GOOD, "timestamp": "0"}]), 1, "timestamp: milliseconds from 0"),
+    "negative timestamp": (as_lines([{**GOOD, "timestamp": -1}]), 1, "found -1"),
+    "timestamp missing": (as_lines([{"hash_ids": []}]), 1, "found nothing"),
+    "length true": (as_lines([{**GOOD, "input_length": True}]), 1, "input_length: an integer"),
+    "length float": (as_lines([{**GOOD, "input_length": 600.0}]), 1, "found 600.0"),
+    "length negative": (as_lines([{**GOOD, "input_length": -600}]), 1, "found -600"),
+    "length zero": (as_lines([{**GOOD, "input_length": 0, "hash_ids": []}]), 1, "found 0"),
+    "length huge": (as_lines([{**GOOD, "input_length": 10**12}]), 1, "found 1000000000000"),
+    "output negative": (as_lines([{**GOOD, "output_length": -1}]), 1, "output_length: an integer"),
+    "output zero": (as_lines([{**GOOD, "output_length": 0}]), 1, "the first token"),
+    "ids missing": (as_lines([GOOD, {**GOOD, "hash_ids": None}]), 2, "a list of 2 integers"),
+    "ids too few": (as_lines([GOOD, mooncake([1], 600)]), 2, "expected 2 hash_ids"),
+    "ids too many": (as_lines([mooncake([1, 2], 512)]), 1, "expected 1 hash_ids"),
+    "id true": (as_lines([mooncake([1, True])]), 1, "integers, found true"),
+    "id float": (as_lines([{**GOOD, "hash_ids": [1, 2.5]}]), 1, "integers, found 2.5"),
+    "id beyond 64 bits": (as_lines([mooncake([1, 1 << 64])]), 1, "at most 64 bits"),
+    "id twice": (as_lines([mooncake([1, 2, 1])]), 1, "found 1 twice"),
+    "backwards": (
+        as_lines([mooncake([1], timestamp=10), {}, GOOD][::2]),
+        2,
+        "at least 10 (that of the request before), found 0; sort",
+    ),
+}
+
+NATIVE = {
+    "other format": ([{"format": "x"}], 1, 'format: "hicache-trace", found "x"'),
+    "other version": ([{**HEADER, "version": 2}], 1, "version: 1, found 2"),
+    "version true": ([{**HEADER, "version": True}], 1, "found true"),
+    "header alone": ([HEADER], 1, "a request after the header"),
+    "misspelt field": ([HEADER, {**TURN, "afer": 1}], 2, 'found "afer"'),
+    "no input": ([HEADER, {**TURN, "input": []}], 2, "at least one"),
+    "segment of nothing": ([HEADER, native(("a", 0), output=("b", 1))], 2, "found 0"),
+    "segment cut": ([HEADER, {**TURN, "output": ["b"]}], 2, "output: [stream, length]"),
+    "stream a number": ([HEADER, {**TURN, "output": [1, 2]}], 2, "found [1, 2]"),
+    "no output": ([HEADER, {**TURN, "output": None}], 2, "found null"),
+    "first waits": ([HEADER, native(("a", 5), output=("b", 3), after=0)], 2, "a timestamp"),
+    "waits for itself": (
+        [HEADER, TURN, native(("a", 5), output=("b", 3), after=1)],
+        3,
+        "an integer from 0 to 0, found 1; name an earlier request",
+    ),
+    "both starts": ([HEADER, TURN, {**TURN, "after": 0}], 3, "either timestamp or after"),
+    "delay alone": ([HEADER, {**TURN, "delay": 1}], 2, "delay only beside after"),
+    "namespace": ([HEADER, {**TURN, "namespace": 5}], 2, "namespace: text"),
+    "too many tokens": ([HEADER, native(("a", 1 << 24), output=("b", 1))], 2, "found 16777217"),
+    "backwards": ([HEADER, {**TURN, "timestamp": 2.5}, TURN], 3, "at least 2.5"),
+}
+
+OPTIONS = {
+    "--model nothing": "expected one of deepseek-v3",
+    "--hardware nothing": "expected one of a100",
+    "--format nothing": "expected one of auto, mooncake, native",
+    "--mode nothing": "expected one of timed, hits",
+    "--check nothing": "expected one of every, sampled, off",
+    "--write-policy nothing": "expected one of write_back, write_through",
+    "--scheduler nothing": "expected one of fcfs, longest-prefix",
+    "--page-size 100": "divides its 512-token blocks, found 100; use one of 1, 2, 4",
+    "--page-size 0": "expected at least 1",
+    "--device-tokens 5X": "a number such as 1M",
+    "--device-tokens 1": "at least one page of 64 tokens",
+    "--device-pages 9": "trace.jsonl:1: expected a request of at most 9 pages",
+    "--device-pages 9 --host-ratio -1": "--host-ratio",
+    "--host-ratio two": "a number such as 2 or 0.5",
+    "--host-bandwidth 0x": "a multiple above 0",
+    "--host-bandwidth 50": "a multiple above 0",
+    "--model deepseek-v3": "expected weights below 72 GB",
+    "--token-budget 3": "at least one page of 64 tokens",
+    "--json /nowhere/out.json": "a file that can be written",
+    "--unheard-of": "unrecognized arguments",
+}
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Runs the command, which must fail with one line; returns it."""
+    assert main(list(arguments)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("hicache: ")
+    assert printed.err.count("\n") == 1
+    assert printed.err.endswith("\n")
+    return printed.err
+
+
+@pytest.mark.parametrize("fault", MOONCAKE)
+def test_mooncake(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, line, expected = MOONCAKE[fault]
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(text if isinstance(text, bytes) else b"".join(text))
+    message = fails(capsys, "replay", str(path))
+    assert message.startswith(f"hicache: {path}:{line}: expected ")
+    assert expected in message
+
+
+@pytest.mark.parametrize("fault", NATIVE)
+def test_native(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records, line, expected = NATIVE[fault]
+    path = write(tmp_path / "trace.jsonl", *records)
+    message = fails(capsys, "inspect", str(path))
+    assert message.startswith(f"hicache: {path}:{line}: expected ")
+    assert expected in message
+
+
+@pytest.mark.parametrize("given", OPTIONS)
+def test_options(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "trace.jsonl", GOOD)
+    assert OPTIONS[given] in fails(capsys, "replay", str(path), *given.split())
+
+
+@pytest.mark.parametrize("arguments", ["", "nothing", "generate nothing", "generate random-tree x"])
+def test_commands(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fails(capsys, *arguments.split())
+
+
+def test_directory_and_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "found a directory" in fails(capsys, "replay", str(tmp_path))
+    assert "No such file" in fails(capsys, "replay", str(tmp_path / "absent"))
+    assert "null" in fails(capsys, "replay", "a\0b")
+
+
+def test_gzip_faults_name_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.jsonl"
+    whole = gzip.compress(b"".join(as_lines([GOOD] * 3)), mtime=0)
+    path.write_bytes(whole[:-12])
+    assert f"{path}:" in fails(capsys, "inspect", str(path))
+    path.write_bytes(whole + b"more")
+    assert f"{path}:4: expected readable data" in fails(capsys, "inspect", str(path))
+
+
+def test_a_line_without_end_is_not_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "at most 8388608 bytes" in fails(capsys, "inspect", "/dev/zero")
+
+
+def test_terminal_escapes_are_not_echoed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps(GOOD) + "\n\x1b[2J\n")
+    assert "\x1b" not in fails(capsys, "inspect", str(path))

@@ -1,0 +1,207 @@
+"""The command from end to end: generate, inspect, replay; results, interrupts, determinism."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import traces.replay
+from traces.cli import main
+from traces.formats.base import Lines
+from traces.output import write_whole
+
+from .rig import as_lines, conversation, mooncake
+
+SHARE = {"requests", "input_tokens", "hit_tokens", "computed_tokens", "hit_rate"}
+
+
+@pytest.fixture
+def turns(tmp_path: Path) -> str:
+    path = str(tmp_path / "turns.jsonl")
+    assert main(["generate", "multiturn", "--clients", "4", "--rounds", "5", "-o", path]) == 0
+    return path
+
+
+def replayed(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    """The results of a replay that must succeed."""
+    out = tmp_path / "out.json"
+    assert main(["replay", *arguments, "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_round_trip(turns: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = tmp_path / "seen.json"
+    assert main(["inspect", turns, "--json", str(seen)]) == 0
+    inspected = json.loads(seen.read_text())
+    found = replayed(tmp_path, turns, "--mode", "hits", "--device-pages", "unbounded")
+    assert inspected["requests"] == found["trace"]["requests"] == 20
+    assert inspected["ceiling_hit_rate"] == found["whole"]["hit_rate"]
+    assert inspected["lru"][-1]["hit_tokens"] == found["whole"]["hit_tokens"]["device"]
+    timed = replayed(tmp_path, turns, "--device-pages", "100", "--host-pages", "400")
+    # what a turn generated is known, so timed turns hit as much as counted ones
+    assert timed["whole"]["hit_rate"] == found["whole"]["hit_rate"]
+    assert timed["whole"]["hit_tokens"]["host"] > 0
+    report = capsys.readouterr().out
+    assert max(map(len, report.splitlines())) <= 80
+    assert "\x1b" not in report
+    assert "hit rate, token-weighted" in report
+
+
+def test_document_has_the_names_that_tools_read(turns: str, tmp_path: Path) -> None:
+    timed = replayed(tmp_path, turns)
+    counted = replayed(tmp_path, turns, "--mode", "hits", "--check", "off")
+    names = {
+        *("trace", "config", "whole", "steady", "transfers", "evicted_pages", "checks"),
+        *("digest", "wall_s"),
+    }
+    assert set(counted) == names
+    assert set(timed) == names | {"latency_s"}
+    for found in (timed, counted):
+        assert set(found["trace"]) == {"path", "format", "requests", "input_tokens", "block_size"}
+        assert set(found["whole"]) == set(found["steady"]) == SHARE
+        assert set(found["whole"]["hit_tokens"]) == {"device", "host", "storage"}
+        assert set(found["transfers"]) == {"d2h", "h2d"}
+        assert set(found["transfers"]["d2h"]) == {"bytes", "busy_s"}
+        assert set(found["evicted_pages"]) == {"device", "host"}
+        assert set(found["checks"]) == {
+            *("level", "operations", "incremental", "full", "violations"),
+        }
+    assert set(timed["latency_s"]) == {"ttft", "tpot", "makespan"}
+    assert set(timed["latency_s"]["ttft"]) == {"mean", "p50", "p90", "p99"}
+    assert timed["checks"]["operations"] > 0
+    assert timed["config"]["host_pages"] == 2 * timed["config"]["device_pages"]
+    assert counted["config"]["host_pages"] == 0
+
+
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+@pytest.mark.parametrize("size", ["1", "16", "64", "512"])
+def test_page_sizes(mode: str, size: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(
+        b"".join(as_lines([mooncake([1, 2], 700), mooncake([1, 7, 3], 1500, timestamp=9000)]))
+    )
+    found = replayed(
+        tmp_path, str(path), "--mode", mode, "--page-size", size, "--device-tokens", "4Ki"
+    )
+    whole = found["whole"]
+    assert whole["hit_tokens"] == {"device": 512, "host": 0, "storage": 0}
+    assert whole["computed_tokens"] == 2200 - 512
+
+
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_interrupt_prints_what_is_known(
+    mode: str,
+    turns: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @contextmanager
+    def interrupting(label: str, total: int) -> Iterator[Callable[[int], None]]:
+        def step(done: int) -> None:
+            if mode == "hits" or done == 7:
+                raise KeyboardInterrupt
+
+        yield step
+
+    monkeypatch.setattr(traces.replay, "progress", interrupting)
+    out = tmp_path / "out.json"
+    assert main(["replay", turns, "--mode", mode, "--json", str(out)]) == 130
+    report = capsys.readouterr().out
+    assert "Interrupted" in report
+    assert "hit rate, token-weighted" in report
+    assert not out.exists()
+
+
+def test_same_digest_in_another_process(turns: str, tmp_path: Path) -> None:
+    """And no torch: a simulated replay must not load it."""
+    digests = []
+    for seed in ("1", "2"):
+        out = tmp_path / f"{seed}.json"
+        arguments = ["replay", turns, "--device-pages", "50", "--json", str(out)]
+        script = (
+            "import sys; from traces.cli import main; "
+            f"code = main({arguments!r}); sys.exit(code or 'torch' in sys.modules)"
+        )
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        digests.append(json.loads(out.read_text())["digest"])
+    assert digests[0] == digests[1]
+
+
+def test_closed_pipe_is_silent() -> None:
+    script = "from traces.cli import main; raise SystemExit(main(['generate', 'shared-prefix']))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    complaint = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 0
+    assert complaint == b""
+
+
+def test_help_shows_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["replay"], ["generate"], ["generate", "multiturn"], ["inspect"]):
+        with pytest.raises(SystemExit) as stop:
+            main([*arguments, "--help"])
+        assert stop.value.code == 0
+        text = capsys.readouterr().out
+        assert "usage: hicache" in text
+        assert "(default: None)" not in text
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    write_whole(str(path), ["before"])
+
+    def pieces() -> Iterator[str]:
+        yield "half"
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError):
+        write_whole(str(path), pieces())
+    assert path.read_text() == "before"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_whole(str(link), ["new"])
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    write_whole("/dev/null", ["gone"])
+    assert Path("/dev/null").is_char_device()
+
+
+def test_lines_count_from_the_first_line_of_the_file() -> None:
+    lines = Lines("x", [b"\n", b'{"a": 1}\n', b"\n", b'{"a": 2}\n'])
+    assert [(lines.number, record["a"]) for record in lines] == [(2, 1), (4, 2)]
+
+
+def test_reading_the_conversation_trace() -> None:
+    assert main(["inspect", str(conversation()), "--limit", "500"]) == 0

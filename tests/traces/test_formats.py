@@ -1,0 +1,118 @@
+"""What the formats read, and the keys that they make of it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hicache import registry
+from hicache.core.errors import CallerError
+from traces.source import FORMATS, open_trace
+
+from .rig import HEADER, as_lines, mooncake, native, read
+
+
+def rows(raw: bytes) -> list[int]:
+    return np.frombuffer(raw, dtype="<i8").tolist()
+
+
+SAMPLES = {
+    "mooncake": [mooncake([7, 8], 600), mooncake([7, 9], 1000, timestamp=1.5)],
+    "native": [
+        HEADER,
+        native(("a", 600), output=("b", 40)),
+        native(("a", 600), ("b", 40), ("c", 9), output=("d", 2), after=0, delay=3),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", registry.names(FORMATS))
+def test_every_format_keeps_the_contract(name: str) -> None:
+    """Also of a format added later: it needs a sample above."""
+    records = SAMPLES[name]
+    trace = read(*records)
+    assert trace.format == name
+    assert read(*records, format_name=name).jobs == trace.jobs
+    assert len(trace.line_numbers) == len(trace.jobs) == 2
+    for size in (1, 16, 64, 512):
+        paged = trace.paged(size)
+        for job in trace.jobs:
+            final = job.input_length + job.output_length - 1
+            whole = paged.key(job, final)
+            assert whole.pages == final // size
+            # a key of less is the beginning of a key of more
+            for length in (0, 1, size, job.input_length):
+                assert paged.key(job, length) == whole.first(length // size)
+            prompt = paged.prompt_key(job)
+            assert prompt.pages in (job.input_length // size, -(-job.input_length // size))
+            assert len(paged.chain(job)) >= prompt.pages
+        first, second = trace.jobs
+        assert paged.chain(first)[0] == paged.chain(second)[0] or size == 512
+    with pytest.raises(CallerError, match="page"):
+        trace.paged(0)
+
+
+def test_mooncake_pages_are_named_by_block_and_place() -> None:
+    trace = read(mooncake([70, 80], 600), mooncake([70, 90], 1024))
+    first, second = trace.jobs
+    paged = trace.paged(128)
+    assert rows(paged.prompt_key(first).raw) == [0, 1, 2, 3, 4]
+    assert rows(paged.prompt_key(second).raw) == [0, 1, 2, 3, 8, 9, 10, 11]
+    # 600 tokens are four whole pages; what is beyond belongs to nobody else
+    key = rows(paged.key(first, 128 * 6).raw)
+    assert key[:4] == [0, 1, 2, 3]
+    assert all(page < 0 for page in key[4:])
+    assert len({*key, *rows(paged.key(second, 128 * 10).raw)}) == 6 + 10 - 4
+
+
+def test_mooncake_ids_keep_all_64_bits() -> None:
+    low = 1
+    ids = [low, low + (1 << 32), low + (1 << 63), -(1 << 63), (1 << 64) - 1]
+    trace = read(*(mooncake([one]) for one in ids), mooncake([ids[2]]))
+    keys = [trace.paged(512).prompt_key(job).raw for job in trace.jobs]
+    assert len(set(keys[:5])) == 5
+    assert keys[5] == keys[2]
+
+
+def test_equal_ids_behind_different_blocks_are_different_pages() -> None:
+    trace = read(mooncake([1, 5]), mooncake([2, 5]))
+    first, second = (trace.paged(512).chain(job) for job in trace.jobs)
+    assert not set(first.tolist()) & set(second.tolist())
+
+
+def test_native_tokens_are_stream_and_offset() -> None:
+    trace = read(
+        HEADER,
+        native(("a", 3), ("b", 2), output=("c", 4)),
+        native(("a", 2), ("b", 3), output=("c", 1), namespace="tenant"),
+    )
+    first, second = trace.jobs
+    paged = trace.paged(1)
+    a, b, c = (stream << 24 for stream in range(3))
+    assert rows(paged.key(first, 8).raw) == [a, a + 1, a + 2, b, b + 1, c, c + 1, c + 2]
+    assert rows(paged.prompt_key(second).raw) == [a, a + 1, b, b + 1, b + 2]
+    assert paged.prompt_key(second).namespace == "tenant"
+    # the namespace roots the chain
+    assert paged.chain(first)[0] != paged.chain(second)[0]
+    with pytest.raises(CallerError, match="within its 9 tokens"):
+        paged.key(first, 10)
+
+
+def test_closed_loop_fields() -> None:
+    trace = read(*SAMPLES["native"])
+    assert trace.jobs[1].after == 0
+    assert trace.jobs[1].arrival_ns == 3_000_000
+    assert read(*SAMPLES["mooncake"]).jobs[1].arrival_ns == 1_500_000
+
+
+def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    text = b"\n".join(as_lines(SAMPLES["mooncake"]))
+    path.write_bytes(gzip.compress(text))
+    trace = open_trace(str(path))
+    assert [job.input_length for job in trace.jobs] == [600, 1000]
+    assert list(trace.line_numbers) == [1, 3]
+    assert len(open_trace(str(path), limit=1).jobs) == 1
