@@ -22,14 +22,14 @@ OPTIONS = {
     "clients": 128,
     "rounds": 12,
     "system_tokens": 1024,
-    "think_ms": 8000,
-    "start_ms": 8000,
+    "think_ms": 10000,
+    "start_ms": 10000,
     "seed": 1,
 }
 
 # the conversations end with 0.8 M tokens: a fifth fits the device, most of the rest the host
 DEVICE_TOKENS = 160_000
-HOST_RATIO = 4
+HOST_RATIO = 3
 
 STORY = (
     "No trace was given, so this is the built-in workload: 128 conversations of 12 turns behind "

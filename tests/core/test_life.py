@@ -107,6 +107,18 @@ def test_two_requests_that_compute_the_same_prefix_keep_one_copy() -> None:
     assert rig.device.counts == [12, 0, 4, 0, 0]
 
 
+def test_duplicates_of_several_nodes_are_all_the_requests_own() -> None:
+    """Found by random operations: from the second node on, the node's own pages were freed."""
+    rig = Rig()
+    _, late = rig.seat(0, "abcd")
+    _, first = rig.seat(1, "abcd", chunk=2 * PAGE)
+    rig.feed(PrefillDone(first.flight))
+    rig.feed(PrefillDone(rig.proceed(1, 100).flight))
+    cached = rig.one(Cached, rig.feed(PrefillDone(late.flight)))
+    assert cached.table.tolist() == first.table.tolist()
+    assert sorted(rig.device.free_pages().tolist())[:4] == late.table.tolist()
+
+
 def test_decode_growth_takes_pages_and_the_tail_is_cached_at_the_end() -> None:
     rig = Rig()
     _, prefill = rig.seat(0, "ab")
