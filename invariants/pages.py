@@ -26,7 +26,7 @@ from .tags import POISON, Tags
 
 NODE, REQUEST, FLIGHT = 1, 2, 3
 KINDS = ("nobody", "node", "request", "flight")
-STATE_OF = (PageState.FREE, PageState.CACHED, PageState.OWNED, PageState.LENT)
+STATE_OF = (int(PageState.FREE), int(PageState.CACHED), int(PageState.OWNED), int(PageState.LENT))
 
 
 def code_of(kind: int, number: int) -> int:
@@ -65,6 +65,7 @@ class PageBook:
         self.released: list[Pages] = []
         self.freed: Pages = NO_PAGES  # nobody holds or uses them any more
         self.retired: Pages = NO_PAGES  # nobody holds them, an open action still uses them
+        self._limit = np.uint64(capacity)  # negative numbers are above it, read as unsigned
         self._order: Pages = np.arange(capacity, dtype=np.int64)
         self._place: Pages = np.zeros(capacity, dtype=np.int64)
 
@@ -77,17 +78,17 @@ class PageBook:
         count = len(pages)
         if not count:
             return
-        if int(pages.view(np.uint64).max()) >= self.capacity:
+        if np.count_nonzero(pages.view(np.uint64) >= self._limit):
             wrong = pages[(pages < 0) | (pages >= self.capacity)]
             self.clashes.append(Clash(int(wrong[0]), 0, code))
             return
         before = self.owner[pages]
-        if before.any():
+        if np.count_nonzero(before):
             at = int(before.argmax())
             self.clashes.append(Clash(int(pages[at]), 0, int(before[at])))
         self._place[pages] = self._order[:count]
         twice = self._place[pages] != self._order[:count]
-        if twice.any():
+        if np.count_nonzero(twice):
             self.clashes.append(Clash(int(pages[int(twice.argmax())]), 0, code))
         self.owner[pages] = code
         self.held[code & 3] += count
@@ -97,7 +98,7 @@ class PageBook:
         if not len(pages):
             return
         wrong = self.owner[pages] != code
-        if wrong.any():
+        if np.count_nonzero(wrong):
             at = int(pages[int(wrong.argmax())])
             self.clashes.append(Clash(at, code, int(self.owner[at])))
         self.owner[pages] = 0
@@ -121,7 +122,10 @@ class PageBook:
             gone = pages[self.owner[pages] == 0]
             if len(gone):
                 busy = self.busy[gone] > 0
-                self.freed, self.retired = gone[~busy], gone[busy]
+                if np.count_nonzero(busy):
+                    self.freed, self.retired = gone[~busy], gone[busy]
+                else:
+                    self.freed = gone
 
     def settle(self, pool: Pool) -> None:
         """After the checks: note generations and forget the bytes of pages that became free."""

@@ -95,7 +95,7 @@ class Watch:
     @property
     def audit_every(self) -> int:
         """Operations between two recounts: their cost grows with the tree, so their rate falls."""
-        return max(AUDIT_EVERY, self._audited // 2)
+        return max(AUDIT_EVERY, self._audited)
 
     def audit(self, view: CoreView) -> None:
         """A full recount: the books must equal it, and every check must hold on all of it."""

@@ -45,7 +45,7 @@ on a simulated accelerator, with every invariant checked on the way.
 
 _EXAMPLES = """\
 examples:
-  hicache replay                                   a built-in workload, about 20 s
+  hicache replay                                   a built-in workload, about 10 s
   hicache replay trace.jsonl --model llama-3.1-8b --hardware h100 \\
       --device-tokens 1M --host-ratio 2 --write-policy write_through
   hicache replay trace.jsonl --mode hits --page-size 512 --device-pages 5637 --json out.json
@@ -128,8 +128,8 @@ def _add_replay(commands: argparse._SubParsersAction) -> None:  # type: ignore[t
     add(
         "--check",
         type=read.choice(CHECKS),
-        default="sampled",
-        help="invariants after every operation, sampled at intervals, or off",
+        help="invariants after every operation, sampled at intervals, or off (default: sampled; "
+        "every for the built-in workload)",
     )
     add("--json", metavar="FILE", help="write the results there, too")
     _add_cache(made)

@@ -9,7 +9,6 @@ import argparse
 import gc
 import time
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import cast
 
 from hicache.core.errors import CallerError
@@ -56,12 +55,14 @@ def replay(options: argparse.Namespace, command: str) -> int:
 
 
 def _open(options: argparse.Namespace) -> Trace:
+    if options.check is None:
+        options.check = "sampled" if options.trace is not None else builtin.CHECK
     if options.trace is not None:
         return open_trace(options.trace, options.format, options.limit)
     if options.device_tokens is None and options.device_pages is None:
         options.device_tokens = builtin.DEVICE_TOKENS
     if options.host_ratio is None and options.host_pages is None:
-        options.host_ratio = Fraction(builtin.HOST_RATIO)
+        options.host_ratio = builtin.HOST_RATIO
     print_story(builtin.STORY)
     return builtin.builtin_trace(options.limit)
 

@@ -11,7 +11,7 @@ from .errors import CoreBug
 from .lru import HOST, offer
 from .node import Leg, Node
 from .state import State
-from .types import Pages, Tier, chain_digests, root_digest
+from .types import Pages, Tier, chain_digests, kept, root_digest
 
 BACKBONE = 0
 
@@ -97,7 +97,7 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
     if node.pages[tier][index] is not None or node.parent is None:
         raise CoreBug(f"{node} cannot take pages on {Tier(tier).name.lower()}")
     state.pools[tier][index].cache(pages, node.id)
-    node.pages[tier][index] = pages
+    node.pages[tier][index] = kept(pages)
     state.touched[node.id] = node
     if index == BACKBONE:
         node.parent.with_pages[tier] += 1
@@ -137,7 +137,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
         node.digests = node.digests[:keep]
     node.key = node.key[: keep * state.stride]
     node.end -= cut
-    node.pages[tier][BACKBONE] = pages[:keep]
+    node.pages[tier][BACKBONE] = kept(pages[:keep])
     state.touched[node.id] = node
     offer(state.queues, state.eviction, node)
     return pages[keep:]

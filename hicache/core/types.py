@@ -27,6 +27,13 @@ NO_PAGES: Pages = np.empty(0, dtype=np.int64)
 NO_PAGES.flags.writeable = False
 
 
+def kept(pages: Pages) -> Pages:
+    """A read-only copy to keep: a view would keep the whole array behind it alive."""
+    copy = pages.copy()
+    copy.flags.writeable = False
+    return copy
+
+
 class Tier(IntEnum):
     """Where a page's bytes are. Lower is faster."""
 

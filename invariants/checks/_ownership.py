@@ -13,6 +13,8 @@ from invariants.book import Book
 from invariants.pages import STATE_OF, name_of
 from invariants.story import page
 
+_FREE, _RETIRING = int(PageState.FREE), int(PageState.RETIRING)
+
 
 class Ownership(Check):
     tier: ClassVar[Tier]
@@ -28,29 +30,29 @@ class Ownership(Check):
                 page(self.tier, clash.page),
             )
         for claimed, code in pages.claimed:
-            held = claimed[pages.owner[claimed] == code]
             state = STATE_OF[code & 3]
-            wrong = (pool.state[held] != state) | (pool.owner[held] != code >> 2)
-            if wrong.any():
-                at = int(held[int(wrong.argmax())])
+            wrong = (pool.state[claimed] != state) | (pool.owner[claimed] != code >> 2)
+            if np.count_nonzero(wrong):
+                at = int(claimed[int(wrong.argmax())])
                 self.fail(
-                    f"{where} page {at} of {name_of(code)}: expected {state.name} of {code >> 2}, "
-                    f"found {PageState(int(pool.state[at])).name} of {pool.owner[at]}",
+                    f"{where} page {at} of {name_of(code)}: expected "
+                    f"{PageState(state).name} of {code >> 2}, found "
+                    f"{PageState(int(pool.state[at])).name} of {pool.owner[at]}",
                     page(self.tier, at),
                 )
         for gone, state in (
-            (pages.freed, PageState.FREE),
-            (pages.retired, PageState.RETIRING),
+            (pages.freed, _FREE),
+            (pages.retired, _RETIRING),
         ):
             if not len(gone):
                 continue
             found = pool.state[gone]
             wrong = found != state
-            if wrong.any():
+            if np.count_nonzero(wrong):
                 at = int(gone[int(wrong.argmax())])
-                if state == PageState.FREE or pool.state[at] != PageState.FREE:
+                if state == _FREE or pool.state[at] != _FREE:
                     self.fail(  # free although in use is for PIN-IO to say
-                        f"{where} page {at}, held by nobody: expected {state.name}, "
+                        f"{where} page {at}, held by nobody: expected {PageState(state).name}, "
                         f"found {PageState(int(pool.state[at])).name}",
                         page(self.tier, at),
                     )

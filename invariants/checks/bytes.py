@@ -53,7 +53,7 @@ class Bytes(Check):
 
     def _compare(self, pages: PageBook, held: Pages, tags: Tags, whose: str) -> None:
         found = pages.content[held]
-        if len(found) == len(tags) and (found == tags).all():
+        if len(found) == len(tags) and not np.count_nonzero(found != tags):
             return
         wrong = found != tags if len(found) == len(tags) else np.ones(1, dtype=bool)
         at = int(wrong.argmax())

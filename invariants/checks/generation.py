@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -22,7 +24,10 @@ class Generation(Check):
                 continue
             now = view.pool(pages.tier).generation
             stuck = now[free] <= pages.generation[free]
-            if stuck.any() and (view.pool(pages.tier).state[free] == PageState.FREE).all():
+            if (
+                np.count_nonzero(stuck)
+                and (view.pool(pages.tier).state[free] == PageState.FREE).all()
+            ):
                 at = int(free[int(stuck.argmax())])
                 self.fail(
                     f"{pages.tier.name.lower()} page {at} became free: expected a generation above "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hicache.core.actions import Backup, Load, Prefill
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -23,7 +25,7 @@ class HappensBeforeWrite(Check):
             tier = Tier.DEVICE if type(item) is Load else Tier.HOST
             target = joined(item.copies, TARGET)  # type: ignore[union-attr]
         busy = book.pages[tier].busy[target]
-        if busy.any():
+        if np.count_nonzero(busy):
             at = int(target[int((busy > 0).argmax())])
             others = [
                 ticket.id

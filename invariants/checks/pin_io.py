@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hicache.core.events import BackupDone, LoadDone
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
@@ -24,7 +26,7 @@ class PinIo(Check):
                 continue
             pool = view.pool(pages.tier)
             free = pool.state[used] == PageState.FREE
-            if free.any():
+            if np.count_nonzero(free):
                 at = int(used[int(free.argmax())])
                 self.fail(
                     f"{pages.tier.name.lower()} page {at} is used by {pages.busy[at]} unanswered "
@@ -40,7 +42,7 @@ class PinIo(Check):
             ticket.tiers, (ticket.source, ticket.target), ticket.generations, strict=True
         ):
             now = view.pool(tier).generation[used]
-            if (now != before).any():
+            if np.count_nonzero(now != before):
                 at = int((now != before).argmax())
                 self.fail(
                     f"{tier.name.lower()} page {used[at]} of flight {item.flight}: expected "

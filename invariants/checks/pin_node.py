@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hicache.core.events import Flushed
+from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
-from invariants.pages import NODE
+from invariants.pages import NODE, PageBook
 from invariants.story import node, page
 
 
@@ -26,16 +29,24 @@ class PinNode(Check):
                         node(shadow.id),
                     )
         for pages in book.pages:
-            if not pages.released:
-                continue
-            for released in pages.released:
-                lost = released[(pages.locks[released] > 0) & (pages.owner[released] & 3 != NODE)]
-                if len(lost):
-                    self.fail(
-                        f"{pages.tier.name.lower()} page {lost[0]} left its node under "
-                        f"{pages.locks[lost[0]]} locks, expected 0",
-                        page(pages.tier, int(lost[0])),
-                    )
+            self._unlocked(pages, pages.freed)
+            self._unlocked(pages, pages.retired)
+            for claimed, code in pages.claimed:
+                if code & 3 != NODE:
+                    self._unlocked(pages, claimed)
+
+    def _unlocked(self, pages: PageBook, lost: Pages) -> None:
+        """Pages that are no node's any more have no locks."""
+        if not len(lost):
+            return
+        locks = pages.locks[lost]
+        if np.count_nonzero(locks):
+            at = int(lost[int(locks.argmax())])
+            self.fail(
+                f"{pages.tier.name.lower()} page {at} left its node under {pages.locks[at]} "
+                "locks, expected 0",
+                page(pages.tier, at),
+            )
 
 
 def check() -> PinNode:

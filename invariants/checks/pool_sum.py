@@ -6,7 +6,8 @@ from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
-from invariants.pages import FLIGHT, NODE, REQUEST
+
+_RETIRING = int(PageState.RETIRING)
 
 
 class PoolSum(Check):
@@ -18,23 +19,21 @@ class PoolSum(Check):
     def totals(self, book: Book, view: CoreView) -> None:
         for pages in book.pages:
             pool = view.pool(pages.tier)
-            counts, held = pool.counts, pages.held
-            retiring = counts[PageState.RETIRING]
-            evictable = held[NODE] - pages.protected
-            total = (
-                pool.free + evictable + pages.protected + held[REQUEST] + held[FLIGHT] + retiring
-            )
+            _, nodes, requests, flights = pages.held
+            retiring = pool.counts[_RETIRING]
+            total = pool.free + nodes + requests + flights + retiring
             if (
-                total != pages.capacity
-                or pool.protected != pages.protected
-                or (counts != [pool.free, held[REQUEST], held[NODE], held[FLIGHT], retiring])
+                total == pages.capacity
+                and pool.protected == pages.protected
+                and pool.counts == [pool.free, requests, nodes, flights, retiring]
             ):
-                self.fail(
-                    f"{pages.tier.name.lower()}: free {pool.free} + evictable {evictable} + "
-                    f"protected {pages.protected} + request-held {held[REQUEST]} + in-flight "
-                    f"{held[FLIGHT]} + retiring {retiring} = {total}, capacity {pages.capacity}; "
-                    f"the ledger counts {counts} with {pool.protected} protected"
-                )
+                continue
+            self.fail(
+                f"{pages.tier.name.lower()}: free {pool.free} + evictable "
+                f"{nodes - pages.protected} + protected {pages.protected} + request-held "
+                f"{requests} + in-flight {flights} + retiring {retiring} = {total}, capacity "
+                f"{pages.capacity}; the ledger counts {pool.counts} with {pool.protected} protected"
+            )
 
 
 def check() -> PoolSum:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hicache.core.actions import Backup, Load, Prefill
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -28,7 +30,7 @@ class ReadAfterArrive(Check):
             tier = Tier.HOST if type(item) is Load else Tier.DEVICE
             source = joined(item.copies, SOURCE)  # type: ignore[union-attr]
         writers = book.pages[tier].writer[source]
-        if not writers.any():
+        if not np.count_nonzero(writers):
             return
         awaited = writers > 0
         for known in after:

@@ -483,3 +483,15 @@ def test_the_caller_is_told_what_is_wrong() -> None:
         rig.finish(0, "xy")
     with pytest.raises(CallerError, match="answer every action exactly once"):
         rig.feed(PrefillDone(prefill.flight))
+
+
+def test_nodes_keep_no_more_memory_than_their_own_pages() -> None:
+    rig = Rig(device=8, host=16)
+    for request, text in enumerate(["abcd", "abxy", "mnop", "abcz", "a", "xyz"]):
+        rig.run(request, text)
+    rig.feed(EvictWanted(Tier.DEVICE, "full", 3))
+    rig.feed(EvictWanted(Tier.HOST, "full", 2))
+    for node in rig.view.nodes():
+        for pages in (pages for tier in node.pages for pages in tier if pages is not None):
+            assert pages.base is None
+            assert not pages.flags.writeable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..types import Pages
+from ..types import Pages, kept
 
 
 class Full:
@@ -20,7 +20,7 @@ class Full:
         return span
 
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
-        return pages[:at], pages[at:]
+        return kept(pages[:at]), kept(pages[at:])
 
     def advance(self, walk: int, span: int, held: bool) -> int:
         return walk if held else 0
