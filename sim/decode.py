@@ -15,10 +15,11 @@ from heapq import heappop, heappush
 
 from .sequence import Sequence
 
+_ENDS, _FULL = 0, 1
+
 
 class DecodeSet:
-    """See the module. `steps` counts decode steps; due entries: (step, 0 if it ends
-    then and 1 if its table is full, request)."""
+    """See the module. `steps` counts decode steps; due entries: (step, kind, request)."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -42,7 +43,7 @@ class DecodeSet:
         room = len(sequence.table) * page_size - sequence.held
         left = sequence.outputs - sequence.generated
         sequence.due = self.steps + min(room, left)
-        heappush(self._due, (sequence.due, int(room < left), sequence.job.index))
+        heappush(self._due, (sequence.due, _FULL if room < left else _ENDS, sequence.job.index))
 
     def leave(self, sequence: Sequence) -> None:
         """It decodes no more; its counters are as of now."""
@@ -56,9 +57,16 @@ class DecodeSet:
     def holds(self, sequence: Sequence) -> bool:
         return sequence.job.index in self._active
 
-    def pop_due(self) -> Sequence | None:
-        """One sequence whose step has come, taken out; those that end come first."""
-        if self.quiet_steps() != 0:
+    def pop_ended(self) -> Sequence | None:
+        """One sequence that has all its tokens, taken out."""
+        return self._pop(_ENDS)
+
+    def pop_full(self) -> Sequence | None:
+        """One sequence whose table is full, taken out. To be asked after `pop_ended`."""
+        return self._pop(_FULL)
+
+    def _pop(self, kind: int) -> Sequence | None:
+        if self.quiet_steps() != 0 or self._due[0][1] != kind:
             return None
         sequence = self._active[heappop(self._due)[2]]
         self.leave(sequence)

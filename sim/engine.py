@@ -125,8 +125,9 @@ class Engine:
 
     def _boundary(self) -> None:
         self._take_replies()
+        self._finish_ended()
         self._retry_stalled()
-        self._serve_due()
+        self._grow_full()
         self._batch = []
         self._budget = self._options.token_budget - len(self._decode)
         self._continue()
@@ -183,13 +184,16 @@ class Engine:
             if self._stalled.pop(sequence.job.index, None) is not None:
                 self._grow(sequence)
 
-    def _serve_due(self) -> None:
-        while (sequence := self._decode.pop_due()) is not None:
+    def _finish_ended(self) -> None:
+        """Before anything grows: what has ended must not be retracted to make room."""
+        while (sequence := self._decode.pop_ended()) is not None:
             self._forward.touch_decoded(sequence)
-            if sequence.generated == sequence.outputs:
-                self._finish(sequence)
-            else:
-                self._grow(sequence)
+            self._finish(sequence)
+
+    def _grow_full(self) -> None:
+        while (sequence := self._decode.pop_full()) is not None:
+            self._forward.touch_decoded(sequence)
+            self._grow(sequence)
 
     def _finish(self, sequence: Sequence) -> None:
         job = sequence.job

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
@@ -89,9 +88,9 @@ class Forward:
             return
         layers = (0, len(self._sizes))
         why = f"decode of request {sequence.job.index} at token {sequence.held}"
-        self._access(sequence.table[:first], sequence.tags[:first], "r", layers, why)
+        self._read(sequence.table[:first], sequence.tags[:first], layers, why)
         tags = self._content(sequence, first, sequence.held)
-        self._access(sequence.table[first:last], tags, "w", layers, why)
+        self._write(sequence.table[first:last], tags, layers, why)
         sequence.touched = sequence.held
 
     def _close(self, ended: Callable[[], None]) -> None:
@@ -114,6 +113,14 @@ class Forward:
         }
         return list(found)
 
+    def _marks_of(self, prefill: Prefill, groups: int) -> tuple[Mark, ...]:
+        """Marks of the first layer groups of the loads that a chunk reads."""
+        return tuple(
+            mark
+            for flight in prefill.after
+            for mark in self._controller.load_marks(flight)[:groups]
+        )
+
     def _group(
         self,
         prefills: Several[tuple[Sequence, Prefill]],
@@ -125,14 +132,15 @@ class Forward:
             for sequence, prefill in prefills:
                 cached = prefill.start // size
                 why = f"prefill of request {sequence.job.index} at token {prefill.start}"
-                self._access(prefill.table[:cached], sequence.tags[:cached], "r", layers, why)
+                arriving = self._marks_of(prefill, layers[1])
+                self._read(prefill.table[:cached], sequence.tags[:cached], layers, why, arriving)
         self._sim.compute(self._stream, duration_ns)
         if self._checked:
             for sequence, prefill in prefills:
                 first, last = prefill.start // size, -(-prefill.end // size)
                 why = f"prefill of request {sequence.job.index} to token {prefill.end}"
                 tags = self._content(sequence, first, prefill.end)
-                self._access(prefill.table[first:last], tags, "w", layers, why)
+                self._write(prefill.table[first:last], tags, layers, why)
 
     def _content(self, sequence: Sequence, first: int, tokens: int) -> Words:
         """Tags of pages from `first` on, the last one partial where `tokens` ends inside it."""
@@ -141,16 +149,19 @@ class Forward:
             return sequence.tags[first:whole]
         return np.concatenate((sequence.tags[first:whole], partial_tag(sequence.job.index, whole)))
 
-    def _access(
+    def _read(
         self,
         pages: Pages,
         tags: Words,
-        mode: Literal["r", "w"],
         layers: tuple[int, int],
         why: str,
+        unless: tuple[Mark, ...] = (),
     ) -> None:
-        if not len(pages):
-            return
-        self._device.touch(self._stream, self._component, pages, mode, layers, why)
-        content = self._sim.publish if mode == "w" else self._sim.verify
-        content(self._stream, self._component, pages, tags, layers, why)
+        if len(pages):
+            self._device.touch(self._stream, self._component, pages, "r", layers, why)
+            self._sim.verify(self._stream, self._component, pages, tags, layers, why, unless)
+
+    def _write(self, pages: Pages, tags: Words, layers: tuple[int, int], why: str) -> None:
+        if len(pages):
+            self._device.touch(self._stream, self._component, pages, "w", layers, why)
+            self._sim.publish(self._stream, self._component, pages, tags, layers, why)

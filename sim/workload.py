@@ -7,12 +7,14 @@ a trace. Keys are made on demand, because a whole trace's tokens do not fit in m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from hicache.core.types import Key
 
 
-class Job(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Job:
     """One request of a trace. Lengths in tokens.
 
     index       position in the trace; also the request id.

@@ -131,7 +131,7 @@ def _add_replay(commands: argparse._SubParsersAction) -> None:  # type: ignore[t
         help="invariants after every operation, sampled at intervals, or off (default: sampled; "
         "every for the built-in workload)",
     )
-    add("--json", metavar="FILE", help="write the results there, too")
+    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
     _add_cache(made)
     _add_engine(made)
 
@@ -260,7 +260,7 @@ def _add_inspect(commands: argparse._SubParsersAction) -> None:  # type: ignore[
         metavar="TOKENS",
         help="tokens per page; 0 is the trace's block size, or 64",
     )
-    add("--json", metavar="FILE", help="write the statistics there, too")
+    add("--json", metavar="FILE", help="write the statistics there, too; - is stdout")
 
 
 def _formats() -> str:
@@ -284,7 +284,7 @@ def _inspect(options: argparse.Namespace, command: str) -> int:
         check_writable(options.json)
     trace = open_trace(options.trace, options.format, options.limit)
     found = inspect(trace, options.page_size or trace.block_size or 64)
-    print_inspection(found)
+    print_inspection(found, sys.stderr if options.json == "-" else sys.stdout)
     if options.json:
         write_json(options.json, as_document(found))
     return 0

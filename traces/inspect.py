@@ -7,6 +7,7 @@ nothing to the cache it is compared with.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import TextIO
 
 import numpy as np
 
@@ -97,8 +98,8 @@ def as_document(found: Inspection) -> dict[str, object]:
     return asdict(found)
 
 
-def print_inspection(found: Inspection) -> None:
-    out = console()
+def print_inspection(found: Inspection, stream: TextIO | None = None) -> None:
+    out = console(stream)
     block = f", blocks of {found.block_size}" if found.block_size else ""
     rows = [
         ("file", f"{found.path} ({found.format}{block})"),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 import time
 from collections.abc import Sequence
-from typing import cast
+from typing import TextIO, cast
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
@@ -38,7 +39,9 @@ def replay(options: argparse.Namespace, command: str) -> int:
     started = time.perf_counter()
     if options.json:
         check_writable(options.json)
-    trace = _open(options)
+    # a document on standard output stands alone
+    out = sys.stderr if options.json == "-" else sys.stdout
+    trace = _open(options, out)
     settings, paged = resolve(options, trace)
     _check_sizes(trace, settings, paged.knows_output)
     watch = None
@@ -46,7 +49,7 @@ def replay(options: argparse.Namespace, command: str) -> int:
         watch = Watch(cast(Level, settings.check), replay_command=command)
     mode = _timed if settings.mode == "timed" else _hits
     run = mode(trace, paged, settings, watch, started)
-    print_report(trace, settings, run)
+    print_report(trace, settings, run, out)
     if run.interrupted:
         return INTERRUPTED
     if options.json:
@@ -54,7 +57,7 @@ def replay(options: argparse.Namespace, command: str) -> int:
     return 0
 
 
-def _open(options: argparse.Namespace) -> Trace:
+def _open(options: argparse.Namespace, out: TextIO) -> Trace:
     if options.check is None:
         options.check = "sampled" if options.trace is not None else builtin.CHECK
     if options.trace is not None:
@@ -63,7 +66,7 @@ def _open(options: argparse.Namespace) -> Trace:
         options.device_tokens = builtin.DEVICE_TOKENS
     if options.host_ratio is None and options.host_pages is None:
         options.host_ratio = builtin.HOST_RATIO
-    print_story(builtin.STORY)
+    print_story(builtin.STORY, out)
     return builtin.builtin_trace(options.limit)
 
 

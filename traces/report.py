@@ -29,8 +29,8 @@ def console(stream: TextIO | None = None) -> Console:
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
-def print_report(trace: Trace, settings: Settings, run: Run) -> None:
-    out = console()
+def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
+    out = console(stream)
     if run.interrupted:
         out.print("[bold]Interrupted.[/bold] What follows is of the requests served so far.\n")
     out.print(_setting(trace, settings))
@@ -41,8 +41,8 @@ def print_report(trace: Trace, settings: Settings, run: Run) -> None:
     out.print(_verdict(run))
 
 
-def print_story(text: str) -> None:
-    console().print(text + "\n")
+def print_story(text: str, stream: TextIO | None = None) -> None:
+    console(stream).print(text + "\n")
 
 
 def table(title: str, *columns: str) -> Table:

@@ -135,29 +135,32 @@ def _device_pages(
     options: argparse.Namespace, model: ModelDescription, profile: HardwareProfile, trace: Trace
 ) -> tuple[int, str]:
     size = options.page_size
+    memory = int(profile.hbm_bytes * HBM_SHARE)
+    weights = model.parameters * model.weight_bytes // options.tp
+    fitting = (memory - weights) // model.bytes_per_page("full", size, options.tp)
     if options.device_pages == UNBOUNDED:
         pages = sum(-(-(job.input_length + job.output_length) // size) for job in trace.jobs)
-        return pages, "unbounded: room for every page of the trace"
-    if options.device_pages is not None:
-        return options.device_pages, "as given"
+        return pages, "unbounded: room for the whole trace"
+    given = options.device_pages
     if options.device_tokens is not None:
-        if options.device_tokens < size:
+        given = options.device_tokens // size
+        if not given:
             raise CallerError(
                 f"--device-tokens: expected at least one page of {size} tokens, found "
                 f"{options.device_tokens}"
             )
-        return options.device_tokens // size, "as given, in whole pages"
-    memory = int(profile.hbm_bytes * HBM_SHARE) * options.tp
-    weights = model.parameters * model.weight_bytes
-    page_bytes = model.bytes_per_page("full", size, options.tp) * options.tp
-    pages = (memory - weights) // page_bytes
-    if pages < 1:
-        raise CallerError(
-            f"--model {model.name}: expected weights below {memory / 1e9:.0f} GB (90% of "
-            f"{options.tp} x {profile.name}), found {weights / 1e9:.0f} GB; use a larger --tp or "
-            "give --device-tokens"
+    if given is not None:
+        return (
+            given,
+            "as given" if given <= fitting else f"as given; {profile.name} fits {fitting:,}",
         )
-    return pages, f"90% of {options.tp} x {profile.name} less the weights"
+    if fitting < 1:
+        raise CallerError(
+            f"--model {model.name}: expected weights below {memory / 1e9:.0f} GB (90% of one "
+            f"{profile.name}), found {weights / 1e9:.0f} GB a rank; use a larger --tp or give "
+            "--device-tokens"
+        )
+    return fitting, f"90% of {profile.name} less the weights"
 
 
 def _host_pages(options: argparse.Namespace, device: int) -> tuple[int, str]:

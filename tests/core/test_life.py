@@ -495,3 +495,23 @@ def test_nodes_keep_no_more_memory_than_their_own_pages() -> None:
         for pages in (pages for tier in node.pages for pages in tier if pages is not None):
             assert pages.base is None
             assert not pages.flags.writeable
+
+
+@pytest.mark.parametrize("chunk", [PAGE, 6, 3 * PAGE, 100])
+def test_a_chunked_prompt_is_backed_up_whole(chunk: int) -> None:
+    rig = Rig(host=16)
+    _, prefill = rig.seat(0, "abcdef", chunk)
+    rig.settle([prefill])
+    while rig.view.requests[0].computed < 6 * PAGE:
+        rig.settle([rig.proceed(0, chunk)])
+    rig.settle(rig.finish(0))
+    rig.feed(EvictWanted(Tier.DEVICE, "full", 16))
+    assert set(rig.residency().values()) == {"H"}
+    assert rig.seat(1, "abcdef")[0].host_pages == 6
+
+
+def test_a_small_host_does_not_fill_with_mirrors_of_the_device() -> None:
+    rig = Rig(device=16, host=4)
+    rig.run(0, "abcd")
+    rig.run(1, "wxyz")
+    assert rig.residency() == {"abcd": "D", "wxyz": "DH"}

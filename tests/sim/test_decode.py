@@ -34,7 +34,7 @@ def test_counters_equal_a_token_by_token_model(rows: list[tuple[int, int, int, i
                 sequence.table = np.arange(-(-start // SIZE) + spare)
                 made[index], held[index], room[index] = 1, start, len(sequence.table) * SIZE
                 decode.join(sequence, SIZE)
-        while (sequence := decode.pop_due()) is not None:
+        while (sequence := decode.pop_ended() or decode.pop_full()) is not None:
             index = sequence.job.index
             assert (sequence.held, sequence.generated) == (held[index], made[index])
             if sequence.generated == sequence.outputs:

@@ -26,8 +26,8 @@ def simulate_lru(paged: Paged, capacity: int) -> list[int]:
         key = paged.prompt_key(job)
         path: tuple[bytes, ...] = ()
         pages = []
-        for page in range(key.pages):
-            path = (*path, key.raw[page * key.stride : (page + 1) * key.stride])
+        for start in range(0, len(key.raw), key.stride):
+            path = (*path, key.raw[start : start + key.stride])
             pages.append(path)
         leading = 0
         while leading < len(pages) and pages[leading] in last_use:
@@ -53,7 +53,6 @@ def simulate_lru(paged: Paged, capacity: int) -> list[int]:
 def random_traces(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Walks down a small tree of blocks; the last block of a walk may be partial."""
     records = []
-    partial: dict[tuple[int, ...], int] = {}
     for _ in range(draw(st.integers(1, 24))):
         walk = draw(st.lists(st.integers(0, 2), min_size=1, max_size=6))
         # a chained id: equal ids only behind equal ids; 0 is no child, so paths stay distinct
@@ -62,6 +61,5 @@ def random_traces(draw: st.DrawFn) -> list[dict[str, Any]]:
             for end in range(len(walk))
         ]
         length = BLOCK * len(ids) - draw(st.sampled_from([0, 0, 1, 200, 511]))
-        partial[tuple(ids)] = length
         records.append(mooncake(ids, length))
     return records

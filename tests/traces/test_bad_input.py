@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from .rig import HEADER, as_lines, mooncake, native, write
 GOOD = mooncake([1, 2], 600)
 TURN = native(("a", 5), output=("b", 3))
 
-MOONCAKE = {
+MOONCAKE: dict[str, tuple[bytes | list[bytes], int, str]] = {
     "not json": (b"hello\n", 1, "a JSON object, found hello"),
     "cut short": (b'{"timestamp": 0, "input\n', 1, "a JSON object"),
     "nested without end": (b"[" * 100_000 + b"\n", 1, "a JSON object"),
@@ -51,7 +52,7 @@ MOONCAKE = {
     ),
 }
 
-NATIVE = {
+NATIVE: dict[str, tuple[list[Any], int, str]] = {
     "other format": ([{"format": "x"}], 1, 'format: "hicache-trace", found "x"'),
     "other version": ([{**HEADER, "version": 2}], 1, "version: 1, found 2"),
     "version true": ([{**HEADER, "version": True}], 1, "found true"),

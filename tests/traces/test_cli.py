@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import traces.replay
-from traces.cli import main
+from invariants.base import Violation
+from sim.errors import HazardError, StuckError
+from traces.cli import _COMMANDS, main
 from traces.formats.base import Lines
 from traces.output import write_whole
 
@@ -161,6 +163,58 @@ def test_closed_pipe_is_silent() -> None:
     process.stderr.close()
     assert process.wait() == 0
     assert complaint == b""
+
+
+def test_a_document_on_standard_output_stands_alone(
+    turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", turns, "--json", "-"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["trace"]["requests"] == 20
+    assert "hit rate" in printed.err
+
+
+def test_a_slower_host_costs_time_and_no_hits(turns: str, tmp_path: Path) -> None:
+    arguments = [turns, "--device-pages", "100", "--host-pages", "400", "--check", "off"]
+    full, half, given = (
+        replayed(tmp_path, *arguments, "--host-bandwidth", bandwidth)
+        for bandwidth in ("1x", "0.5x", "1GB")
+    )
+    assert full["whole"] == half["whole"] == given["whole"]
+    assert full["whole"]["hit_tokens"]["host"] > 0
+    means = [found["latency_s"]["ttft"]["mean"] for found in (full, half, given)]
+    assert means == sorted(means)
+    assert len(set(means)) == 3
+
+
+def test_latencies_add_up(tmp_path: Path) -> None:
+    """One request alone: it ends one output token after another behind its first."""
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(b"".join(as_lines([mooncake([1, 2], output_length=101)])))
+    latency = replayed(tmp_path, str(path))["latency_s"]
+    first, step = latency["ttft"]["mean"], latency["tpot"]["mean"]
+    assert 0 < first < latency["makespan"]
+    assert latency["ttft"]["p99"] == latency["ttft"]["p50"] == first
+    assert first + 100 * step == pytest.approx(latency["makespan"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Violation("X", "sentence", "equation", [], "replay"),
+        HazardError("two writers"),
+        StuckError("nothing moves"),
+    ],
+)
+def test_a_finding_exits_with_its_own_code(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def find(options: object, command: str) -> int:
+        raise error
+
+    monkeypatch.setitem(_COMMANDS, "inspect", find)
+    assert main(["inspect", "trace"]) == getattr(error, "exit_code", 0) > 10
+    assert str(error) in capsys.readouterr().err
 
 
 def test_help_shows_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from .rig import HEADER, as_lines, mooncake, native, read
 
 
 def rows(raw: bytes) -> list[int]:
-    return np.frombuffer(raw, dtype="<i8").tolist()
+    return [int(value) for value in np.frombuffer(raw, dtype="<i8")]
 
 
 SAMPLES = {
@@ -61,11 +61,11 @@ def test_mooncake_pages_are_named_by_block_and_place() -> None:
     paged = trace.paged(128)
     assert rows(paged.prompt_key(first).raw) == [0, 1, 2, 3, 4]
     assert rows(paged.prompt_key(second).raw) == [0, 1, 2, 3, 8, 9, 10, 11]
-    # 600 tokens are four whole pages; what is beyond belongs to nobody else
-    key = rows(paged.key(first, 128 * 6).raw)
+    # 600 tokens are four whole pages; what is beyond belongs to nobody else, at any depth
+    key, other = (rows(paged.key(job, 128 * 12).raw) for job in trace.jobs)
     assert key[:4] == [0, 1, 2, 3]
     assert all(page < 0 for page in key[4:])
-    assert len({*key, *rows(paged.key(second, 128 * 10).raw)}) == 6 + 10 - 4
+    assert len({*key, *other}) == 12 + 12 - 4
 
 
 def test_mooncake_ids_keep_all_64_bits() -> None:
@@ -115,4 +115,9 @@ def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
     trace = open_trace(str(path))
     assert [job.input_length for job in trace.jobs] == [600, 1000]
     assert list(trace.line_numbers) == [1, 3]
+
+
+def test_a_limit_does_not_read_further(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(as_lines(SAMPLES["mooncake"])[0] + b"not json")
     assert len(open_trace(str(path), limit=1).jobs) == 1

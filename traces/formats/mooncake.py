@@ -44,8 +44,6 @@ def read(lines: Lines, limit: int) -> MooncakeTrace:
     dense: dict[tuple[int, int], int] = {}
     last_ns = 0
     for record in lines:
-        if len(jobs) == limit:
-            break
         arrival_ns = base.nanoseconds(lines, record, "timestamp")
         base.not_backwards(lines, arrival_ns, last_ns)
         last_ns = arrival_ns
@@ -66,6 +64,8 @@ def read(lines: Lines, limit: int) -> MooncakeTrace:
         starts.append(len(flat))
         jobs.append(Job(len(jobs), arrival_ns, length, output))
         numbers.append(lines.number)
+        if len(jobs) == limit:
+            break
     return MooncakeTrace(lines.path, jobs, numbers, np.array(flat, dtype=np.int64), starts)
 
 

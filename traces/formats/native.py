@@ -64,8 +64,6 @@ def read(lines: Lines, limit: int) -> NativeTrace:
     streams: dict[str, int] = {}
     last_ns = 0
     for record in records:
-        if len(jobs) == limit:
-            break
         if not record.keys() <= _FIELDS:
             odd = next(field for field in record if field not in _FIELDS)
             known = ", ".join(sorted(_FIELDS))
@@ -86,6 +84,8 @@ def read(lines: Lines, limit: int) -> NativeTrace:
         tokens.append(Tokens((*prompt, output), _namespace(lines, record)))
         jobs.append(Job(len(jobs), arrival_ns, length, output.length, after))
         numbers.append(lines.number)
+        if len(jobs) == limit:
+            break
     if not jobs:
         lines.wrong("a request after the header", "the end of the file", "add requests")
     return NativeTrace(lines.path, jobs, numbers, tokens)
