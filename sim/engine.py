@@ -271,6 +271,7 @@ class Engine:
             sequence = self._waiting.best(self._reusable)
             chunk = self._chunk(sequence.length)
             if chunk < 1:
+                self._blocked_at = self._progress
                 return
             self._take_in(sequence)
             outcomes = self._feed(Admitted(sequence.job.index, chunk))

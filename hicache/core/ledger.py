@@ -33,6 +33,7 @@ class Pool:
     """
 
     __slots__ = (
+        "_open_loans",
         "_stack",
         "_top",
         "capacity",
@@ -58,6 +59,7 @@ class Pool:
         self.protected = 0
         self._stack: Pages = np.arange(capacity, dtype=np.int64)[::-1].copy()
         self._top = capacity
+        self._open_loans = 0
 
     @property
     def free(self) -> int:
@@ -97,17 +99,19 @@ class Pool:
         if not len(pages):
             return 0
         state = self.state[pages]
-        if state.min() == _FREE or state.max() == _RETIRING:
-            raise CoreBug(f"{self}: double free among pages {pages.tolist()[:8]}")
-        if state[0] == state[-1] and (state == state[0]).all():
-            self.counts[state[0]] -= len(pages)
+        first = int(state[0])
+        if (state == first).all():
+            found = {first: len(pages)}
         else:
-            for value, count in zip(*np.unique(state, return_counts=True), strict=True):
-                self.counts[int(value)] -= int(count)
+            values, sizes = np.unique(state, return_counts=True)
+            found = dict(zip(values.tolist(), sizes.tolist(), strict=True))
+        if _FREE in found or _RETIRING in found:
+            raise CoreBug(f"{self}: double free among pages {pages.tolist()[:8]}")
+        for value, count in found.items():
+            self.counts[value] -= count
         self.owner[pages] = -1
-        lent = self.loans[pages]
-        if lent.any():
-            held = lent > 0
+        held = self.loans[pages] > 0 if self._open_loans else None
+        if held is not None and held.any():
             self.state[pages[held]] = _RETIRING
             self.counts[_RETIRING] += int(held.sum())
             pages = pages[~held]
@@ -117,6 +121,7 @@ class Pool:
     def lend(self, pages: Pages) -> None:
         """A transfer or forward pass begins to read or write these pages (each at most once)."""
         self.loans[pages] += 1
+        self._open_loans += len(pages)
 
     def repay(self, pages: Pages) -> None:
         """It ended. Retiring pages without further loans become free."""
@@ -126,6 +131,7 @@ class Pool:
         if left.min() < 0:
             raise CoreBug(f"{self}: loan of pages {pages.tolist()[:8]} repaid twice")
         self.loans[pages] = left
+        self._open_loans -= len(pages)
         if self.counts[_RETIRING]:
             done = pages[(left == 0) & (self.state[pages] == _RETIRING)]
             self.counts[_RETIRING] -= len(done)
