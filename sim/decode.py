@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from .sequence import Sequence
+from .sequence import NEVER_DUE, Sequence
 
 _ENDS, _FULL = 0, 1
 
@@ -42,8 +42,9 @@ class DecodeSet:
         self._base += sequence.held - sequence.since
         room = len(sequence.table) * page_size - sequence.held
         left = sequence.outputs - sequence.generated
-        sequence.due = self.steps + min(room, left)
-        heappush(self._due, (sequence.due, _FULL if room < left else _ENDS, sequence.job.index))
+        kind = _FULL if room < left else _ENDS
+        sequence.due = (self.steps + min(room, left), kind)
+        heappush(self._due, (*sequence.due, sequence.job.index))
 
     def leave(self, sequence: Sequence) -> None:
         """It decodes no more; its counters are as of now."""
@@ -51,7 +52,7 @@ class DecodeSet:
         self._base -= sequence.held - sequence.since
         sequence.held += done
         sequence.generated += done
-        sequence.due = -1
+        sequence.due = NEVER_DUE
         del self._active[sequence.job.index]
 
     def holds(self, sequence: Sequence) -> bool:
@@ -76,9 +77,9 @@ class DecodeSet:
         """Steps until the next sequence is due; -1 when none decodes."""
         due = self._due
         while due:
-            step, _, index = due[0]
+            step, kind, index = due[0]
             sequence = self._active.get(index)
-            if sequence is not None and sequence.due == step:
+            if sequence is not None and sequence.due == (step, kind):
                 return step - self.steps
             heappop(due)
         return -1

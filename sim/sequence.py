@@ -13,6 +13,7 @@ from .content import Words
 from .workload import Job
 
 UNSET_NS = -1
+NEVER_DUE = (-1, -1)
 
 
 class RequestResult(NamedTuple):
@@ -44,7 +45,7 @@ class Sequence:
     generated  tokens sampled so far, and held: tokens whose KV is on the device; both as of decode
                step `since` while it decodes.
     key, tags  of everything it will ever have; empty before the scheduler takes it in.
-    due        decode step at which it ends or needs pages; -1 while it does not decode.
+    due        decode step at which it needs something, and what (see sim/decode).
     counted    reuse was noted and is not to be noted again.
     """
 
@@ -61,7 +62,7 @@ class Sequence:
     held: int = 0
     touched: int = 0
     since: int = 0
-    due: int = -1
+    due: tuple[int, int] = NEVER_DUE
     flight: FlightId = 0
     device_tokens: int = 0
     host_tokens: int = 0

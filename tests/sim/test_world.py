@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -37,25 +38,43 @@ def _idle(world: object) -> None:
         assert not pool.loans.any()
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 30),
-    st.sampled_from([14, 20, 64]),
-    st.sampled_from([0, 9, 60]),
-    st.sampled_from(["write_through", "write_through_selective", "write_back"]),
-    st.sampled_from(["fcfs", "longest-prefix"]),
-    st.sampled_from([10**6, 3 * 10**8]),
-)
+_WORLDS = {
+    "seed": st.integers(0, 10**6),
+    "count": st.integers(1, 40),
+    "device": st.sampled_from([13, 16, 20, 40]),
+    "host": st.sampled_from([0, 3, 9, 60]),
+    "policy": st.sampled_from(["write_through", "write_through_selective", "write_back"]),
+    "engine": st.builds(
+        EngineOptions,
+        token_budget=st.sampled_from([PAGE, 16, 64, 8192]),
+        max_running=st.sampled_from([1, 3, 100]),
+        growth_tokens=st.sampled_from([1, 6, 64]),
+        order=st.sampled_from(["fcfs", "longest-prefix"]),
+        layer_groups=st.sampled_from([1, 3, 4]),
+    ),
+    "gap_ns": st.sampled_from([10**5, 10**7, 3 * 10**8]),
+    "lag_ns": st.sampled_from([0, 5000, 5 * 10**7]),
+    "period": st.sampled_from([0, 0, 2, 3, 7]),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.fixed_dictionaries(_WORLDS))
 def test_every_run_ends_checked_and_equal_to_stepping_one_token_at_a_time(
-    seed: int, count: int, device: int, host: int, policy: str, order: str, gap_ns: int
+    drawn: dict[str, Any],
 ) -> None:
-    workload = shared_prefixes(seed, count, gap_ns=gap_ns)
-    engine = replace(_SMALL, order=order)
-    world = make(workload, device, host, engine=engine, write_policy=policy)
+    workload = shared_prefixes(drawn["seed"], drawn["count"], gap_ns=drawn["gap_ns"])
+    period = drawn["period"]
+    options = WorldOptions(
+        checks="every",
+        lag_ns=drawn["lag_ns"],
+        faults=lambda number, _: bool(period) and number % period == 1,
+    )
+    sizes, policy = (drawn["device"], drawn["host"]), drawn["policy"]
+    world = make(workload, *sizes, engine=drawn["engine"], options=options, write_policy=policy)
     result = world.run()
     _idle(world)
-    assert [request.request for request in result.requests] == list(range(count))
+    assert [request.request for request in result.requests] == list(range(drawn["count"]))
     for request, job in zip(result.requests, workload.jobs, strict=True):
         reused = request.device_tokens + request.host_tokens
         assert reused + request.computed_tokens == job.input_length
@@ -63,14 +82,13 @@ def test_every_run_ends_checked_and_equal_to_stepping_one_token_at_a_time(
         assert request.arrival_ns <= request.admit_ns < request.first_token_ns
         assert request.finish_ns >= request.first_token_ns
         assert (request.finish_ns > request.first_token_ns) == (job.output_length > 1)
-    assert result.byte_checks >= count
+    assert result.byte_checks >= drawn["count"]
 
     stepped = run(
         workload,
-        device,
-        host,
-        engine=replace(engine, fast_forward=False),
-        options=_OFF,
+        *sizes,
+        engine=replace(drawn["engine"], fast_forward=False),
+        options=replace(options, checks="off"),
         write_policy=policy,
     )
     assert stepped == replace(result, byte_checks=0, access_checks=0)
@@ -142,15 +160,6 @@ def test_loading_overlaps_prefill_layer_by_layer() -> None:
         for groups in (1, 8)
     ]
     assert times[1] < times[0]
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 5))
-def test_failed_copies_cost_time_but_no_request_and_no_byte(seed: int, period: int) -> None:
-    options = WorldOptions(checks="every", faults=lambda number, _: number % period == 1)
-    world = make(shared_prefixes(seed, 25), 16, 40, engine=_SMALL, options=options)
-    assert len(world.run().requests) == 25
-    _idle(world)
 
 
 def test_a_prefill_that_does_not_wait_for_its_load_is_a_hazard(

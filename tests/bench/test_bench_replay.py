@@ -1,0 +1,128 @@
+"""The command as its users run it: fresh processes, wall time, peak memory, exact counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from .conftest import Record
+
+TWO_TIERS = (2_818, 22_550)
+LRU_HITS = {1_409: 3_320_864, 5_637: 8_928_755, 22_550: 21_501_492, "unbounded": 27_038_068}
+TIMED = ("--model", "llama-3.1-8b", "--hardware", "h100", "--device-tokens", "1M")
+
+
+def run(tmp_path: Path, trace: Path | None, *options: str, hash_seed: int = 0) -> dict[str, Any]:
+    """One `hicache replay`; its --json document, `wall` seconds of the process and `peak` MiB."""
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "traces", "replay"]
+    command += [str(trace)] if trace else []
+    command += [*options, "--json", str(out)]
+    environment = dict(os.environ, PYTHONHASHSEED=str(hash_seed))
+    start = perf_counter()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as child:
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0
+    document: dict[str, Any] = json.loads(out.read_text())
+    return document | {"wall": perf_counter() - start, "peak": usage.ru_maxrss / 1024}
+
+
+@pytest.mark.parametrize("pages", LRU_HITS)
+def test_hits_at_one_capacity(
+    benchmark: Any, record: Record, conversation: Path, tmp_path: Path, pages: int | str
+) -> None:
+    options = ("--mode", "hits", "--page-size", "512", "--device-pages", str(pages))
+    result = benchmark.pedantic(
+        run, (tmp_path, conversation, *options, "--check", "off"), rounds=1, iterations=1
+    )
+    hits = result["steady"]["hit_tokens"]["device"]
+    assert hits == LRU_HITS[pages]
+    record(f"hits mode, {pages} pages of 512: steady hit tokens", f"{hits:,}", "equal")
+    record(f"hits mode, {pages} pages: process wall time", f"{result['wall']:.1f} s", "<= 3 s")
+
+
+def test_hits_on_two_tiers(
+    benchmark: Any, record: Record, conversation: Path, tmp_path: Path
+) -> None:
+    device, host = TWO_TIERS
+    options = ("--mode", "hits", "--page-size", "512", "--check", "off")
+    sizes = ("--device-pages", str(device), "--host-pages", str(host))
+    result = benchmark.pedantic(
+        run, (tmp_path, conversation, *options, *sizes), rounds=1, iterations=1
+    )
+    hits = result["steady"]["hit_tokens"]
+    assert (hits["device"], hits["host"]) == (4_362_064, 17_139_428)
+    found = f"{hits['device']:,} + {hits['host']:,}"
+    record("hits mode, two tiers: steady device + host", found, "4,362,064 + 17,139,428")
+    record("hits mode, two tiers: process wall time", f"{result['wall']:.1f} s", "-")
+
+
+@pytest.mark.parametrize(("check", "limit_s"), [("off", 15), ("every", 60)])
+def test_timed(
+    benchmark: Any,
+    record: Record,
+    conversation: Path,
+    tmp_path: Path,
+    check: str,
+    limit_s: int,
+) -> None:
+    result = benchmark.pedantic(
+        run, (tmp_path, conversation, *TIMED, "--check", check), rounds=1, iterations=1
+    )
+    what = f"timed mode, 12,031 requests, --check {check}"
+    record(f"{what}: process wall time", f"{result['wall']:.1f} s", f"<= {limit_s} s")
+    record(f"{what}: peak memory", f"{result['peak']:.0f} MiB", "<= 1024 MiB")
+    record(f"{what}: digest", result["digest"], "the same for off and every")
+    if check == "every":
+        operations = result["checks"]["operations"]
+        record(f"{what}: violations in {operations:,}", str(result["checks"]["violations"]), "0")
+
+
+def test_what_checks_cost(
+    benchmark: Any, record: Record, conversation: Path, tmp_path: Path
+) -> None:
+    """Pairs in turn, so that the machine's drift cancels."""
+
+    def pairs() -> list[float]:
+        ratios = []
+        for _ in range(3):
+            spent = {
+                check: run(tmp_path, conversation, *TIMED, "--limit", "1500", "--check", check)
+                for check in ("off", "every")
+            }
+            ratios.append(spent["every"]["wall_s"] / spent["off"]["wall_s"])
+        return ratios
+
+    ratios = benchmark.pedantic(pairs, rounds=1, iterations=1)
+    shown = " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
+    record("timed, every / off, 3 pairs", f"{shown} (median {statistics.median(ratios):.2f})", "-")
+
+
+def test_same_command_twice(benchmark: Any, record: Record, tmp_path: Path) -> None:
+    digests = benchmark.pedantic(
+        lambda: {run(tmp_path, None, hash_seed=seed)["digest"] for seed in (1, 2)},
+        rounds=1,
+        iterations=1,
+    )
+    assert len(digests) == 1
+    record("built-in workload twice, other PYTHONHASHSEED", digests.pop(), "the same digest")
+
+
+def test_half_the_host_bandwidth(benchmark: Any, record: Record, tmp_path: Path) -> None:
+    def both() -> list[dict[str, Any]]:
+        return [run(tmp_path, None, "--host-bandwidth", scale) for scale in ("1x", "0.5x")]
+
+    whole, half = benchmark.pedantic(both, rounds=1, iterations=1)
+    for name, result in (("1x", whole), ("0.5x", half)):
+        ttft = result["latency_s"]["ttft"]
+        found = f"{result['whole']['hit_rate']:.4f}, {ttft['mean'] * 1e3:.2f} ms"
+        record(f"built-in workload, host link {name}: hit rate, mean TTFT", found, "-")

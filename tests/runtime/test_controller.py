@@ -1,0 +1,225 @@
+"""The controller on the simulated device: batches, order, replies, and waits that matter."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.actions import Backup, Copy, Load
+from hicache.core.events import BackupDone, LoadDone, Reply
+from hicache.core.types import Pages, Tier
+from hicache.devices.base import Device, Direction, Mark, Stream
+from hicache.runtime.controller import ControllerOptions, TransferController
+from hicache.runtime.immediate import ImmediateExecutor
+from hicache.runtime.lanes import LaneFullError
+from sim.clock import Clock
+from sim.device import DeviceOptions, SimDevice
+from sim.errors import HazardError
+from sim.hazards import HazardDevice, Hazards
+from sim.link import Link
+from sim.memory import Memory
+
+LAYERS = 3
+SIZE = 64
+PLACES = {(tier, name): SIZE for tier in (Tier.DEVICE, Tier.HOST) for name in ("full", "swa")}
+
+
+def pages(*numbers: int) -> Pages:
+    return np.array(numbers, dtype=np.int64)
+
+
+class Spy(HazardDevice):
+    """Notes copies; forgets the waits of the stream named `deaf`."""
+
+    deaf = ""
+
+    def __init__(self, inner: Device, hazards: Hazards) -> None:
+        super().__init__(inner, hazards)
+        self.copies: list[tuple[str, list[int], list[int], tuple[int, int]]] = []
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        if not self.deaf or stream != self.stream(self.deaf):
+            super().wait(stream, mark)
+
+    def copy(
+        self,
+        stream: Stream,
+        direction: Direction,
+        component: str,
+        source: Pages,
+        target: Pages,
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        self.copies.append((component, source.tolist(), target.tolist(), layers))
+        super().copy(stream, direction, component, source, target, layers, why)
+
+
+class Bench:
+    def __init__(
+        self, failing: frozenset[int] = frozenset(), options: ControllerOptions | None = None
+    ) -> None:
+        self.clock = Clock()
+        device_options = DeviceOptions(
+            {"full": (1000,) * LAYERS, "swa": (500,) * LAYERS},
+            faults=lambda number, _: number in failing,
+        )
+        link = Link(self.clock, 10**9, 10**9, 100)
+        self.sim = SimDevice(self.clock, link, device_options, Memory(PLACES, LAYERS))
+        self.device = Spy(self.sim, Hazards(PLACES, LAYERS))
+        self.controller = TransferController(self.device, options)
+        self.compute = self.device.stream("compute")
+        for component in ("full", "swa"):
+            every = np.arange(SIZE)
+            self.device.touch(self.compute, component, every, "w", (0, LAYERS), "start")
+
+    def drain(self) -> list[Reply]:
+        self.clock.run_while(lambda: True)
+        return self.controller.poll()
+
+
+def backup(flight: int, *copies: Copy) -> Backup:
+    return Backup(flight, copies)
+
+
+def test_queued_operations_go_out_as_one_batch_grouped_by_component() -> None:
+    bench = Bench()
+    swa = Copy("swa", pages(9), pages(8))
+    bench.controller.submit(backup(1, Copy("full", pages(1, 2), pages(3, 4)), swa))
+    bench.controller.submit(backup(2, Copy("full", pages(5), pages(6))))
+    assert bench.device.copies == []
+    bench.controller.start()
+    assert bench.device.copies == [
+        ("full", [1, 2, 5], [3, 4, 6], (0, LAYERS)),
+        ("swa", [9], [8], (0, LAYERS)),
+    ]
+    assert bench.controller.poll() == []
+    assert bench.drain() == [BackupDone(1), BackupDone(2)]
+    assert bench.controller.poll() == []
+    for source, target in ((1, 3), (2, 4), (5, 6)):
+        here = bench.device.digest(Tier.DEVICE, "full", source)
+        assert here == bench.device.digest(Tier.HOST, "full", target)
+
+
+def test_a_load_is_delivered_layer_by_layer() -> None:
+    bench = Bench()
+    bench.controller.submit(backup(1, Copy("full", pages(1, 2), pages(3, 4))))
+    bench.controller.start()
+    bench.drain()
+    bench.controller.submit(Load(2, 7, (Copy("full", pages(3, 4), pages(20, 21)),)))
+    assert bench.controller.load_marks(2) == ()
+    bench.controller.start()
+    marks = bench.controller.load_marks(2)
+    assert len(marks) == LAYERS
+    ready: list[int] = []
+    while bench.clock.next_ns() >= 0:
+        bench.clock.step()
+        ready.append(sum(bench.sim.query(mark) for mark in marks))
+    assert ready == sorted(ready)
+    assert set(ready) >= {0, LAYERS}
+    assert bench.controller.poll() == [LoadDone(2)]
+    assert bench.controller.load_marks(2) == ()
+
+
+def test_a_failed_copy_fails_its_batch_and_no_other() -> None:
+    bench = Bench(failing=frozenset({1}))
+    for flight in (1, 2, 3):
+        bench.controller.submit(backup(flight, Copy("full", pages(flight), pages(flight))))
+        if flight != 2:
+            bench.controller.start()
+    assert bench.drain() == [BackupDone(1), BackupDone(2, False), BackupDone(3, False)]
+
+
+def test_more_than_a_lane_may_hold_is_refused_at_once() -> None:
+    bench = Bench(options=ControllerOptions(capacity=2))
+    for flight in (1, 2):
+        bench.controller.submit(backup(flight, Copy("full", pages(flight), pages(flight))))
+    with pytest.raises(LaneFullError, match="flight 3 would be one more than the 2"):
+        bench.controller.submit(backup(3, Copy("full", pages(3), pages(3))))
+
+
+def test_batches_behind_the_depth_are_merged_into_one() -> None:
+    bench = Bench(options=ControllerOptions(backup_batches=1))
+    for flight in (1, 2, 3):
+        bench.controller.submit(backup(flight, Copy("full", pages(flight), pages(flight))))
+        bench.controller.start()
+    assert bench.device.copies == [("full", [1], [1], (0, LAYERS))]
+    assert bench.drain() == [BackupDone(1)]
+    bench.controller.start()
+    assert bench.device.copies[1:] == [("full", [2, 3], [2, 3], (0, LAYERS))]
+    assert bench.drain() == [BackupDone(2), BackupDone(3)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("bl"), st.sampled_from(["", "s", "p", "sp"])), max_size=20),
+    st.frozensets(st.integers(1, 40)),
+    st.integers(1, 3),
+)
+def test_each_transfer_is_answered_once_and_in_order_per_direction(
+    steps: list[tuple[str, str]], failing: frozenset[int], depth: int
+) -> None:
+    """Backups and loads use different pages, so any interleaving is legal. Copy 0 brings what loads read."""
+    bench = Bench(failing, ControllerOptions(backup_batches=depth))
+    bench.controller.submit(backup(1000, Copy("full", pages(60), pages(60))))
+    bench.controller.start()
+    replies = bench.drain()
+    for number, (kind, then) in enumerate(steps):
+        if kind == "b":
+            copy = Copy("full", pages(number), pages(number))
+            bench.controller.submit(backup(number, copy))
+        else:
+            load = Copy("full", pages(60), pages(20 + number))
+            bench.controller.submit(Load(number, 0, (load,)))
+        if "s" in then:
+            bench.controller.start()
+        if "p" in then:
+            bench.clock.run_while(lambda: bench.clock.now_ns % 3 > 0)
+            replies += bench.controller.poll()
+    for _ in range(len(steps) + 2):
+        bench.controller.start()
+        replies += bench.drain()
+    assert bench.controller.unanswered == 0
+    for kind, reply in (("b", BackupDone), ("l", LoadDone)):
+        found = [r.flight for r in replies if type(r) is reply and r.flight != 1000]
+        assert found == [number for number, (one, _) in enumerate(steps) if one == kind]
+
+
+@pytest.mark.parametrize("deaf", ["", "write", "load"])
+def test_both_lanes_wait_for_the_models_own_work(
+    monkeypatch: pytest.MonkeyPatch, deaf: str
+) -> None:
+    """The host has not seen the forward pass end, so only the wait on its mark orders them."""
+    monkeypatch.setattr(Spy, "deaf", deaf)
+    bench = Bench()
+    bench.clock.run_while(lambda: True)
+
+    def both() -> None:
+        bench.controller.submit(backup(1, Copy("full", pages(1), pages(1))))
+        bench.controller.submit(Load(2, 0, (Copy("full", pages(2), pages(3)),)))
+        bench.controller.start()
+
+    if deaf:
+        with pytest.raises(HazardError, match=f"on stream {deaf} is not ordered after the write"):
+            both()
+    else:
+        both()
+
+
+def test_the_immediate_executor_answers_everything_at_once_and_in_order() -> None:
+    moved: list[tuple[Direction, list[int], list[int]]] = []
+    executor = ImmediateExecutor(
+        lambda way, copy: moved.append((way, copy.source.tolist(), copy.target.tolist()))
+    )
+    executor.submit(backup(1, Copy("full", pages(1), pages(2))))
+    executor.submit(Load(2, 0, (Copy("full", pages(2), pages(5)),)))
+    assert (executor.poll(), moved) == ([], [])
+    executor.start()
+    assert executor.poll() == [BackupDone(1), LoadDone(2)]
+    assert executor.poll() == []
+    assert Counter(way for way, _, _ in moved) == Counter(Direction)
+    assert moved[1] == (Direction.HOST_TO_DEVICE, [2], [5])
