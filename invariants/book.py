@@ -26,14 +26,14 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.types import Key, RequestId, Tier
+from hicache.core.types import NO_PAGES, Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .pages import NODE, PageBook
 from .seats import Seat, SeatBook, tags_of
 from .shadow import NodeBook, Shadow
 from .tags import Tags, leading
-from .tickets import Ticket, TicketBook
+from .tickets import SOURCE, TARGET, Ticket, TicketBook, joined
 
 Issue = Callable[["Book", Outcome, CoreView], None]
 
@@ -58,6 +58,7 @@ class Book:
         self.free_before = [book.capacity for book in self.pages]
         self.evictable_before = [0, 0]
         self.draining_before = 0
+        self.moving = (NO_PAGES, NO_PAGES)  # source and target of the transfer being filed
         self.missing: list[str] = []  # paths that were used but are not in the tree
         self.answered: Ticket | None = None  # the ticket that the present event answered
         self._arriving = Seat(-1, Key(b"", 1), 0, 0)
@@ -119,6 +120,8 @@ class Book:
             self._leave(request_id, view)
         for item in outcomes:
             kind = type(item)
+            if kind is Load or kind is Backup:
+                self.moving = joined(item.copies, SOURCE), joined(item.copies, TARGET)  # type: ignore[union-attr]
             for ask in issue.get(kind, ()):
                 ask(self, item, view)
             if kind is Load or kind is Backup or kind is Prefill:
@@ -165,7 +168,7 @@ class Book:
             seat.may_load = False
 
     def _file(self, action: Load | Backup | Prefill, view: CoreView) -> None:
-        ticket = self.tickets.file(action)
+        ticket = self.tickets.file(action, *self.moving)
         if type(action) is not Prefill:
             one, other = (view.pool(tier).generation for tier in ticket.tiers)
             ticket.generations = (one[ticket.source], other[ticket.target])

@@ -82,7 +82,8 @@ class TicketBook:
         self.latest: FlightId = 0
         self.fresh: list[Ticket] = []  # filed by the present operation
 
-    def file(self, action: Load | Backup | Prefill) -> Ticket:
+    def file(self, action: Load | Backup | Prefill, source: Pages, target: Pages) -> Ticket:
+        """source and target: of a transfer, all copies in order."""
         device = self.pages[0]
         request = -1 if type(action) is Backup else action.request  # type: ignore[union-attr]
         ticket = Ticket(action, request)
@@ -91,8 +92,7 @@ class TicketBook:
             device.begin_use(action.table)
             device.writer[written(action, self.page_size)] = action.flight
         elif isinstance(action, Load | Backup):
-            ticket.source = joined(action.copies, SOURCE)
-            ticket.target = joined(action.copies, TARGET)
+            ticket.source, ticket.target = source, target
             one, other = (self.pages[tier] for tier in ticket.tiers)
             one.begin_use(ticket.source)
             other.begin_use(ticket.target)

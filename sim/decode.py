@@ -80,6 +80,7 @@ class DecodeSet:
             step, kind, index = due[0]
             sequence = self._active.get(index)
             if sequence is not None and sequence.due == (step, kind):
+                assert step >= self.steps, f"request {index} was due at {step}, now {self.steps}"
                 return step - self.steps
             heappop(due)
         return -1

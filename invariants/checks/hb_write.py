@@ -10,7 +10,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
 from invariants.story import flight, page
-from invariants.tickets import TARGET, joined, written
+from invariants.tickets import written
 
 
 class HappensBeforeWrite(Check):
@@ -23,7 +23,7 @@ class HappensBeforeWrite(Check):
             tier, target = Tier.DEVICE, written(item, book.page_size)
         else:
             tier = Tier.DEVICE if type(item) is Load else Tier.HOST
-            target = joined(item.copies, TARGET)  # type: ignore[union-attr]
+            target = book.moving[1]
         busy = book.pages[tier].busy[target]
         if np.count_nonzero(busy):
             at = int(target[int((busy > 0).argmax())])

@@ -10,7 +10,6 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
 from invariants.story import flight, page
-from invariants.tickets import SOURCE, joined
 
 
 class ReadAfterArrive(Check):
@@ -28,7 +27,7 @@ class ReadAfterArrive(Check):
             source = item.table[: -(-item.start // book.page_size)]
         else:
             tier = Tier.HOST if type(item) is Load else Tier.DEVICE
-            source = joined(item.copies, SOURCE)  # type: ignore[union-attr]
+            source = book.moving[0]
         writers = book.pages[tier].writer[source]
         if not np.count_nonzero(writers):
             return

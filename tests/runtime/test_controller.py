@@ -163,7 +163,7 @@ def test_batches_behind_the_depth_are_merged_into_one() -> None:
 def test_each_transfer_is_answered_once_and_in_order_per_direction(
     steps: list[tuple[str, str]], failing: frozenset[int], depth: int
 ) -> None:
-    """Backups and loads use different pages, so any interleaving is legal. Copy 0 brings what loads read."""
+    """Backups and loads share no page, and copy 0 brings what loads read: any order is legal."""
     bench = Bench(failing, ControllerOptions(backup_batches=depth))
     bench.controller.submit(backup(1000, Copy("full", pages(60), pages(60))))
     bench.controller.start()

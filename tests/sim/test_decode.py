@@ -54,3 +54,19 @@ def test_counters_equal_a_token_by_token_model(rows: list[tuple[int, int, int, i
             held[index] += 1
             made[index] += 1
     assert sorted(ended) == list(range(len(rows)))
+
+
+def test_a_due_step_of_before_a_retraction_counts_no_more() -> None:
+    """It was to end at step 3; it left, and its table is full at step 3 instead."""
+    decode = DecodeSet()
+    sequence = Sequence(Job(0, 0, 4, 4), 4, 4, 0, generated=1, held=4, table=np.arange(3))
+    decode.join(sequence, SIZE)
+    decode.steps = 1
+    decode.leave(sequence)
+    sequence.table, sequence.outputs = np.arange(2), 9
+    sequence.held = 6
+    decode.join(sequence, SIZE)
+    decode.steps = 3
+    assert decode.pop_ended() is None
+    assert decode.pop_full() is sequence
+    assert (sequence.held, sequence.generated) == (8, 4)

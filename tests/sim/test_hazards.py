@@ -158,3 +158,18 @@ def test_waiting_for_one_layer_is_not_waiting_for_the_next() -> None:
     bench.seen.touch(bench.compute, "full", pages(5), "r", (0, 1), "prefill")
     with pytest.raises(HazardError, match=r"layer groups 1\.\.1"):
         bench.seen.touch(bench.compute, "full", pages(5), "r", (1, 2), "prefill")
+
+
+def test_the_host_may_learn_late_and_never_early() -> None:
+    bench = Bench()
+    late = []
+    for _ in range(20):
+        mark = bench.fill(bench.sim, pages(0), "a")
+        reached_ns = bench.clock.now_ns
+        seen_at_once = bench.sim.query(mark)
+        bench.finish()
+        assert bench.sim.query(mark)
+        assert seen_at_once == (bench.clock.now_ns == reached_ns)
+        late.append(bench.clock.now_ns - reached_ns)
+    assert len(set(late)) > 10
+    assert 0 <= min(late) <= max(late) <= 5000

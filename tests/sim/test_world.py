@@ -104,6 +104,17 @@ def test_fast_forward_saves_events() -> None:
     assert scheduled[0] * 10 < scheduled[1]
 
 
+def test_what_arrives_at_the_very_end_of_a_step_joins_the_next() -> None:
+    """Alone, a request ends a step every so often; a second one arrives at exactly such a time."""
+    alone = Prompts([Job(0, 0, 9, 2)], [list(range(9))])
+    first = run(alone, 200, 0).requests[0]
+    jobs = [Job(0, 0, 9, 40), Job(1, first.finish_ns, 8, 1)]
+    both = Prompts(jobs, [list(range(9)), list(range(50, 58))])
+    fast = run(both, 200, 0)
+    assert fast == run(both, 200, 0, engine=EngineOptions(fast_forward=False))
+    assert fast.requests[1].admit_ns == first.finish_ns
+
+
 def _growing_answers() -> Prompts:
     """Six requests whose prompts fit a small pool together and whose answers do not."""
     jobs = [Job(index, 0, 8, 30) for index in range(6)]
