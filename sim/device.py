@@ -122,6 +122,10 @@ class SimDevice:
     def failed(self, mark: Mark) -> bool:
         return mark in self._failed
 
+    def reached_ns(self, mark: Mark) -> int:
+        """When the mark was reached, which the host may have seen later."""
+        return self._reached[mark]
+
     def sync(self, mark: Mark, action: Action) -> None:
         """Call `action` the moment the mark is reached, the host seeing it at once."""
         assert self._reached[mark] == _NEVER, "a mark that was reached already needs no sync"

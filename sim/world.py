@@ -89,7 +89,13 @@ class World:
         self.driver = Driver(self.core, self.controller, (self._recorder, *observers))
         checked = machine.memory is not None
         forward = Forward(
-            machine, self.controller, costs, config.page_size, config.components[0], checked
+            machine.sim,
+            machine.device,
+            self.controller,
+            costs,
+            config.page_size,
+            config.components[0],
+            checked,
         )
         self.engine = Engine(
             workload,

@@ -29,6 +29,8 @@ POLICIES = "hicache.core.policies"
 # what serving engines give to weights and cache together; the rest is for activations and graphs
 HBM_SHARE = Fraction(9, 10)
 HOST_RATIO = {"timed": Fraction(2), "hits": Fraction(0)}
+# what a replay moves; pages of other components would be left out of its bytes
+COMPONENTS = ("full",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,11 @@ def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]
     """Settings for this trace, and its pages. Raises CallerError where sizes do not fit."""
     paged = trace.paged(options.page_size)
     model = models.get(options.model)
+    if model.components != COMPONENTS:
+        raise CallerError(
+            f"--model: expected one whose pools follow {', '.join(COMPONENTS)} alone, found "
+            f"{', '.join(model.components)} of {model.name}; `hicache models` lists them"
+        )
     profile = _with_bandwidth(hardware.get(options.hardware), options.host_bandwidth)
     device, device_rule = _device_pages(options, model, profile, trace)
     host, host_rule = _host_pages(options, device)
@@ -127,7 +134,7 @@ def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]
 def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth) -> HardwareProfile:
     if wanted.bytes_per_s:
         # what the user states is what a copy reaches, not a peak
-        return replace(profile, link_bytes_per_s=wanted.bytes_per_s, link_permille=1000)
+        return replace(profile, link_bytes_per_s=wanted.bytes_per_s, link_permille=1000, curves={})
     return hardware.scaled_host_bandwidth(profile, *wanted.factor.as_integer_ratio())
 
 
