@@ -10,6 +10,8 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple, TextIO, cast
 
@@ -19,7 +21,7 @@ from rich.table import Table
 import hicache.models as models
 from hicache import registry
 from hicache.core.errors import CallerError
-from hicache.devices.base import Direction
+from hicache.devices.base import Direction, Inspectable
 from hicache.memory.layouts import BACKENDS, LAYOUTS, legal
 from hicache.memory.pools import PoolPlan
 from hicache.models import ModelDescription
@@ -32,11 +34,13 @@ from .probes.base import Geometry, Probe
 from .progress import progress
 from .results import write_json
 from .round_trips import Case, Outcome
+from .shadow_run import Sizes, prove
 
 PROBES = "traces.probes"
 SUMMARY = "copy page sets of every pool, layout, backend and dtype, and compare every byte"
 _NAMED = 5
 _SETS = 10_000
+_REQUESTS = 30
 
 
 class Refusal(NamedTuple):
@@ -70,6 +74,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="random page sets, all cases together; at least one a case, component and direction",
     )
     add("--sample", type=_rate, default=1.0, metavar="RATE", help="share of pages, 0 to 1, hashed")
+    add(
+        "--shadow",
+        type=read.at_least(0),
+        default=_REQUESTS,
+        metavar="N",
+        help="requests of a run in the device's shadow, repeated without each of its stream waits",
+    )
     add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
 
@@ -99,16 +110,45 @@ def check_device(options: argparse.Namespace, command: str) -> int:
     wall_s = time.perf_counter() - begun
     out = sys.stderr if options.json == "-" else sys.stdout
     _print(options.device, machine, outcomes, refusals, wall_s, out)
-    if options.json:
-        write_json(options.json, _document(options, command, machine, outcomes, refusals, wall_s))
     wrong = [line for outcome in outcomes for line in outcome.wrong]
-    sampled = [line for one in outcomes if one.samples for line in one.samples.first]
-    if wrong or sampled:
-        raise WrongBytesError((wrong + sampled)[0])
+    wrong += [line for one in outcomes if one.samples for line in one.samples.first]
+    shadows = [] if wrong else _shadows(probe, every, options, out)
+    if options.json:
+        found = _document(options, command, machine, outcomes, refusals, wall_s)
+        write_json(options.json, {**found, "shadow": shadows})
+    if wrong:
+        raise WrongBytesError(wrong[0])
     passed = [refusal for refusal in refusals if not refusal.fine]
     if passed:
         raise SimError(f"{passed[0].what}: expected an error that names {passed[0].names}")
     return 0
+
+
+def _shadows(
+    probe: Probe, every: list[Case], options: argparse.Namespace, out: TextIO
+) -> list[dict[str, object]]:
+    """One run of the first model with each backend, and what it showed."""
+    found: list[dict[str, object]] = []
+    for backend in BACKENDS if options.shadow else ():
+        case = every[0]._replace(layout="page_first_direct", io_backend=backend)
+
+        def make(sizes: Sizes, case: Case = case) -> AbstractContextManager[Inspectable]:
+            counts = (sizes.device_pages, sizes.host_pages)
+            pages = [dict.fromkeys(case.model.components, count) for count in counts]
+            geometry = Geometry(case.model, case.page_size, *pages, case.layout, case.io_backend)
+            return probe.make(geometry, time.perf_counter_ns)
+
+        sizes = Sizes(case.model, case.page_size)
+        result = prove(make, sizes, options.shadow, options.seed)
+        print(
+            f"in the shadow, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
+            f"{result.accesses:,} accesses ordered, {result.spoiled:,} load targets spoiled first, "
+            f"{result.intact:,} free pages kept their poison, {result.reads:,} reads exact; "
+            f"{result.caught} of {result.waits} waits caught when dropped",
+            file=out,
+        )
+        found.append({"model": case.name, "io_backend": backend, **asdict(result)})
+    return found
 
 
 def _add(done: Callable[[int], object], before: int, count: int) -> None:

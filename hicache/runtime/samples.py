@@ -119,6 +119,7 @@ class Samples:
         self._failed = 0
         self._first: list[str] = []
         self._crash: list[Exception] = []
+        self._closed = False
         self._queue: Queue[tuple[_Sample, Tier, tuple[Bytes, ...]] | None] = Queue(_BACKLOG)
         self._worker = threading.Thread(target=self._hash, name="samples", daemon=True)
         self._worker.start()
@@ -233,9 +234,11 @@ class Samples:
         return Report(self.rate, rows, self._failed, tuple(self._first))
 
     def close(self) -> None:
-        """End the thread. The device beneath is its maker's to close, and first."""
-        self._queue.put(None)
-        self._worker.join()
+        """End the thread; what is looked at later is not counted. The device is its maker's."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+            self._worker.join()
 
     def _drawn(self, component: str, host: Pages, written: bool) -> Pages:
         """Positions of the pages that are sampled. A write on host is a new draw."""
@@ -268,7 +271,8 @@ class Samples:
                 self._over += ended
 
     def _looked(self, sample: _Sample, tier: Tier, found: tuple[Bytes, ...]) -> None:
-        self._queue.put((sample, tier, found))
+        if not self._closed:
+            self._queue.put((sample, tier, found))
 
     def _hash(self) -> None:
         """The thread's life."""
@@ -280,6 +284,7 @@ class Samples:
             except Exception as crash:
                 self._crash.append(crash)
             self._queue.task_done()
+        self._queue.task_done()
 
     def _digests(
         self, sample: _Sample, found: tuple[Bytes, ...]

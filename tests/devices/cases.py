@@ -10,6 +10,7 @@ from hicache.memory.layouts import Bytes
 from hicache.models import ModelDescription, mha, mla
 
 LAYERS = 4
+THREE = 3
 DEVICE_PAGES = {"full": 9}
 HOST_PAGES = {"full": 14}
 D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
@@ -95,4 +96,23 @@ def digests(device: Inspectable) -> list[bytes]:
         device.digest(tier, "full", page)
         for tier, sizes in ((Tier.DEVICE, DEVICE_PAGES), (Tier.HOST, HOST_PAGES))
         for page in range(sizes["full"])
+    ]
+
+
+def tour(device: Inspectable, components: tuple[str, ...], layers: int) -> list[bytes]:
+    """Pages of every pool written, backed up and half loaded elsewhere; the digests of all.
+
+    The device has THREE pages of each component on both tiers.
+    """
+    stream = device.stream("tour")
+    for component in components:
+        device.touch(stream, component, pages(0, 1), "w", (0, layers), "test")
+        device.copy(stream, D2H, component, pages(0, 1), pages(2, 0), (0, layers), "test")
+        device.copy(stream, H2D, component, pages(0, 2), pages(2, 0), (0, layers // 2), "test")
+    device.synchronize(device.record(stream))  # type: ignore[attr-defined]
+    return [
+        device.digest(tier, component, page)
+        for component in components
+        for tier in (Tier.DEVICE, Tier.HOST)
+        for page in range(THREE)
     ]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton.runtime.interpreter import InterpretedFunction
 
+import hicache.models as models
 from hicache.devices._movers import kernel
 from hicache.devices._movers.base import Options, route
 from hicache.devices.cpu import CpuDevice
@@ -22,7 +23,19 @@ from hicache.memory.torch_arena import TorchPool
 from hicache.models import ModelDescription
 
 from .at_once import AtOnce
-from .cases import DEVICE_PAGES, H2D, HOST_PAGES, LAYERS, digests, grouped, latent, pages, program
+from .cases import (
+    DEVICE_PAGES,
+    H2D,
+    HOST_PAGES,
+    LAYERS,
+    THREE,
+    digests,
+    grouped,
+    latent,
+    pages,
+    program,
+    tour,
+)
 
 _LAYOUT = st.sampled_from(sorted(LAYOUTS))
 
@@ -94,6 +107,18 @@ def test_agrees_with_the_cpu_device_byte_for_byte(
             device.synchronize(device.record(device.stream("all")))
         assert seen[0] == seen[1]
         assert digests(cpu) == digests(cuda)
+
+
+def test_agrees_with_the_cpu_device_where_pools_are_many_and_unlike() -> None:
+    """A logical anchor without bytes, compressed sidecars, a window, and states on it."""
+    model = models.get("deepseek-v4-flash")
+    sizes = dict.fromkeys(model.components, THREE)
+    with (
+        CpuDevice(model, 128, sizes, sizes, layout="page_head") as cpu,
+        CudaDevice(model, 128, sizes, sizes, layout="page_head", accelerator=AtOnce()) as cuda,
+    ):
+        found = [tour(device, model.components, model.layers) for device in (cpu, cuda)]
+    assert found[0] == found[1]
 
 
 def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hicache.models as models
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices._accelerator import Accelerator, unusable
@@ -25,11 +26,13 @@ from .cases import (
     H2D,
     HOST_PAGES,
     LAYERS,
+    THREE,
     digests,
     grouped,
     latent,
     pages,
     program,
+    tour,
 )
 
 ALL = (0, LAYERS)
@@ -68,6 +71,19 @@ def test_agrees_with_the_cpu_device_byte_for_byte(
             device.synchronize(device.record(device.stream("all")))
         assert seen[0] == seen[1]
         assert digests(cpu) == digests(cuda)
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_agrees_with_the_cpu_device_on_every_pool_of_every_model(name: str) -> None:
+    model = models.get(name)
+    sizes = dict.fromkeys(model.components, THREE)
+    chosen = {"layout": "page_first_direct", "io_backend": "direct"}
+    with (
+        CpuDevice(model, 128, sizes, sizes, **chosen) as cpu,  # type: ignore[arg-type]
+        CudaDevice(model, 128, sizes, sizes, accelerator=AtOnce(), **chosen) as cuda,  # type: ignore[arg-type]
+    ):
+        found = [tour(device, model.components, model.layers) for device in (cpu, cuda)]
+    assert found[0] == found[1]
 
 
 @settings(max_examples=100, deadline=None)

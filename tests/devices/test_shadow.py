@@ -12,7 +12,7 @@ from hicache.core.types import Pages, Tier
 from hicache.devices.base import Direction
 from hicache.devices.cpu import CpuDevice
 from hicache.memory import arena
-from hicache.memory.layouts import Bytes
+from hicache.memory.layouts import Bytes, copy_direct
 from sim.errors import HazardError, SimError, WrongBytesError
 from sim.hazards import Hazards
 from sim.shadow import ShadowOptions
@@ -74,7 +74,7 @@ def test_a_wait_that_nobody_needs_is_reported(monkeypatch: pytest.MonkeyPatch) -
 def test_a_load_that_misses_a_page_finds_nobodys_bytes(
     run: Overlapped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = arena.copy_direct
+    whole = copy_direct
 
     def short(source: Bytes, here: Pages, target: Bytes, there: Pages, layers: range) -> None:
         to_host = target.shape[1] == 14

@@ -21,7 +21,10 @@ LLAMA = "llama-3.1-8b"
 
 def run(tmp_path: Path, *options: str, code: int = 0) -> dict[str, Any]:
     out = tmp_path / "out.json"
-    assert main(["check-device", "--device", "cpu", *options, "--json", str(out)]) == code
+    assert (
+        main(["check-device", "--device", "cpu", "--shadow", "0", *options, "--json", str(out)])
+        == code
+    )
     found: dict[str, Any] = json.loads(out.read_text())
     return found
 
@@ -79,6 +82,17 @@ def test_the_seed_decides_and_the_sample_rate_changes_no_page_set(tmp_path: Path
     assert all(
         one["pages"] == one["copied"] for one in first["samples"] if one["direction"] == "d2h"
     )
+
+
+def test_a_run_in_the_shadow_is_part_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run(tmp_path, "--model", LLAMA, "--sets", "1", "--shadow", "12")
+    assert [one["io_backend"] for one in found["shadow"]] == list(BACKENDS)
+    for one in found["shadow"]:
+        assert 0 < one["caught"] <= one["waits"]
+        assert one["reads"] > 0
+    assert "waits caught when dropped" in capsys.readouterr().out
 
 
 def _short(source: Bytes, here: Pages, target: Bytes, there: Pages, layers: range) -> None:
