@@ -32,6 +32,7 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
+from hicache.core.lru import LEAST_SWEPT
 from hicache.core.types import Key, PageState, Tier
 
 from .rig import PAGE, Rig, key, tokens
@@ -515,3 +516,13 @@ def test_a_small_host_does_not_fill_with_mirrors_of_the_device() -> None:
     rig.run(0, "abcd")
     rig.run(1, "wxyz")
     assert rig.residency() == {"abcd": "D", "wxyz": "DH"}
+
+
+def test_queues_do_not_keep_dead_nodes() -> None:
+    """The queue of duplicates is never evicted from here; it would remember every node."""
+    rig = Rig(device=4, host=8)
+    for request in range(3 * LEAST_SWEPT):
+        rig.run(request, chr(0x100 + request) * 2)
+    live = sum(1 for _ in rig.view.nodes())
+    assert live < 10
+    assert all(len(rig.view.queue_entries(queue)) <= LEAST_SWEPT for queue in range(3))
