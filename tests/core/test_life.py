@@ -349,6 +349,23 @@ def test_write_back_copies_before_it_evicts() -> None:
     assert rig.residency() == {"ab": "D", "abcd": "H"}
 
 
+def test_write_back_waits_for_the_prefix_above_what_drains() -> None:
+    """Found against a reference LRU: a warmer leaf was evicted in the place of a draining leaf's
+    parent."""
+    rig = Rig(device=4, host=8, write_policy="write_back")
+    rig.run(0, "a")
+    rig.run(1, "abc")
+    rig.run(2, "x")
+    rig.arrive(3, "mno")
+    backup = rig.one(Backup, rig.admit(3))
+    assert [len(copy.source) for copy in backup.copies] == [2]
+    assert rig.residency() == {"a": "D", "abc": "D", "x": "D"}
+    rig.feed(BackupDone(backup.flight))
+    rig.settle(rig.admit(3))
+    rig.settle(rig.admit(3))
+    assert rig.residency() == {"a": "H", "abc": "H", "mno": "D", "x": "D"}
+
+
 def test_write_back_drops_what_host_cannot_take() -> None:
     rig = Rig(device=4, host=1, write_policy="write_back")
     rig.run(0, "abcd")
