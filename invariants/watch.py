@@ -57,14 +57,15 @@ class Watch:
         self._issue = self._by_type("issue")
         self._see = self._by_type("see")
 
-    def _asked(self, shape: str) -> list[tuple[Check, Asked]]:
-        return [(one, getattr(one, shape)) for one in self.checks if overrides(one, shape)]
+    def _asked(self, shape: str) -> list[Asked]:
+        return [getattr(one, shape) for one in self.checks if overrides(one, shape)]
 
     def _by_type(self, shape: str) -> dict[type, list[Asked]]:
         table: dict[type, list[Asked]] = {}
-        for one, ask in self._asked(shape):
-            for kind in one.watches:
-                table.setdefault(kind, []).append(ask)
+        for one in self.checks:
+            if overrides(one, shape):
+                for kind in one.watches:
+                    table.setdefault(kind, []).append(getattr(one, shape))
         return table
 
     def on_event(self, event: Event, view: CoreView) -> None:
@@ -132,10 +133,12 @@ class Watch:
         book = self.book
         assert book is not None
         book.after(event, outcomes, view, self._issue)
+        asks = self._nodes
         for shadow in book.nodes.dirty.values():
-            for _, ask in self._nodes:
-                ask(book, shadow, shadow.node)
-        for _, ask in self._totals:
+            node = shadow.node
+            for ask in asks:
+                ask(book, shadow, node)
+        for ask in self._totals:
             ask(book, view)
         see = self._see
         for ask in see.get(type(event), ()):
@@ -154,12 +157,12 @@ class Watch:
         if self.level == "every":
             compare(book, counted)
         for shadow in counted.nodes.by_id.values():
-            for _, ask in self._nodes:
+            for ask in self._nodes:
                 ask(counted, shadow, shadow.node)
-        for _, ask in self._totals:
+        for ask in self._totals:
             ask(counted, view)
         if self.level == "every":
-            for _, ask in self._audits:
+            for ask in self._audits:
                 ask(book, view)
 
     def _be_still(self, view: CoreView) -> None:

@@ -47,6 +47,8 @@ class DeviceOptions:
     lag_ns     the host sees a mark up to this long after it was reached (drawn for each).
     chunks     a copy is read and written in 1 to this many parts (drawn for each).
     faults     which copies fail, by number in order of issue and direction.
+    scribble   a touch that writes leaves bytes that nobody else has; off where `publish` always
+               follows with better ones.
     """
 
     page_bytes: Mapping[str, tuple[int, ...]]
@@ -54,6 +56,7 @@ class DeviceOptions:
     lag_ns: int = 5_000
     chunks: int = 4
     faults: FaultRule = no_faults
+    scribble: bool = True
 
 
 class _Stream:
@@ -172,7 +175,7 @@ class SimDevice:
         why: str,
     ) -> None:
         """A write leaves bytes that nobody else has; `publish` says better ones."""
-        if mode == "w" and self._memory is not None:
+        if mode == "w" and self._memory is not None and self._options.scribble:
             tags = self._memory.scribble_tags(pages)
             self.publish(stream, component, pages, tags, layers, why)
 

@@ -187,7 +187,7 @@ class Engine:
     def _finish_ended(self) -> None:
         """Before anything grows: what has ended must not be retracted to make room."""
         while (sequence := self._decode.pop_ended()) is not None:
-            self._forward.touch_decoded(sequence)
+            self._forward.touch_decoded(sequence, leaving=True)
             self._finish(sequence)
 
     def _grow_full(self) -> None:
@@ -231,7 +231,7 @@ class Engine:
     def _retract(self, sequence: Sequence) -> None:
         """It gives its pages back and waits again, what it generated being prompt from now on."""
         self._leave_stage(sequence)
-        self._forward.touch_decoded(sequence)
+        self._forward.touch_decoded(sequence, leaving=True)
         job = sequence.job
         length = job.input_length + sequence.generated
         key = sequence.key.first(length // self._page_size)

@@ -112,20 +112,28 @@ class Forward:
         self._model.compute(self._stream, duration_ns)
         self._close(ended)
 
-    def touch_decoded(self, sequence: Sequence) -> None:
-        """What a decoding sequence read and wrote since this was last called for it."""
+    def touch_decoded(self, sequence: Sequence, leaving: bool = False) -> None:
+        """What a decoding sequence read and wrote since this was last called for it.
+
+        Its reads are reported each time, but their content is compared once, when it leaves: a page
+        that was overwritten under it cannot have become right again.
+        """
         if not self._checked:
             return
         size = self._page_size
-        first, last = sequence.touched // size, -(-sequence.held // size)
-        if sequence.held == sequence.touched:
-            return
         layers = (0, len(self._sizes))
         why = f"decode of request {sequence.job.index} at token {sequence.held}"
-        self._read(sequence.table[:first], sequence.tags[:first], layers, why)
-        tags = self._content(sequence, first, sequence.held)
-        self._write(sequence.table[first:last], tags, layers, why)
-        sequence.touched = sequence.held
+        if sequence.held != sequence.touched:
+            first, last = sequence.touched // size, -(-sequence.held // size)
+            if first:
+                pages = sequence.table[:first]
+                self._device.touch(self._stream, self._component, pages, "r", layers, why)
+            tags = self._content(sequence, first, sequence.held)
+            self._write(sequence.table[first:last], tags, layers, why)
+            sequence.touched = sequence.held
+        if leaving:
+            whole = sequence.held // size
+            self._read(sequence.table[:whole], sequence.tags[:whole], layers, why)
 
     def _close(self, ended: Callable[[], None]) -> None:
         mark = self._device.record(self._stream)

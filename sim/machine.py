@@ -55,7 +55,9 @@ def build(
         component: group_bytes(model, component, config.page_size, groups, options.tp)
         for component in config.components
     }
-    device_options = DeviceOptions(sizes, options.seed, options.lag_ns, faults=options.faults)
+    device_options = DeviceOptions(
+        sizes, options.seed, options.lag_ns, faults=options.faults, scribble=False
+    )
     if options.checks == "off":
         sim = SimDevice(clock, link, device_options)
         return Machine(clock, link, sim, sim, None, None)

@@ -72,10 +72,11 @@ class Memory:
 
     def write(self, place: Place, pages: Pages, tags: Words, span: Span, why: str) -> None:
         """The pages now hold what the tags say; read back and compared."""
-        self._rows[place][span[0] : span[1], pages] = self._expected(
-            place, np.broadcast_to(tags, (span[1] - span[0], len(pages))), span
-        )
-        self.verify(place, pages, tags, span, why)
+        if not len(pages):
+            return
+        expected = self._expected(place, tags, span)
+        self._rows[place][span[0] : span[1], pages] = expected
+        self._compare(place, pages, tags, expected, span, why)
 
     def fetch(self, place: Place, pages: Pages, words: Span, span: Span) -> Words:
         """Words [first, last) of the pages laid end to end, in each layer of the span."""
@@ -97,9 +98,12 @@ class Memory:
         """
         if not len(pages):
             return
+        self._compare(place, pages, tags, self._expected(place, tags, span), span, why)
+
+    def _compare(
+        self, place: Place, pages: Pages, tags: Words, expected: Words, span: Span, why: str
+    ) -> None:
         self.checked += 1
-        tags = np.broadcast_to(tags, (span[1] - span[0], len(pages)))
-        expected = self._expected(place, tags, span)
         found = self._rows[place][span[0] : span[1], pages]
         if content.seal(found) != content.seal(expected):
             self._accuse(place, pages, (found, expected), tags, span[0], why)
@@ -110,7 +114,7 @@ class Memory:
 
     def _expected(self, place: Place, tags: Words, span: Span) -> Words:
         salts = self._salts[place[1]][span[0] : span[1]]
-        return content.mix(tags[:, :, None] + salts[:, None, :])
+        return content.mix(tags[..., None] + salts[:, None, :])
 
     def _accuse(
         self,
@@ -122,6 +126,7 @@ class Memory:
         why: str,
     ) -> None:
         found, expected = blocks
+        tags = np.broadcast_to(tags, expected.shape[:2])
         wrong = (found != expected).any(axis=2)
         depth, slot = (int(axis[0]) for axis in np.nonzero(wrong))
         layer = first_layer + depth

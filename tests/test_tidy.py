@@ -163,7 +163,7 @@ def test_no_file_is_dead() -> None:
         "traces.gpu_checks",
         "traces.probes",
     }
-    entry_points = {"traces.cli", "invariants.determinism"}
+    entry_points = {"traces.__main__"}
     dead = [
         module
         for module in map(module_of, SOURCES)

@@ -16,25 +16,28 @@ bit). Entries are lazy:
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from .node import Node
 from .policies.base import EvictionPolicy
 from .types import Tier
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2
+LEAST_SWEPT = 1024
 TIER_OF = (Tier.DEVICE, Tier.HOST, Tier.HOST)
 
 
 class Queue:
-    """One eviction queue. `entries` is a heap."""
+    """One eviction queue. `entries` is a heap, swept of nodes that are no candidates any more when
+    it has doubled since the last sweep: what nobody evicts from would keep dead nodes for ever."""
 
-    __slots__ = ("bit", "entries", "index")
+    __slots__ = ("bit", "entries", "index", "sweep_at")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.bit = 1 << index
         self.entries: list[tuple[int, int, Node]] = []
+        self.sweep_at = LEAST_SWEPT
 
 
 def is_candidate(node: Node, queue: int) -> bool:
@@ -58,6 +61,20 @@ def offer(queues: list[Queue], policy: EvictionPolicy, node: Node) -> None:
         if not node.queued & queue.bit and is_candidate(node, queue.index):
             node.queued |= queue.bit
             heappush(queue.entries, (policy.rank(node), node.id, node))
+            if len(queue.entries) >= queue.sweep_at:
+                _sweep(queue)
+
+
+def _sweep(queue: Queue) -> None:
+    live = []
+    for entry in queue.entries:
+        if is_candidate(entry[2], queue.index):
+            live.append(entry)
+        else:
+            entry[2].queued &= ~queue.bit
+    heapify(live)
+    queue.entries = live
+    queue.sweep_at = max(LEAST_SWEPT, 2 * len(live))
 
 
 def pop_coldest(queue: Queue, policy: EvictionPolicy) -> Node | None:

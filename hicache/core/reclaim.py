@@ -4,14 +4,15 @@
     not backed up   write_back copies it to host first: its pages *drain*, free one reply later;
                     otherwise, or where host has no room, it is dropped
 
-Strictly in order: while colder pages drain, warmer ones are not taken in their place.
+Strictly in order: while colder pages drain, warmer ones are not taken in their place, neither in
+the place of those pages nor in that of the prefix above them, which comes up once they are gone.
 """
 
 from __future__ import annotations
 
 from .backup import begin_backup
 from .eviction import drop, tail, vacate
-from .lru import DEVICE, pop_coldest
+from .lru import DEVICE, offer, pop_coldest
 from .node import Node
 from .state import State
 from .tree import BACKBONE, span
@@ -33,8 +34,30 @@ def evict_device(state: State, count: int) -> None:
         node = pop_coldest(state.queues[DEVICE], state.eviction)
         if node is None:
             return
+        if state.draining and state.eviction.rank(node) > _behind_drains(state):
+            offer(state.queues, state.eviction, node)
+            return
         short = goal - pool.free - state.draining
         _evict_leaf(state, node, min(short, span(node, state.stride)))
+
+
+def _behind_drains(state: State) -> int:
+    """The lowest rank that will be up for eviction once what drains has gone: that of a parent."""
+    draining = [
+        leg.node
+        for flight in state.flights.values()
+        if flight.drains
+        for leg in flight.legs
+        if leg.node is not None
+    ]
+    leaving = {node.id for node in draining}
+    ranks = [
+        state.eviction.rank(node.parent)
+        for node in draining
+        if node.parent is not None and node.parent.parent is not None
+        if node.parent.id not in leaving
+    ]
+    return min(ranks, default=state.tick)
 
 
 def _evict_leaf(state: State, node: Node, pages: int) -> None:

@@ -61,9 +61,9 @@ class CoreView:
     def pool(self, tier: Tier, component: int = 0) -> Pool:
         return self._state.pools[tier][component]
 
-    def queue_members(self, queue: int) -> list[int]:
-        """Ids of the nodes with an entry in an eviction queue (0 device, 1 host, 2 duplicate)."""
-        return [node.id for _, _, node in self._state.queues[queue].entries]
+    def queue_entries(self, queue: int) -> list[tuple[int, int]]:
+        """(rank, node id) of each entry of an eviction queue (0 device, 1 host, 2 duplicate)."""
+        return [(rank, node.id) for rank, _, node in self._state.queues[queue].entries]
 
     def nodes(self) -> Iterator[Node]:
         """Every node but the root, parents before children."""

@@ -37,8 +37,8 @@ class LeafSet(Check):
 
     def audit(self, book: Book, view: CoreView) -> None:
         for queue in (DEVICE, HOST, DUPLICATE):
-            members = view.queue_members(queue)
-            known = set(members)
+            members = view.queue_entries(queue)
+            known = {node_id for _, node_id in members}
             for shadow in book.nodes.by_id.values():
                 if shadow.candidate >> queue & 1 and shadow.id not in known:
                     self.fail(

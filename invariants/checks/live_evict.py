@@ -9,6 +9,7 @@ from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.book import Book
 from invariants.pages import NODE
+from invariants.shadow import DEVICE
 from invariants.story import request
 
 
@@ -16,7 +17,7 @@ class LiveEvict(Check):
     name = "LIVE-EVICT"
     sentence = (
         "If unlocked evictable pages suffice, taking them succeeds: a refusal for want of pages "
-        "says the truth, and an eviction frees what it can."
+        "says the truth, and an eviction frees what it can, in order."
     )
     kind = LIVENESS
     watches = (Refused, EvictWanted)
@@ -63,6 +64,15 @@ class LiveEvict(Check):
                 request(item.request),
             )
 
+    def _waits_for_a_parent(self, book: Book) -> bool:
+        """Whether some page that is locked now, as the path of what drains is, was used before
+        all that could be evicted: it comes first, once the drain is over."""
+        coldest = book.nodes.coldest(DEVICE, ())
+        return coldest is not None and any(
+            shadow.locked[0] and shadow.pages[0] is not None and shadow.use < coldest.use
+            for shadow in book.nodes.by_id.values()
+        )
+
     def _own_path(self, book: Book, item: Refused) -> int:
         """Unlocked pages of the prefix that the refused request would have reused."""
         seat = book.seats.by_id.get(item.request)
@@ -87,6 +97,8 @@ class LiveEvict(Check):
         goal = min(item.pages - already, book.evictable_before[tier])
         if drained:
             goal = min(goal, 1)  # what drains locks its path: the rest comes after the reply
+        if already and self._waits_for_a_parent(book):
+            goal = min(goal, 0)
         if gone + drained < goal:
             self.fail(
                 f"{tier.name.lower()}: asked for {item.pages}, evictable "

@@ -23,7 +23,7 @@ class Reset(Check):
                 self.fail("a flush was refused although no request is seated and no pass runs")
             return
         nodes = sum(1 for _ in view.nodes())
-        queued = sum(len(view.queue_members(queue)) for queue in range(3))
+        queued = sum(len(view.queue_entries(queue)) for queue in range(3))
         if nodes or queued or view.draining or len(book.nodes.by_id) != 1:
             self.fail(
                 f"expected no nodes, entries or draining pages, found {nodes}, {queued} and "

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.traces.rig import replay_hits
+from tests.traces.test_figures import multiturn
+
 from .conftest import Record
 
 TWO_TIERS = (2_818, 22_550)
@@ -117,12 +120,35 @@ def test_same_command_twice(benchmark: Any, record: Record, tmp_path: Path) -> N
     record("built-in workload twice, other PYTHONHASHSEED", digests.pop(), "the same digest")
 
 
-def test_half_the_host_bandwidth(benchmark: Any, record: Record, tmp_path: Path) -> None:
+def test_half_the_host_bandwidth(
+    benchmark: Any, record: Record, conversation: Path, tmp_path: Path
+) -> None:
+    """One request at a time, so that time changes nothing but time."""
+    options = (*TIMED, "--max-running", "1", "--limit", "1000", "--check", "off")
+
     def both() -> list[dict[str, Any]]:
-        return [run(tmp_path, None, "--host-bandwidth", scale) for scale in ("1x", "0.5x")]
+        return [
+            run(tmp_path, conversation, *options, "--host-bandwidth", scale)
+            for scale in ("1x", "0.5x")
+        ]
 
     whole, half = benchmark.pedantic(both, rounds=1, iterations=1)
+    assert whole["whole"] == half["whole"]
     for name, result in (("1x", whole), ("0.5x", half)):
-        ttft = result["latency_s"]["ttft"]
-        found = f"{result['whole']['hit_rate']:.4f}, {ttft['mean'] * 1e3:.2f} ms"
-        record(f"built-in workload, host link {name}: hit rate, mean TTFT", found, "-")
+        hits, ttft = result["whole"]["hit_tokens"], result["latency_s"]["ttft"]
+        found = f"{hits['device']:,} + {hits['host']:,}, {ttft['mean']:.3f} s"
+        record(f"host link {name}: device + host hit tokens, mean TTFT", found, "hits equal")
+
+
+def test_multiturn_rates(benchmark: Any, record: Record) -> None:
+    """Rates of the multi-turn workload, per round, 10 clients each."""
+    account, _, _ = benchmark.pedantic(
+        replay_hits, (multiturn(), 200, 1_000), rounds=1, iterations=1
+    )
+    for turn in range(12):
+        hit, total = account.hit_tokens(range(turn * 10, turn * 10 + 10))
+        target = max(0, 8 * turn - 1) / (8 * turn + 4)
+        record(
+            f"multi-turn, hit rate of round {turn + 1:>2}", f"{hit / total:.6f}", f"{target:.6f}"
+        )
+    record("multi-turn, hit rate of all", f"{account.whole().hit_rate:.6f}", "0.897569")

@@ -32,6 +32,7 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
+from hicache.core.lru import LEAST_SWEPT
 from hicache.core.types import Key, PageState, Tier
 
 from .rig import PAGE, Rig, key, tokens
@@ -348,6 +349,23 @@ def test_write_back_copies_before_it_evicts() -> None:
     assert rig.residency() == {"ab": "D", "abcd": "H"}
 
 
+def test_write_back_waits_for_the_prefix_above_what_drains() -> None:
+    """Found against a reference LRU: a warmer leaf was evicted in the place of a draining leaf's
+    parent."""
+    rig = Rig(device=4, host=8, write_policy="write_back")
+    rig.run(0, "a")
+    rig.run(1, "abc")
+    rig.run(2, "x")
+    rig.arrive(3, "mno")
+    backup = rig.one(Backup, rig.admit(3))
+    assert [len(copy.source) for copy in backup.copies] == [2]
+    assert rig.residency() == {"a": "D", "abc": "D", "x": "D"}
+    rig.feed(BackupDone(backup.flight))
+    rig.settle(rig.admit(3))
+    rig.settle(rig.admit(3))
+    assert rig.residency() == {"a": "H", "abc": "H", "mno": "D", "x": "D"}
+
+
 def test_write_back_drops_what_host_cannot_take() -> None:
     rig = Rig(device=4, host=1, write_policy="write_back")
     rig.run(0, "abcd")
@@ -515,3 +533,13 @@ def test_a_small_host_does_not_fill_with_mirrors_of_the_device() -> None:
     rig.run(0, "abcd")
     rig.run(1, "wxyz")
     assert rig.residency() == {"abcd": "D", "wxyz": "DH"}
+
+
+def test_queues_do_not_keep_dead_nodes() -> None:
+    """The queue of duplicates is never evicted from here; it would remember every node."""
+    rig = Rig(device=4, host=8)
+    for request in range(3 * LEAST_SWEPT):
+        rig.run(request, chr(0x100 + request) * 2)
+    live = sum(1 for _ in rig.view.nodes())
+    assert live < 10
+    assert all(len(rig.view.queue_entries(queue)) <= LEAST_SWEPT for queue in range(3))
