@@ -41,8 +41,9 @@ def build(
     profile: HardwareProfile,
     groups: int,
     options: WorldOptions,
+    scribble: bool = True,
 ) -> Machine:
-    """groups: of layers, the parts that a load is cut into."""
+    """groups: of layers, the parts that a load is cut into. scribble: see DeviceOptions."""
     clock = Clock()
     link = Link(
         clock,
@@ -56,7 +57,7 @@ def build(
         for component in config.components
     }
     device_options = DeviceOptions(
-        sizes, options.seed, options.lag_ns, faults=options.faults, scribble=False
+        sizes, options.seed, options.lag_ns, faults=options.faults, scribble=scribble
     )
     if options.checks == "off":
         sim = SimDevice(clock, link, device_options)

@@ -81,7 +81,7 @@ class World:
         self._progress = progress
         costs = CostModel(model, profile, options.tp)
         groups = min(engine.layer_groups, costs.layers)
-        self._machine = machine = build(config, model, profile, groups, options)
+        self._machine = machine = build(config, model, profile, groups, options, scribble=False)
         self.clock = machine.clock
         self.core = Core(config)
         self.controller = TransferController(machine.device)

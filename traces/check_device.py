@@ -134,8 +134,10 @@ def _shadows(
 
         def make(sizes: Sizes, case: Case = case) -> AbstractContextManager[Inspectable]:
             counts = (sizes.device_pages, sizes.host_pages)
-            pages = [dict.fromkeys(case.model.components, count) for count in counts]
-            geometry = Geometry(case.model, case.page_size, *pages, case.layout, case.io_backend)
+            device, host = (dict.fromkeys(case.model.components, count) for count in counts)
+            geometry = Geometry(
+                case.model, case.page_size, device, host, case.layout, case.io_backend
+            )
             return probe.make(geometry, time.perf_counter_ns)
 
         sizes = Sizes(case.model, case.page_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import Direction, Inspectable
 from hicache.memory.layouts import Bytes
@@ -97,6 +98,18 @@ def digests(device: Inspectable) -> list[bytes]:
         for tier, sizes in ((Tier.DEVICE, DEVICE_PAGES), (Tier.HOST, HOST_PAGES))
         for page in range(sizes["full"])
     ]
+
+
+def page_size(model: ModelDescription) -> int:
+    """A small one that the model's compression ratios divide."""
+    for size in (2, 128):
+        try:
+            for component in model.components:
+                model.bytes_per_page(component, size)
+        except CallerError:
+            continue
+        return size
+    raise AssertionError(f"no page size for {model.name}")
 
 
 def tour(device: Inspectable, components: tuple[str, ...], layers: int) -> list[bytes]:

@@ -32,6 +32,7 @@ from .cases import (
     digests,
     grouped,
     latent,
+    page_size,
     pages,
     program,
     tour,
@@ -114,8 +115,10 @@ def test_agrees_with_the_cpu_device_where_pools_are_many_and_unlike() -> None:
     model = models.get("deepseek-v4-flash")
     sizes = dict.fromkeys(model.components, THREE)
     with (
-        CpuDevice(model, 128, sizes, sizes, layout="page_head") as cpu,
-        CudaDevice(model, 128, sizes, sizes, layout="page_head", accelerator=AtOnce()) as cuda,
+        CpuDevice(model, page_size(model), sizes, sizes, layout="page_head") as cpu,
+        CudaDevice(
+            model, page_size(model), sizes, sizes, layout="page_head", accelerator=AtOnce()
+        ) as cuda,
     ):
         found = [tour(device, model.components, model.layers) for device in (cpu, cuda)]
     assert found[0] == found[1]

@@ -30,6 +30,7 @@ from .cases import (
     digests,
     grouped,
     latent,
+    page_size,
     pages,
     program,
     tour,
@@ -79,8 +80,8 @@ def test_agrees_with_the_cpu_device_on_every_pool_of_every_model(name: str) -> N
     sizes = dict.fromkeys(model.components, THREE)
     chosen = {"layout": "page_first_direct", "io_backend": "direct"}
     with (
-        CpuDevice(model, 128, sizes, sizes, **chosen) as cpu,  # type: ignore[arg-type]
-        CudaDevice(model, 128, sizes, sizes, accelerator=AtOnce(), **chosen) as cuda,  # type: ignore[arg-type]
+        CpuDevice(model, page_size(model), sizes, sizes, **chosen) as cpu,  # type: ignore[arg-type]
+        CudaDevice(model, page_size(model), sizes, sizes, accelerator=AtOnce(), **chosen) as cuda,  # type: ignore[arg-type]
     ):
         found = [tour(device, model.components, model.layers) for device in (cpu, cuda)]
     assert found[0] == found[1]
