@@ -231,6 +231,8 @@ class Engine:
     def _retract(self, sequence: Sequence) -> None:
         """It gives its pages back and waits again, what it generated being prompt from now on."""
         self._leave_stage(sequence)
+        if sequence.first_token_ns == UNSET_NS:
+            sequence.counted = False
         self._forward.touch_decoded(sequence, leaving=True)
         job = sequence.job
         length = job.input_length + sequence.generated

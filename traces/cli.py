@@ -11,12 +11,13 @@ import argparse
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import fields
 from fractions import Fraction
 
 from hicache import registry
-from hicache.core.errors import CallerError, HicacheError
+from hicache.core.errors import CallerError, CoreBug, HicacheError
 from sim import hardware
 from sim.engine import EngineOptions
 from sim.waiting import ORDERS
@@ -62,7 +63,7 @@ examples:
 Sizes take K, M, G (thousands) or Ki, Mi, Gi (1,024s). `hicache COMMAND --help` has the rest.
 """
 
-_LIMIT = "only the first N requests; 0 is all"
+_LIMIT = "only the first N requests; all unless given"
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -88,6 +89,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CallerError as error:
         print(f"hicache: {error}", file=sys.stderr)
         return BAD_INPUT
+    except MemoryError:
+        print(
+            "hicache: expected books of the pools to fit this machine's memory, and they do not; "
+            "give smaller pools",
+            file=sys.stderr,
+        )
+        return BAD_INPUT
+    except CoreBug as error:
+        traceback.print_exc()  # a defect of ours: whoever mends it needs the place
+        return error.exit_code
     except (HicacheError, AssertionError) as error:
         code = getattr(error, "exit_code", None)
         if not isinstance(code, int):

@@ -82,11 +82,11 @@ def admit(state: State, event: Admitted) -> None:
     path = match(state, request.key, request.match_pages)
     device, best = anchors(state, path)
     path, reused = path[:best], path[:device]
+    if not _worth_loading(state, request, path[device:]):
+        path = reused
     if any(leg.flight.kind == "load" for node in path[device:] for leg in node.legs):
         _refuse(state, request.id, "arriving", total, pool.free)
         return
-    if not _worth_loading(state, request, path[device:]):
-        path = reused
     receipt = open_receipt(state, f"request {request.id}")
     lock(state, receipt, reused, Tier.DEVICE)
     flight = _open_load(state, request, path) if len(path) > device else None
@@ -129,7 +129,12 @@ def prefill_done(state: State, event: PrefillDone) -> None:
 
 def want_pages(state: State, event: PagesWanted) -> None:
     request = _seated(state, event.request)
-    short = -(-event.length // state.config.page_size) - len(request.table)
+    total = -(-event.length // state.config.page_size)
+    short = total - len(request.table)
+    capacity = state.pools[Tier.DEVICE][BACKBONE].capacity
+    if total > capacity:
+        _refuse(state, request.id, "too_large", total, capacity)
+        return
     if short > 0:
         if not _take_room(state, request.id, short, preempt=True):
             return
@@ -196,9 +201,7 @@ def _take_room(state: State, request: RequestId, count: int, preempt: bool = Fal
     pool = state.pools[Tier.DEVICE][BACKBONE]
     if pool.free + pool.evictable >= count and make_device_room(state, count):
         return True
-    waiting = state.backups or any(
-        flight.request == NO_REQUEST for flight in state.flights.values()
-    )
+    waiting = any(flight.request == NO_REQUEST for flight in state.flights.values())
     reason: RefusalReason = "draining" if waiting else "no_pages"
     victim = next(reversed(state.running)) if preempt and not waiting else NO_REQUEST
     _refuse(state, request, reason, count, pool.free + pool.evictable, victim)
@@ -257,8 +260,6 @@ def _extend(state: State, request: Request, count: int) -> None:
 
 def _leave(state: State, request: Request, key: Key, length: int) -> None:
     """Committed pages enter the tree, the rest goes back, and the locks end."""
-    if request.load:
-        land(state, state.flights[request.load])
     path = insert(state, request, key, key.pages)
     consider(state, path)
     _withdraw(state, request)
@@ -281,6 +282,10 @@ def _withdraw(state: State, request: Request) -> None:
 def _check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
     if length < 1:
         raise CallerError(f"length: expected at least 1 token, found {length}")
+    if key.stride < 1 or key.stride % 8:
+        raise CallerError(f"key: expected rows of whole 8-byte words, found {key.stride} bytes")
+    if not _is_text(key.namespace):
+        raise CallerError(f"namespace: expected text that UTF-8 can hold, found {key.namespace!r}")
     if state.stride and key.stride != state.stride:
         raise CallerError(
             f"key: expected rows of {state.stride} bytes like every key before, "
@@ -297,16 +302,28 @@ def _check_prompt(state: State, key: Key, length: int, match_pages: int) -> None
 def _check_committed(state: State, request: Request, key: Key, length: int) -> None:
     room = len(request.table) * state.config.page_size
     most = -(-length // state.config.page_size)
-    if request.prefill:
-        raise CallerError(f"request {request.id}: its prefill is in flight; wait or abort it")
+    if request.computed < request.length and length > request.computed:
+        raise CallerError(
+            f"request {request.id}: expected at most the {request.computed} tokens that its "
+            f"prefill has computed, found {length}"
+        )
     if not request.shared <= key.pages <= most or length > room:
         raise CallerError(
             f"request {request.id}: expected {request.shared} to {most} committed pages and at "
             f"most {room} tokens, found {key.pages} pages and {length} tokens"
         )
     known = request.key.first(request.shared).raw
-    if key.namespace != request.key.namespace or not key.raw.startswith(known):
+    same = (key.namespace, key.stride) == (request.key.namespace, request.key.stride)
+    if not same or not key.raw.startswith(known):
         raise CallerError(f"request {request.id}: its key no longer starts with its prompt")
+
+
+def _is_text(namespace: str) -> bool:
+    try:
+        namespace.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _waiting(state: State, request_id: RequestId) -> Request:

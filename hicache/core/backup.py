@@ -93,6 +93,7 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
             host.give_back(leg.target)
             continue
         node.legs.remove(leg)
+        node.unsaved = not ok and flight.drains > 0
         if ok and _may_publish(state, node):
             attach(state, node, Tier.HOST, BACKBONE, leg.target)
         else:
@@ -106,6 +107,10 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
 
 def _may_publish(state: State, node: Node) -> bool:
     parent = node.parent
+    if node.with_pages[Tier.HOST] and any(
+        child.holders[Tier.HOST][BACKBONE] for child in node.children.values()
+    ):
+        return False  # unlocked above a lock: neither protected nor within eviction's reach
     return not state.writes.contiguous or (
         parent is not None
         and (parent.parent is None or parent.pages[Tier.HOST][BACKBONE] is not None)

@@ -19,7 +19,8 @@ class Config:
     eviction_policy       name of a file in core/policies that says which leaf goes first.
     load_threshold_pages  a host hit shorter than this many pages is recomputed, not loaded.
     load_quota_pages      a host hit longer than this is recomputed; 0 means no limit.
-    max_backups           backups in flight at once; more are put off to the node's next use.
+    max_backups           backups in flight at once; more are put off to the node's next use (what
+                          an eviction waits for is not put off).
     kv_events             emit KvStored / KvRemoved for routers (costs one SHA-256 per new page).
     """
 
@@ -39,6 +40,8 @@ class Config:
             raise CallerError(f"page_size: expected at least 1, found {self.page_size}")
         if not self.components:
             raise CallerError("components: expected at least one (full), found none")
+        if len(set(self.components)) < len(self.components):
+            raise CallerError(f"components: expected each once, found {self.components}")
         for name, sizes, least in (
             ("device_pages", self.device_pages, 1),
             ("host_pages", self.host_pages, 0),

@@ -78,7 +78,7 @@ def _load_done(state: State, event: LoadDone) -> None:
     flight = flight_of(state, event.flight, "load")
     request = state.requests.get(flight.request)
     if not event.ok:
-        if not flight.legs and request is not None:
+        if not flight.legs:
             raise CallerError(
                 f"flight {flight.id}: a load failed after a prefill that reads it was done; "
                 "such a prefill must fail too"
@@ -100,10 +100,11 @@ def _backup_done(state: State, event: BackupDone) -> None:
 
 
 def _evict(state: State, event: EvictWanted) -> None:
-    if event.component not in state.config.components or event.pages < 0:
+    known = event.component in state.config.components
+    if not known or event.pages < 0 or event.tier not in (Tier.DEVICE, Tier.HOST):
         raise CallerError(
-            f"evict: expected pages of {', '.join(state.config.components)}, "
-            f"found {event.pages} of {event.component}"
+            f"evict: expected pages of {', '.join(state.config.components)} on device or host, "
+            f"found {event.pages} of {event.component} on {Tier(event.tier).name.lower()}"
         )
     (evict_device if event.tier == Tier.DEVICE else evict_host)(state, event.pages)
 

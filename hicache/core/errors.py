@@ -13,3 +13,5 @@ class CallerError(HicacheError):
 
 class CoreBug(HicacheError, AssertionError):
     """An assert inside the core failed: a defect of this project, never of its caller."""
+
+    exit_code = 10

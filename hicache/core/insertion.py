@@ -32,6 +32,7 @@ def insert(state: State, request: Request, key: Key, upto: int) -> list[Node]:
     state.tick += 1
     for node in path:
         node.last_use = state.tick
+        node.unsaved = False
         state.touched[node.id] = node
     return path
 

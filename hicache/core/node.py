@@ -28,6 +28,7 @@ class Node:
     hits           requests that used it.
     queued         bit q: it has an entry in eviction queue q (see lru).
     legs           the transfers in flight that read or fill it.
+    unsaved        host did not take it when it was to be evicted: next time it is dropped.
     digests        SHA-256 chain, one per page; None until someone needs it.
     """
 
@@ -45,6 +46,7 @@ class Node:
         "pages",
         "parent",
         "queued",
+        "unsaved",
         "with_pages",
     )
 
@@ -66,6 +68,7 @@ class Node:
         self.last_use = 0
         self.hits = 0
         self.queued = 0
+        self.unsaved = False
         self.legs: list[Leg] = []
         self.digests: tuple[bytes, ...] | None = None
 
@@ -109,7 +112,7 @@ class Flight:
     """One action in flight. `lent` are (tier, component, pages) given on loan besides the legs.
 
     kind: load, backup or prefill. drains: a backup begun so that its source can be evicted.
-    request: the seated request that it works for; NO_REQUEST once that request is gone.
+    request: the seated request that it works for; NO_REQUEST once that is gone or a load landed.
     """
 
     id: FlightId
@@ -131,7 +134,7 @@ class Request:
     computed tokens whose KV is in the table's pages.
     prefill  flight of the chunk that runs, else 0. load: flight of its load-back until that has
              landed, else 0; its target pages are table[shared : shared + loading].
-    may_load False after a failed load: the next admission recomputes instead.
+    may_load False after a failed load or forward pass: it recomputes from then on.
     """
 
     id: RequestId

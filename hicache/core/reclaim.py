@@ -30,15 +30,19 @@ def evict_device(state: State, count: int) -> None:
     """Free up to `count` device pages, now or by draining; less where the rest is in use."""
     pool = state.pools[Tier.DEVICE][BACKBONE]
     goal = pool.free + count
+    rank = state.eviction.rank
+    floor = _behind_drains(state) if state.draining else None
     while pool.free + state.draining < goal:
         node = pop_coldest(state.queues[DEVICE], state.eviction)
         if node is None:
             return
-        if state.draining and state.eviction.rank(node) > _behind_drains(state):
+        if floor is not None and rank(node) > floor:
             offer(state.queues, state.eviction, node)
             return
         short = goal - pool.free - state.draining
-        _evict_leaf(state, node, min(short, span(node, state.stride)))
+        above = _evict_leaf(state, node, min(short, span(node, state.stride)))
+        if above is not None and above.parent is not None:
+            floor = rank(above) if floor is None else min(floor, rank(above))
 
 
 def _behind_drains(state: State) -> int:
@@ -60,12 +64,14 @@ def _behind_drains(state: State) -> int:
     return min(ranks, default=state.tick)
 
 
-def _evict_leaf(state: State, node: Node, pages: int) -> None:
+def _evict_leaf(state: State, node: Node, pages: int) -> Node | None:
+    """Evict a leaf's last pages; where they have to drain first, the node above them."""
     if node.pages[Tier.HOST][BACKBONE] is not None:
         vacate(state, tail(state, node, pages), Tier.DEVICE, demoted=True)
-        return
-    if state.writes.on_evict and state.config.has_host:
+        return None
+    if state.writes.on_evict and state.config.has_host and not node.unsaved:
         node = tail(state, node, pages)
         if begin_backup(state, [node], drains=pages):
-            return
+            return node.parent
     drop(state, node, Tier.DEVICE, pages)
+    return None

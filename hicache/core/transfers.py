@@ -79,6 +79,7 @@ def land(state: State, flight: Flight) -> None:
         if request is None and (leg.node is None or not _adopt(state, leg.node, leg.target)):
             state.pools[Tier.DEVICE][BACKBONE].give_back(leg.target)
     flight.legs.clear()
+    flight.request = NO_REQUEST
     if request is not None:
         request.load = request.loading = 0
         join(state, request, nodes)

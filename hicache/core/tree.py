@@ -51,7 +51,7 @@ def split(state: State, node: Node, at: int) -> Node:
     node.label = node.key[:stride]
     node.parent = upper
     upper.children[node.label] = node
-    upper.last_use, upper.hits = node.last_use, node.hits
+    upper.last_use, upper.hits, upper.unsaved = node.last_use, node.hits, node.unsaved
     if node.digests is not None:
         upper.digests, node.digests = node.digests[:at], node.digests[at:]
     for tier in (0, 1):

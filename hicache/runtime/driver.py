@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from hicache.core.actions import Action, Backup, Load, Outcome
+from hicache.core.actions import Backup, Load, Outcome
 from hicache.core.core import Core
 from hicache.core.events import Event, Reply
 from hicache.core.view import CoreView
@@ -67,6 +67,3 @@ class Driver:
         for reply in self.executor.poll():
             outcomes += self.feed(reply)
         return outcomes
-
-
-__all__ = ["Action", "Driver", "Executor", "Observer"]

@@ -45,7 +45,7 @@ class LiveEvict(Check):
                 )
             return
         waiting = any(
-            type(ticket.action) is Backup or ticket.request < 0
+            type(ticket.action) is Backup or ticket.request < 0 or ticket.landed
             for ticket in book.tickets.open.values()
         )
         device = book.device

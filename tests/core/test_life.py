@@ -19,12 +19,14 @@ from hicache.core.actions import (
     Restarted,
     Seated,
 )
+from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import (
     Aborted,
     Arrived,
     BackupDone,
     EvictWanted,
+    Finished,
     Flushed,
     LoadDone,
     MatchWanted,
@@ -543,3 +545,85 @@ def test_queues_do_not_keep_dead_nodes() -> None:
     live = sum(1 for _ in rig.view.nodes())
     assert live < 10
     assert all(len(rig.view.queue_entries(queue)) <= LEAST_SWEPT for queue in range(3))
+
+
+def test_a_host_copy_is_not_published_above_a_locked_one() -> None:
+    """Found in review: the copy was unlocked but out of eviction's reach, and the count of what
+    could be evicted promised its page."""
+    rig = Rig(device=8, host=2, write_policy="write_back")
+    rig.run(0, "ab")
+    rig.run(1, "x")
+    evict = EvictWanted(Tier.DEVICE, "full", 1)
+    rig.feed(BackupDone(rig.one(Backup, rig.feed(evict)).flight))
+    rig.feed(evict)
+    drain = rig.one(Backup, rig.feed(evict))
+    rig.arrive(2, "abc")
+    outcomes = rig.admit(2)
+    assert rig.one(Load, outcomes)
+    rig.feed(BackupDone(drain.flight))
+    assert rig.host.evictable == 0
+    rig.feed(evict)
+    rig.settle(outcomes)
+
+
+def test_what_host_fails_to_take_is_dropped_the_next_time() -> None:
+    """Found in review: with a host link that always fails, the same leaf drained for ever."""
+    rig = Rig(device=4, host=8, write_policy="write_back")
+    rig.run(0, "abcd")
+    rig.arrive(1, "wxyz")
+    backup = rig.one(Backup, rig.admit(1))
+    rig.feed(BackupDone(backup.flight, ok=False))
+    assert rig.one(Seated, rig.admit(1))
+    assert rig.host.free == 8
+
+
+def test_a_landed_load_that_is_not_acknowledged_is_something_to_wait_for() -> None:
+    rig = Rig(device=4, host=8)
+    rig.run(0, "abcd")
+    rig.feed(EvictWanted(Tier.DEVICE, "full", 2))
+    rig.arrive(2, "abcd")
+    outcomes = rig.admit(2)
+    load, prefill = rig.one(Load, outcomes), rig.one(Prefill, outcomes)
+    rig.feed(PrefillDone(prefill.flight))
+    rig.finish(2)
+    assert rig.refusal(3, "mnop").reason == "draining", "the load still locks what is above it"
+    rig.feed(LoadDone(load.flight))
+    assert rig.one(Seated, rig.admit(3))
+
+
+def test_a_request_that_recomputes_anyway_does_not_wait_for_a_load() -> None:
+    rig = Rig(device=16, host=8, load_quota_pages=2)
+    rig.run(0, "abcd")
+    rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
+    rig.arrive(1, "ab", match_pages=2)
+    assert rig.one(Load, rig.admit(1))
+    seated, _ = rig.seat(2, "abcdx")
+    assert (seated.device_pages, seated.host_pages) == (0, 0)
+
+
+def test_growth_beyond_the_pool_is_told_so() -> None:
+    rig = Rig(device=4)
+    _, prefill = rig.seat(0, "ab")
+    rig.feed(PrefillDone(prefill.flight))
+    refused = rig.one(Refused, rig.feed(PagesWanted(0, 5 * PAGE)))
+    assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)
+
+
+def test_contract_holes_are_closed_before_anything_changes() -> None:
+    rig = Rig()
+    _, prefill = rig.seat(0, "abcd", chunk=8)
+    rig.feed(PrefillDone(prefill.flight))
+    other = Key.from_tokens(range(32), 8)
+    for event, message in (
+        (Finished(0, key("abcd"), 16), "at most the 8 tokens"),
+        (Finished(0, Key(other.raw[:64], 64), 8), "no longer starts with|expected 2 to"),
+        (EvictWanted(Tier.STORAGE, "full", 1), "on device or host"),
+        (Arrived(5, Key(b"", 0), 4, 0), "8-byte words"),
+        (Arrived(5, Key(b"abcd", 4), 4, 1), "8-byte words"),
+        (Arrived(5, key("a")._replace(namespace="\ud800"), 4, 1), "UTF-8"),
+    ):
+        with pytest.raises(CallerError, match=message):
+            rig.feed(event)
+    assert 5 not in rig.view.requests
+    with pytest.raises(CallerError, match="each once"):
+        Config(4, (4, 4), (0, 0), components=("full", "full"))

@@ -21,7 +21,7 @@ def config_of(seed: int) -> Config:
     return Config(
         (1, 4, 64)[seed // 3 % 3],
         ((12, 30, 64)[seed // 9 % 3],),
-        ((8, 40, 0, 100)[seed % 4],),
+        ((8, 40, 0, 100, 1, 3)[seed % 6],),
         write_policy=POLICIES[seed % 3],
         load_threshold_pages=1 + seed % 2,
         load_quota_pages=(0, 6)[seed // 2 % 2],

@@ -74,6 +74,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_MARK = b"\xef\xbb\xbf"  # what some editors put before UTF-8
 _decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
@@ -117,7 +118,7 @@ class Lines:
             if not line.strip():
                 continue
             try:
-                record = _decode(line.decode("utf-8"))
+                record = _decode(line.removeprefix(_MARK).decode("utf-8"))
             except UnicodeDecodeError as error:
                 self.wrong("UTF-8 text", f"byte {line[error.start]:#04x}", "convert the file")
             except (ValueError, RecursionError) as error:

@@ -119,6 +119,8 @@ def _namespace(lines: Lines, record: Record) -> str:
     namespace = record.get("namespace", "")
     if type(namespace) is not str or len(namespace) > _MAX_NAMESPACE:
         lines.wrong_field(record, "namespace", f"text of at most {_MAX_NAMESPACE} characters")
+    if not namespace.isascii() and any("\ud800" <= char <= "\udfff" for char in namespace):
+        lines.wrong_field(record, "namespace", "text without lone surrogates")
     return namespace
 
 
