@@ -15,8 +15,8 @@ from invariants.story import flight, page
 class PinIo(Check):
     name = "PIN-IO"
     sentence = (
-        "No page that an unanswered action reads or writes is free or reissued before its reply, or "
-        "before that of the pass that read what it loaded."
+        "No page that an unanswered action reads or writes is free or reissued before its reply, "
+        "or before that of the pass that read what it loaded."
     )
     watches = (LoadDone, BackupDone)
 
