@@ -182,6 +182,12 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
         help="host pool over device pool, 0 for none (default: 2 timed, 0 in hits mode)",
     )
     host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
+    host.add_argument(
+        "--host-bytes",
+        type=read.at_least(1),
+        metavar="B",
+        help="host memory in all, every pool of every one of --tp ranks together",
+    )
     add(
         "--write-policy",
         type=read.choice(write_policies()),

@@ -35,6 +35,9 @@ on one rank at TP {tp} and PP {pp}, of the stage that has most of a pool's layer
 a row that a rank has. States and rings have a fixed number of rows per page: they grow with pages,
 not with tokens. A pool that follows another pool has no page numbers of its own; one that follows
 a component (full, swa, mamba) is indexed by it. A storage hit needs the pages of the last column.
+
+Sources name the document a figure is from. They were read through public copies of it (serving
+engines, converters, articles), not at the vendor's own page; what no copy confirmed says so.
 """
 
 

@@ -14,6 +14,7 @@ import hicache.models as models
 from hicache import registry
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.memory.plan import plan_pools
 from hicache.models import ModelDescription
 from sim import hardware
 from sim.engine import EngineOptions
@@ -102,7 +103,7 @@ def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]
         )
     profile = _with_bandwidth(hardware.get(options.hardware), options.host_bandwidth)
     device, device_rule = _device_pages(options, model, profile, trace)
-    host, host_rule = _host_pages(options, device)
+    host, host_rule = _host_pages(options, model, device)
     settings = Settings(
         mode=options.mode,
         check=options.check,
@@ -170,9 +171,22 @@ def _device_pages(
     return fitting, f"90% of {profile.name} less the weights"
 
 
-def _host_pages(options: argparse.Namespace, device: int) -> tuple[int, str]:
+def _host_pages(
+    options: argparse.Namespace, model: ModelDescription, device: int
+) -> tuple[int, str]:
     if options.host_pages is not None:
         return options.host_pages, "as given"
+    if options.host_bytes is not None:
+        planned = plan_pools(
+            model,
+            options.page_size,
+            {COMPONENTS[0]: device},
+            total_bytes=options.host_bytes,
+            tp=options.tp,
+        )
+        return planned.pages[
+            COMPONENTS[0]
+        ], f"{options.host_bytes / 1e9:g} GB on {options.tp} ranks"
     ratio = options.host_ratio
     if ratio is None:
         ratio = HOST_RATIO[options.mode]

@@ -51,7 +51,7 @@ MODELS = (
         _LLAMA,
         "llama-3.1-8b-eagle3",
         # one layer of the model's own KV geometry: 8 KV heads of 128
-        "huggingface.co/yuhuili/EAGLE3-LLaMA3.1-Instruct-8B config.json",
+        "SpecForge's configs/llama3-8B-eagle3.json",
         like=_LLAMA.pools[0],
         anchor="kv",
         layers=1,

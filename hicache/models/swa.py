@@ -77,7 +77,7 @@ MODELS = (
         "gpt-oss-120b",
         # layer_types alternate and begin with a sliding layer; the experts are stored as mxfp4
         "huggingface.co/openai/gpt-oss-120b config.json; parameters: every matrix and bias that it "
-        "implies, published as 116.8 G and 5.1 G without the embedding",
+        "implies, published as 116.8 G and 5.1 G without the embedding; window not confirmed",
         layers=36,
         full_layers=range(1, 36, 2),
         window=128,
