@@ -22,7 +22,7 @@ from sim import hardware
 from sim.engine import EngineOptions
 from sim.waiting import ORDERS
 
-from . import calibrate, check_device, gpu_check, models_command, twin
+from . import calibrate, check_device, force_command, gpu_check, models_command, twin
 from . import options as read
 from .builtin import GENERATORS, load_generator
 from .generators import base as generators
@@ -46,6 +46,7 @@ on a simulated accelerator, with every invariant checked on the way.
   check-device  every pool, layout and backend on a device, byte for byte
   calibrate  measure a device's copies and kernels: a hardware profile
   twin       one trace on a device and on the simulator, side by side
+  force      a tape again on a device, without one wait and with a stream held back
   gpu-check  run everything that needs a GPU, and write one report
 """
 
@@ -123,6 +124,7 @@ def parser() -> argparse.ArgumentParser:
     models_command.add_options(_sub(commands, "models", models_command.SUMMARY))
     calibrate.add_options(_sub(commands, "calibrate", calibrate.SUMMARY))
     twin.add_options(_sub(commands, "twin", twin.SUMMARY))
+    force_command.add_options(_sub(commands, "force", force_command.SUMMARY))
     gpu_check.add_options(_sub(commands, "gpu-check", gpu_check.SUMMARY))
     return top
 
@@ -325,6 +327,7 @@ _COMMANDS = {
     "check-device": check_device.check_device,
     "calibrate": calibrate.calibrate,
     "twin": twin.twin,
+    "force": force_command.force,
     "gpu-check": gpu_check.gpu_check,
 }
 

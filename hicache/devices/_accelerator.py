@@ -97,10 +97,11 @@ class Accelerator:
         arrived = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         return arrived.copy_(rows, non_blocking=True)
 
-    def hold(self, stream: torch.cuda.Stream, cycles: int) -> None:
-        """Keep the stream busy for about so many clock cycles of the device."""
+    def hold(self, stream: torch.cuda.Stream, time_ns: int) -> None:
+        """Keep the stream busy: so long at the device's highest clock, longer at a lower one."""
+        clock_khz: int = torch.cuda.get_device_properties(self.place).clock_rate
         with torch.cuda.stream(stream):
-            torch.cuda._sleep(cycles)
+            torch.cuda._sleep(time_ns * clock_khz // 1_000_000)
 
     def finish(self) -> None:
         """Wait for everything on the device."""

@@ -24,6 +24,7 @@ __all__ = [
     "Bytes",
     "Device",
     "Direction",
+    "Holdable",
     "Inspectable",
     "Mark",
     "Peeker",
@@ -123,3 +124,10 @@ class Inspectable(Device, Protocol):
     ) -> None:
         """Queue a look at the pages' bytes. `then` gets a copy, on any thread, once it is there;
         after the host saw a later mark of the stream, it was called or is about to be."""
+
+
+class Holdable(Inspectable, Protocol):
+    """A device whose streams can be kept busy, to force an order that it would not take alone."""
+
+    def hold(self, stream: Stream, time_ns: int) -> None:
+        """Queue work that does nothing for about so long. Does not block the caller."""

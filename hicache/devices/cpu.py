@@ -57,7 +57,7 @@ class _Line:
 
 
 class CpuDevice:
-    """Implements `Inspectable`. Close it, or use it in a `with` statement, to end its threads."""
+    """Implements `Holdable`. Close it, or use it in a `with` statement, to end its threads."""
 
     def __init__(
         self,
@@ -244,6 +244,12 @@ class CpuDevice:
         self._check_range(tier, component, pages, layers)
         line.jobs.put(partial(self._read, tier, component, pages, layers, then))
 
+    def hold(self, stream: Stream, time_ns: int) -> None:
+        """Keep the stream busy for so long, to force an order of ends."""
+        if time_ns < 0:
+            raise CallerError(f"hold: expected 0 ns or more, found {time_ns}")
+        self._line(stream).jobs.put(partial(_rest, time_ns / 1e9))
+
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
         return self.arena.digest(tier, component, page)
@@ -359,3 +365,8 @@ class CpuDevice:
 
 def _block(reached: threading.Event) -> None:
     reached.wait()
+
+
+def _rest(time_s: float) -> None:
+    """Nobody sets this event, so the wait is for its timeout."""
+    threading.Event().wait(time_s)

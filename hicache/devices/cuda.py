@@ -43,7 +43,7 @@ _SPAN_MS = 1000.0
 
 
 class CudaDevice:
-    """Implements `Inspectable`. Close it, or use it in a `with` statement, to unpin its memory."""
+    """Implements `Holdable`. Close it, or use it in a `with` statement, to unpin its memory."""
 
     def __init__(
         self,
@@ -165,9 +165,11 @@ class CudaDevice:
         """What torch is given in the `with` block goes to the stream: a model's own work."""
         return self._accelerator.on(self._lane(stream).stream)
 
-    def hold(self, stream: Stream, cycles: int) -> None:
-        """Keep the stream busy for about so many clock cycles, to force an order of ends."""
-        self._accelerator.hold(self._lane(stream).stream, cycles)
+    def hold(self, stream: Stream, time_ns: int) -> None:
+        """Keep the stream busy for about so long, to force an order of ends."""
+        if time_ns < 0:
+            raise CallerError(f"hold: expected 0 ns or more, found {time_ns}")
+        self._accelerator.hold(self._lane(stream).stream, time_ns)
 
     def copy(
         self,

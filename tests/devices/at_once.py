@@ -74,8 +74,8 @@ class AtOnce:
         assert rows.is_contiguous()
         return rows.clone()
 
-    def hold(self, stream: Stream, cycles: int) -> None:
-        assert cycles >= 0
+    def hold(self, stream: Stream, time_ns: int) -> None:
+        assert time_ns >= 0
 
     def finish(self) -> None:
         """Nothing is ever under way."""

@@ -17,7 +17,7 @@ from .base import Figure, Outcome, Settings
 SUMMARY = "no call on the hot path waits for the device"
 
 _MODEL = get("llama-3.1-8b")
-_CYCLES = 4_000_000_000
+_HELD_NS = 2_000_000_000
 _WARM = 4
 _ALL = (0, _MODEL.layers)
 
@@ -34,7 +34,7 @@ def run(settings: Settings) -> Outcome:
                 _calls(device)
                 for name in ("compute", "write", "load"):
                     device.synchronize(device.record(device.stream(name)))
-            device.hold(device.stream("compute"), _CYCLES)
+            device.hold(device.stream("compute"), _HELD_NS)
             before = torch.cuda.get_sync_debug_mode()
             torch.cuda.set_sync_debug_mode("error")
             try:

@@ -15,7 +15,7 @@ from .base import Figure, Outcome, Settings
 
 SUMMARY = "a held stream ends after the other, either way round"
 
-_CYCLES = 200_000_000
+_HELD_NS = 100_000_000
 _ALL = (0, get("llama-3.1-8b").layers)
 
 
@@ -27,7 +27,7 @@ def run(settings: Settings) -> Outcome:
             get("llama-3.1-8b"), 16, sizes, sizes, layout="page_first_direct", io_backend="direct"
         ) as device:
             pages = np.arange(4, dtype=np.int64)
-            device.hold(device.stream(held), _CYCLES)
+            device.hold(device.stream(held), _HELD_NS)
             marks = {}
             for name, direction, shift in (
                 ("write", Direction.DEVICE_TO_HOST, 0),
