@@ -123,6 +123,8 @@ class SimDevice:
         return self._visible[mark] <= self._clock.now_ns
 
     def failed(self, mark: Mark) -> bool:
+        if self._reached[mark] == _NEVER:
+            raise CallerError(f"failed: expected a mark that was reached, found mark {mark}")
         return mark in self._failed
 
     def reached_ns(self, mark: Mark) -> int:

@@ -18,6 +18,8 @@ from .curve import Curve
 
 VERSION = 1
 MAX_BYTES = 16 << 20
+_MOST_PERMILLE = 2000
+_GEOMETRY = {"page_size": int, "model": str, "layout": str, "io_backend": str}
 _SECTIONS = ("curves", "geometry", "hardware", "hash", "made", "machine", "measured", "name")
 _DIRECTIONS = ("d2h", "h2d")
 _MOST = 1 << 62
@@ -109,6 +111,8 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
     for name, value in hardware.items():
         if type(value) is not int or not 0 <= value < _MOST:
             raise ValueError(f"{name} is {value!r}")
+        if name.endswith("_permille") and value > _MOST_PERMILLE:
+            raise ValueError(f"{name} is {value}")
         if not value and name not in ("copy_latency_ns", "step_overhead_ns"):
             raise ValueError(f"{name} is 0")
     curves = {}
@@ -120,6 +124,9 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
     for section in ("geometry", "machine", "made", "measured"):
         if type(document[section]) is not dict:
             raise ValueError(f"{section} is no object")
+    for name, kind in _GEOMETRY.items():
+        if type(document["geometry"].get(name)) is not kind:
+            raise ValueError(f"geometry.{name} is {document['geometry'].get(name)!r}")
     return Measured(
         path,
         str(document["name"]),

@@ -57,15 +57,18 @@ class Runtime(Protocol):
     def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None: ...
 
 
+_REMEMBERED = 16  # more than one load has components
+
+
 class Lane(Line):
-    """One stream, and the page numbers last sent to it: the arrays and their tensor."""
+    """One stream, and page numbers lately sent to it: by the arrays' names, arrays and tensor."""
 
     __slots__ = ("numbers", "stream")
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
         self.stream = stream
-        self.numbers: tuple[tuple[Pages, ...], torch.Tensor] | None = None
+        self.numbers: dict[tuple[int, ...], tuple[tuple[Pages, ...], torch.Tensor]] = {}
 
 
 class Traffic:
@@ -160,14 +163,16 @@ class Traffic:
             self._mover.copy(way, pages, numbers, layers)
 
     def _sent(self, lane: Lane, *pages: Pages) -> torch.Tensor:
-        """Page numbers on the device, int64[arrays, n]; sent if they are others than the last."""
-        last = lane.numbers
-        if last is not None and len(last[0]) == len(pages):
-            same = all(one is other for one, other in zip(last[0], pages, strict=True))
-            if same:
-                return last[1]
+        """Page numbers on the device, int64[arrays, n]; sent once, though the layer groups of a
+        load come back to the same arrays, one component after the other."""
+        key = tuple(map(id, pages))
+        known = lane.numbers.get(key)
+        if known is not None:
+            return known[1]
         numbers = self._keep(lane, np.stack(pages).astype(np.int64, copy=False))
-        lane.numbers = (pages, numbers)
+        if len(lane.numbers) == _REMEMBERED:
+            del lane.numbers[next(iter(lane.numbers))]
+        lane.numbers[key] = (pages, numbers)  # the arrays, too: a name is theirs while they live
         return numbers
 
     def _keep(self, lane: Lane, words: Numbers) -> torch.Tensor:

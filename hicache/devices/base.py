@@ -70,7 +70,10 @@ class Device(Protocol):
         """Whether the host may rely on the mark. Never blocks."""
 
     def failed(self, mark: Mark) -> bool:
-        """Whether work before the mark on its stream, since the mark before it, failed."""
+        """Whether work before the mark on its stream, since the mark before it, failed.
+
+        Only for a mark that was reached, whether the host saw it yet or not.
+        """
 
     def copy(
         self,

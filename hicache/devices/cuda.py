@@ -4,7 +4,8 @@ Lives here: the calls of `Device`, checked, and their streams and marks. Must no
 call puts on a stream (_traffic), how a copy is made (_movers), calls of CUDA (_accelerator), the
 books of marks (_marks), where bytes are (memory), which pages move or why (runtime).
 
-No call but `synchronize`, `digest` and `close` waits for the device. All methods are for one caller
+No call but `synchronize`, `digest` and `close` waits for the device, once sizes and kernels have
+been used before: the first use of one may allocate or compile. All methods are for one caller
 thread.
 """
 
@@ -28,7 +29,7 @@ from hicache.models.base import ModelDescription
 
 from ._accelerator import Accelerator, unusable
 from ._marks import Event, Marks
-from ._movers.base import Options
+from ._movers.base import Mover, Options
 from ._traffic import TIERS, Lane, Runtime, Traffic, mover_of
 from .base import Direction, Mark, Peeker, Stream
 
@@ -92,6 +93,21 @@ class CudaDevice:
             registrar=runtime,
             segment_bytes=segment_bytes,
         )
+        try:
+            self._begin(runtime, mover, content, reader, fault, timer)
+        except BaseException:
+            self.arena.close()  # or its memory would go while the device still has it registered
+            raise
+
+    def _begin(
+        self,
+        runtime: Runtime,
+        mover: Mover,
+        content: Content | None,
+        reader: Reader | None,
+        fault: Fault | None,
+        timer: Callable[[], int] | None,
+    ) -> None:
         self._traffic = Traffic(runtime, self.arena, mover)
         self._content = content or self._fresh_seeds
         self._written = 0
@@ -259,10 +275,12 @@ class CudaDevice:
         if self._closed:
             return
         self._closed = True
-        self._accelerator.finish()
-        for lane in self._lanes:
-            self._marks.drain(lane)
-        self.arena.close()
+        try:
+            self._accelerator.finish()
+            for lane in self._lanes:
+                self._marks.drain(lane)
+        finally:
+            self.arena.close()
 
     def __enter__(self) -> CudaDevice:
         return self

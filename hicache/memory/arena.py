@@ -101,7 +101,7 @@ class Arena:
                     self._pools[key] = ()
                     for pool in model.pools_of(component):
                         self._pools[key] += (made(tier, pool, count),)
-        except CallerError:
+        except BaseException:
             self.close()
             raise
 

@@ -10,6 +10,7 @@ has other numbers, asking for a node is an error, never ignored.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import mmap
@@ -69,7 +70,8 @@ def allocate(name: str, size: int, node: int | None = None) -> Bytes:
     except (OSError, OverflowError, ValueError):
         raise CallerError(_refusal({name: size}, "the system refused")) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        region.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # a kernel without huge pages says no
+            region.madvise(mmap.MADV_HUGEPAGE)
     buffer = np.frombuffer(region, dtype=np.uint8)
     if node is not None:
         _bind(name, buffer, node)

@@ -68,11 +68,13 @@ class Registration:
             self._addresses.append(base + start)
 
     def close(self) -> None:
-        """Raises CallerError where the device refuses to let go."""
+        """Raises CallerError where the device refuses to let go, after trying every segment."""
+        codes = []
         while self._addresses:
-            code = self._registrar.unregister(self._addresses.pop())
-            if code != 0:
-                raise CallerError(
-                    f"{self._name}: expected to unregister a segment, and the device answered "
-                    f"{code}"
-                )
+            codes.append(self._registrar.unregister(self._addresses.pop()))
+        refused = [code for code in codes if code != 0]
+        if refused:
+            raise CallerError(
+                f"{self._name}: expected to unregister {len(codes)} segments, and the device "
+                f"answered {refused[0]} to {len(refused)} of them"
+            )

@@ -98,7 +98,7 @@ class TorchArena:
                     else self._on_host(plan, page_size, tp, node, registrar, segment_bytes)
                     for plan in made
                 )
-        except CallerError:
+        except BaseException:
             self.close()
             raise
 

@@ -125,8 +125,8 @@ def _values(found: object, where: str, known: tuple[Field[Any], ...]) -> dict[st
 
 
 def _text(where: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise _wrong(where, "a text", value)
+    if not isinstance(value, str) or not value.isprintable():
+        raise _wrong(where, "a text of printable characters", value)
     return value
 
 

@@ -9,8 +9,9 @@ read (the device's `peek`), or what a mismatch leads to.
 
 A page is drawn when it is backed up, by its number on host and how often that number was written,
 and its loads follow that draw: so the second comparison has both halves at any rate. Looking costs
-the stream a copy of the sampled bytes; they are hashed on a thread of their own, which holds the
-stream back where it cannot follow.
+the stream a copy of the sampled bytes; they are hashed on a thread of their own. Where that cannot
+follow, it holds back whoever hands over the bytes: the stream's worker on the CPU device, and on
+CUDA the caller of `query` or `record`, so a high rate costs time there.
 """
 
 from __future__ import annotations

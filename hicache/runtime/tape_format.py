@@ -129,6 +129,7 @@ def parse(path: str, lines: Iterable[bytes]) -> Tape:
     raise source.wrong("the end of the tape", "a truncated file", _AGAIN)
 
 
+_MOST_PAGES = 1 << 24  # books of more pages than this take memory that a line should not cost
 _AGAIN = "record the tape again"
 
 
@@ -177,6 +178,13 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
     values: dict[str, Any] = {
         name: tuple(value) if type(value) is list else value for name, value in given.items()
     }
+    sizes = [one for name in ("device_pages", "host_pages") for one in _numbers(values[name])]
+    if any(type(one) is float for one in values.values()) or sum(sizes) > _MOST_PAGES:
+        raise source.wrong(
+            f"config: whole numbers, and pools of {_MOST_PAGES} pages together at most",
+            _shown(given),
+            _AGAIN,
+        )
     try:
         config = Config(**values)
         Core(config)
@@ -184,6 +192,10 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
         found = f"one that fails: {error}"
         raise source.wrong("a configuration of this version", found, _AGAIN) from None
     return config, made
+
+
+def _numbers(value: object) -> list[int]:
+    return [one for one in value if type(one) is int] if isinstance(value, tuple) else []
 
 
 def _entry(source: _Source, record: dict[str, Any]) -> Entry:

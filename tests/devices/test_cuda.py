@@ -123,6 +123,40 @@ def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
         assert accelerator.uploads == 3, "a tensor belongs to one stream"
 
 
+def test_components_that_take_turns_layer_by_layer_send_their_numbers_once_each() -> None:
+    accelerator = AtOnce()
+    with make(accelerator) as device:
+        stream = device.stream("load")
+        sets = [pages(1, 2), pages(3, 4), pages(5, 6)]
+        for layer in range(LAYERS):
+            for numbers in sets:
+                device.touch(stream, "full", numbers, "r", (layer, layer + 1), "test")
+        assert accelerator.uploads == len(sets)
+
+
+@pytest.mark.parametrize("where", ["construction", "close"])
+def test_no_registration_outlives_a_device_that_fails(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that goes while the device has it registered is written to by nobody knows whom."""
+    accelerator = AtOnce()
+
+    def fail() -> None:
+        raise RuntimeError("the device is gone")
+
+    if where == "construction":
+        monkeypatch.setattr(accelerator, "finish", fail)
+        with pytest.raises(RuntimeError):
+            make(accelerator)
+    else:
+        device = make(accelerator)
+        assert accelerator.registered
+        monkeypatch.setattr(accelerator, "finish", fail)
+        with pytest.raises(RuntimeError):
+            device.close()
+    assert not accelerator.registered
+
+
 def test_host_memory_is_registered_once_in_segments_and_given_back() -> None:
     accelerator = AtOnce()
     device = CudaDevice(

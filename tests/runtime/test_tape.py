@@ -239,6 +239,12 @@ BAD: dict[str, tuple[list[str], int, str]] = {
         1,
         "a configuration",
     ),
+    "page size 1.5": ([HEADER.replace('"page_size": 4', '"page_size": 1.5')], 1, "whole numbers"),
+    "pools without bound": (
+        [HEADER.replace('"device_pages": [', '"device_pages": [99999999999, ')],
+        1,
+        "pages together at most",
+    ),
     "no end": ([HEADER, arrived()], 3, "truncated"),
     "line cut": ([HEADER, arrived()[:20]], 2, "a JSON object"),
     "unknown op": ([HEADER, arrived(op="Eval")], 2, "op: one of Arrived"),

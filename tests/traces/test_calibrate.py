@@ -113,6 +113,12 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "a rate of 0": (lambda document: document["hardware"].update(flops_per_s=0), "flops_per_s"),
     "a rate in text": (lambda document: document["hardware"].update(flops_per_s="1"), "flops"),
     "a field more": (lambda document: document["hardware"].update(vram=1), "vram"),
+    "twice the link": (
+        lambda document: document["hardware"].update(link_shared_permille=2**61),
+        "link_shared_permille",
+    ),
+    "no page size": (lambda document: document["geometry"].pop("page_size"), "geometry.page_size"),
+    "model a number": (lambda document: document["geometry"].update(model=5), "geometry.model"),
     "machine a list": (lambda document: document.update(machine=[]), "machine"),
 }
 
