@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help replay check lint invariants test bench clean
+.PHONY: help replay check lint invariants test bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
+	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
 	@echo "make bench       the figures of docs/figures.md"
 	@echo "make clean       remove .venv and every cache"
 
@@ -32,6 +33,9 @@ invariants: $(VENV)/.full
 test: $(VENV)/.full
 	$(BIN)/python -m pytest
 
+gpu-check: $(VENV)/.full
+	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md
+
 bench: $(VENV)/.full
 	$(BIN)/python -m pytest tests/bench --benchmark-only -s
 
@@ -47,5 +51,5 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.full: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --constraint constraints.txt --editable '.[torch,test]'
+	$(PIP) --constraint constraints.txt --editable '.[cuda,test]'
 	@touch $@ $(VENV)/.base

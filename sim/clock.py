@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappush
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import simpy
 from simpy.events import NORMAL, Event
@@ -24,6 +24,20 @@ Tie: TypeAlias = Callable[[int], int]
 
 def _fifo(_: int) -> int:
     return 0
+
+
+class Timer(Protocol):
+    """What an engine asks of time, be it virtual or the wall's."""
+
+    @property
+    def now_ns(self) -> int:
+        """Since the start of the run."""
+
+    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
+        """Call `action` once, `delay_ns` from now."""
+
+    def next_ns(self) -> int:
+        """When the next event is due; -1 when there is none."""
 
 
 class Clock(simpy.Environment):

@@ -123,7 +123,13 @@ class SimDevice:
         return self._visible[mark] <= self._clock.now_ns
 
     def failed(self, mark: Mark) -> bool:
+        if self._reached[mark] == _NEVER:
+            raise CallerError(f"failed: expected a mark that was reached, found mark {mark}")
         return mark in self._failed
+
+    def reached_ns(self, mark: Mark) -> int:
+        """When the mark was reached, which the host may have seen later."""
+        return self._reached[mark]
 
     def sync(self, mark: Mark, action: Action) -> None:
         """Call `action` the moment the mark is reached, the host seeing it at once."""

@@ -1,4 +1,4 @@
-"""The simulated engine: continuous batching with chunked prefill, on virtual time.
+"""The engine: continuous batching with chunked prefill, on virtual time or on a device's.
 
 Lives here: what happens at a step boundary, and in which order. Must not live here: how long a pass
 takes (forward, costs), who is next (waiting), when a decoding sequence is due (decode), or any
@@ -41,7 +41,7 @@ from hicache.core.types import RequestId
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver
 
-from .clock import Clock
+from .clock import Timer
 from .content import prefix_tags
 from .costs import CostModel
 from .decode import DecodeSet
@@ -65,7 +65,7 @@ class Engine:
     def __init__(
         self,
         workload: Workload,
-        clock: Clock,
+        clock: Timer,
         driver: Driver,
         controller: TransferController,
         forward: Forward,

@@ -1,4 +1,4 @@
-"""One forward pass on the simulated device: its time, its waits, and what it reads and writes.
+"""One forward pass on a device: its time, its waits, and what it reads and writes.
 
 Lives here: the order of waits, accesses and compute on the compute stream. Must not live here: who
 is in the batch, or the core.
@@ -12,18 +12,51 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
 from hicache.core.actions import Prefill
 from hicache.core.types import Pages
-from hicache.devices.base import Mark
+from hicache.devices.base import Device, Mark, Stream
 from hicache.runtime.controller import COMPUTE, TransferController
 
 from .content import Words, partial_tag
 from .costs import CostModel
-from .machine import Machine
 from .sequence import Sequence
+
+
+class Model(Protocol):
+    """The work of a model on a device: `SimDevice`, or what stands for a model on a real one."""
+
+    def compute(self, stream: Stream, duration_ns: int) -> None:
+        """Queue that much work."""
+
+    def publish(
+        self,
+        stream: Stream,
+        component: str,
+        pages: Pages,
+        tags: Words,
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        """Queue a write of the content that the tags stand for."""
+
+    def verify(
+        self,
+        stream: Stream,
+        component: str,
+        pages: Pages,
+        tags: Words,
+        layers: tuple[int, int],
+        why: str,
+        unless: tuple[Mark, ...] = (),
+    ) -> None:
+        """Queue a read that must find it, unless one of the marks tells of a failure."""
+
+    def sync(self, mark: Mark, action: Callable[[], None]) -> None:
+        """Call `action` once the mark is reached."""
 
 
 class Forward:
@@ -31,15 +64,16 @@ class Forward:
 
     def __init__(
         self,
-        machine: Machine,
+        model: Model,
+        device: Device,
         controller: TransferController,
         costs: CostModel,
         page_size: int,
         component: str,
         checked: bool,
     ) -> None:
-        self._sim = machine.sim
-        self._device = device = machine.device
+        self._model = model
+        self._device = device
         self._controller = controller
         self._costs = costs
         self._page_size = page_size
@@ -67,7 +101,7 @@ class Forward:
                 for marks in waits:
                     self._device.wait(self._stream, marks[group])
                 self._group(prefills, (group, group + 1), size * layer_ns)
-            self._sim.compute(self._stream, overhead_ns)
+            self._model.compute(self._stream, overhead_ns)
         else:
             total_ns = self._costs.layers * layer_ns + overhead_ns
             self._group(prefills, (0, len(self._sizes)), total_ns)
@@ -75,7 +109,7 @@ class Forward:
 
     def launch_decode(self, duration_ns: int, ended: Callable[[], None]) -> None:
         """One or several decode steps in a row, of known duration."""
-        self._sim.compute(self._stream, duration_ns)
+        self._model.compute(self._stream, duration_ns)
         self._close(ended)
 
     def touch_decoded(self, sequence: Sequence, leaving: bool = False) -> None:
@@ -109,7 +143,7 @@ class Forward:
             assert seen, "a synchronised mark is visible"
             ended()
 
-        self._sim.sync(mark, finish)
+        self._model.sync(mark, finish)
 
     def _load_marks(self, prefills: Several[tuple[Sequence, Prefill]]) -> list[tuple[Mark, ...]]:
         """Marks per layer group of the batches that the pass depends on, each batch once."""
@@ -142,7 +176,7 @@ class Forward:
                 why = f"prefill of request {sequence.job.index} at token {prefill.start}"
                 arriving = self._marks_of(prefill, layers[1])
                 self._read(prefill.table[:cached], sequence.tags[:cached], layers, why, arriving)
-        self._sim.compute(self._stream, duration_ns)
+        self._model.compute(self._stream, duration_ns)
         if self._checked:
             for sequence, prefill in prefills:
                 first, last = prefill.start // size, -(-prefill.end // size)
@@ -167,9 +201,9 @@ class Forward:
     ) -> None:
         if len(pages):
             self._device.touch(self._stream, self._component, pages, "r", layers, why)
-            self._sim.verify(self._stream, self._component, pages, tags, layers, why, unless)
+            self._model.verify(self._stream, self._component, pages, tags, layers, why, unless)
 
     def _write(self, pages: Pages, tags: Words, layers: tuple[int, int], why: str) -> None:
         if len(pages):
             self._device.touch(self._stream, self._component, pages, "w", layers, why)
-            self._sim.publish(self._stream, self._component, pages, tags, layers, why)
+            self._model.publish(self._stream, self._component, pages, tags, layers, why)

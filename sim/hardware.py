@@ -1,17 +1,23 @@
 """Accelerators as data: what a profile says, and how to find one.
 
 Lives here: the record, its derived rates and the lookup. The figures, each with its source, are in
-sim/profiles, one accelerator per file. Must not live here: any formula about a model (sim/costs).
+sim/profiles, one accelerator per file, or in a file that `hicache calibrate` wrote (measured). Must
+not live here: any formula about a model (sim/costs).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from hicache import registry
 from hicache.core.errors import CallerError
 
+from . import measured
+from .curve import Curve
+
 _PROFILES = "sim.profiles"
+_NOT_MEASURED = ("name", "curves")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,8 @@ class HardwareProfile:
     copy_latency_ns         from the start of a copy until its first byte moves.
     compute_permille, hbm_permille, link_permille   reachable part of each peak.
     step_overhead_ns        of one forward pass, outside its layers: scheduling, launch, sampling.
+    curves                  by direction (d2h, h2d), how long a copy takes alone, where measured; it
+                            stands for link_bytes_per_s and copy_latency_ns then.
     """
 
     name: str
@@ -40,6 +48,7 @@ class HardwareProfile:
     hbm_permille: int
     link_permille: int
     step_overhead_ns: int
+    curves: Mapping[str, Curve] = field(default_factory=dict)
 
     @property
     def reached_flops_per_s(self) -> int:
@@ -66,7 +75,9 @@ def names() -> list[str]:
 
 
 def get(name: str) -> HardwareProfile:
-    """The profile of that name. Raises CallerError that lists the names."""
+    """The profile of that name, or in that file. Raises CallerError that lists the names."""
+    if measured.is_path(name):
+        return of(read(name))
     if name not in names():
         raise registry.unknown("hardware", name, names())
     profile = registry.load(_PROFILES, name).PROFILE
@@ -74,10 +85,27 @@ def get(name: str) -> HardwareProfile:
     return profile
 
 
+def read(path: str) -> measured.Measured:
+    """The measured profile in a file. Raises CallerError where it is not as it was sealed."""
+    return measured.read(path, _MEASURED)
+
+
+def of(found: measured.Measured) -> HardwareProfile:
+    """What a simulation needs of a measured profile; its name tells whose content it is."""
+    return HardwareProfile(
+        name=f"{found.name}@{found.hash[:12]}", curves=found.curves, **found.hardware
+    )
+
+
 def scaled_host_bandwidth(
     profile: HardwareProfile, numerator: int, denominator: int
 ) -> HardwareProfile:
-    """The same accelerator with its host link numerator / denominator times as fast."""
+    """The same accelerator with its host link numerator / denominator times as fast.
+
+    Another speed than the measured one has no measured curves.
+    """
+    if numerator == denominator > 0:
+        return profile
     if numerator < 1 or denominator < 1:
         raise CallerError(
             f"host bandwidth factor: expected above 0, found {numerator}/{denominator}"
@@ -88,4 +116,7 @@ def scaled_host_bandwidth(
             f"host bandwidth factor: expected at least 1 byte/s, found {scaled} from "
             f"{numerator}/{denominator} of {profile.link_bytes_per_s}"
         )
-    return replace(profile, link_bytes_per_s=scaled)
+    return replace(profile, link_bytes_per_s=scaled, curves={})
+
+
+_MEASURED = tuple(each.name for each in fields(HardwareProfile) if each.name not in _NOT_MEASURED)

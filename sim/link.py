@@ -7,16 +7,20 @@ A transfer first waits `latency_ns`, then moves at `single` bytes/s while the ot
 nothing, else at its half of `shared` (never above `single`). Work left is kept in byte-nanoseconds
 per second (bytes * 10**9), so that rate * elapsed is exact and the end, rounded up once, does not
 depend on how often the rate changed or how many milestones were asked for.
+
+Where a direction has a measured curve, a transfer's work is what makes it take, alone, as long as
+the curve says.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hicache.devices.base import Direction
 
 from .clock import Clock
+from .curve import Curve
 
 SECOND_NS = 1_000_000_000
 
@@ -51,12 +55,16 @@ class _Lane:
 
 
 class Transfer:
-    """Bytes to move; `steps` callbacks fire in order after equal parts of them moved."""
+    """Bytes to move; `steps` callbacks fire in order after equal parts of them moved.
 
-    __slots__ = ("bytes", "next", "steps")
+    work: bytes that take as long at the link's own rate.
+    """
 
-    def __init__(self, count: int, steps: list[Callable[[], None]]) -> None:
+    __slots__ = ("bytes", "next", "steps", "work")
+
+    def __init__(self, count: int, work: int, steps: list[Callable[[], None]]) -> None:
         self.bytes = count
+        self.work = work
         self.steps = steps
         self.next = 0
 
@@ -64,8 +72,16 @@ class Transfer:
 class Link:
     """See the module. `bytes_moved` and `busy_ns` count finished transfers, latency included."""
 
-    def __init__(self, clock: Clock, single: int, shared: int, latency_ns: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        single: int,
+        shared: int,
+        latency_ns: int,
+        curves: Mapping[str, Curve] | None = None,
+    ) -> None:
         self._clock = clock
+        self._curves = curves or {}
         self._single = single
         self._halved = max(1, min(single, shared // 2))
         self._latency_ns = latency_ns
@@ -82,9 +98,15 @@ class Link:
     def send(self, direction: Direction, count: int, steps: list[Callable[[], None]]) -> None:
         """Queue a transfer; the last of `steps` is called when all of it has moved."""
         lane = self._lanes[direction]
-        lane.waiting.append(Transfer(count, steps))
+        lane.waiting.append(Transfer(count, self._work(direction, count), steps))
         if lane.current is None:
             self._begin(lane)
+
+    def _work(self, direction: Direction, count: int) -> int:
+        curve = self._curves.get(direction.value)
+        if curve is None or not count:
+            return count
+        return max(0, curve.ns(count) - self._latency_ns) * self._single // SECOND_NS
 
     def _begin(self, lane: _Lane) -> None:
         lane.current = lane.waiting.popleft()
@@ -94,7 +116,7 @@ class Link:
     def _move(self, lane: _Lane) -> None:
         assert lane.current is not None
         self._settle(lane.other)
-        lane.left = lane.current.bytes * SECOND_NS
+        lane.left = lane.current.work * SECOND_NS
         lane.since_ns = self._clock.now_ns
         lane.moving = True
         self._plan(lane)
@@ -118,7 +140,7 @@ class Link:
         lane.epoch += 1
         epoch = lane.epoch
         parts = len(transfer.steps)
-        floor = transfer.bytes * SECOND_NS * (parts - 1 - transfer.next) // parts
+        floor = transfer.work * SECOND_NS * (parts - 1 - transfer.next) // parts
         wait_ns = max(0, -(-(lane.left - floor) // self._rate(lane)))
         self._clock.after(wait_ns, lambda: self._arrive(lane, epoch))
 

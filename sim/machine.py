@@ -41,21 +41,23 @@ def build(
     profile: HardwareProfile,
     groups: int,
     options: WorldOptions,
+    scribble: bool = True,
 ) -> Machine:
-    """groups: of layers, the parts that a load is cut into."""
+    """groups: of layers, the parts that a load is cut into. scribble: see DeviceOptions."""
     clock = Clock()
     link = Link(
         clock,
         profile.reached_link_bytes_per_s,
         profile.reached_shared_bytes_per_s,
         profile.copy_latency_ns,
+        profile.curves,
     )
     sizes = {
-        component: _group_bytes(model, component, config.page_size, groups, options.tp)
+        component: group_bytes(model, component, config.page_size, groups, options.tp)
         for component in config.components
     }
     device_options = DeviceOptions(
-        sizes, options.seed, options.lag_ns, faults=options.faults, scribble=False
+        sizes, options.seed, options.lag_ns, faults=options.faults, scribble=scribble
     )
     if options.checks == "off":
         sim = SimDevice(clock, link, device_options)
@@ -70,14 +72,14 @@ def build(
     return Machine(clock, link, sim, HazardDevice(sim, hazards), memory, hazards)
 
 
-def _group_bytes(
+def group_bytes(
     model: ModelDescription, component: str, page_size: int, groups: int, tp: int
 ) -> tuple[int, ...]:
     """Bytes of one page of a component in each group of layers, on one rank."""
     bounds = [model.layers * group // groups for group in range(groups + 1)]
     return tuple(
         sum(
-            page_size
+            pool.rows_per_page(page_size)
             * len(pool.parts)
             * pool.row_bytes(tp)
             * sum(first <= layer < last for layer in pool.layers)

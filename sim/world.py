@@ -81,7 +81,7 @@ class World:
         self._progress = progress
         costs = CostModel(model, profile, options.tp)
         groups = min(engine.layer_groups, costs.layers)
-        self._machine = machine = build(config, model, profile, groups, options)
+        self._machine = machine = build(config, model, profile, groups, options, scribble=False)
         self.clock = machine.clock
         self.core = Core(config)
         self.controller = TransferController(machine.device)
@@ -89,7 +89,13 @@ class World:
         self.driver = Driver(self.core, self.controller, (self._recorder, *observers))
         checked = machine.memory is not None
         forward = Forward(
-            machine, self.controller, costs, config.page_size, config.components[0], checked
+            machine.sim,
+            machine.device,
+            self.controller,
+            costs,
+            config.page_size,
+            config.components[0],
+            checked,
         )
         self.engine = Engine(
             workload,

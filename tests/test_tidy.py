@@ -155,10 +155,13 @@ def test_no_file_is_dead() -> None:
         "hicache.core.policies",
         "hicache.models",
         "hicache.devices",
+        "hicache.devices._movers",
         "sim.profiles",
         "invariants.checks",
         "traces.formats",
         "traces.generators",
+        "traces.gpu_checks",
+        "traces.probes",
     }
     entry_points = {"traces.__main__"}
     dead = [

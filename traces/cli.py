@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from fractions import Fraction
 
-import hicache.models as models
 from hicache import registry
 from hicache.core.errors import CallerError, CoreBug, HicacheError
 from sim import hardware
 from sim.engine import EngineOptions
 from sim.waiting import ORDERS
 
+from . import calibrate, check_device, force_command, gpu_check, models_command, twin
 from . import options as read
 from .builtin import GENERATORS, load_generator
 from .generators import base as generators
@@ -42,6 +42,12 @@ on a simulated accelerator, with every invariant checked on the way.
   replay     hit rates, latency, transfers and a verdict for one trace
   generate   write a synthetic trace
   inspect    statistics of a trace, and the hit rate that any cache size could reach
+  models     the described models: pools, bytes per token and page, shares of ranks
+  check-device  every pool, layout and backend on a device, byte for byte
+  calibrate  measure a device's copies and kernels: a hardware profile
+  twin       one trace on a device and on the simulator, side by side
+  force      a tape again on a device, without one wait and with a stream held back
+  gpu-check  run everything that needs a GPU, and write one report
 """
 
 _EXAMPLES = """\
@@ -114,6 +120,12 @@ def parser() -> argparse.ArgumentParser:
     _add_replay(commands)
     _add_generate(commands)
     _add_inspect(commands)
+    check_device.add_options(_sub(commands, "check-device", check_device.SUMMARY))
+    models_command.add_options(_sub(commands, "models", models_command.SUMMARY))
+    calibrate.add_options(_sub(commands, "calibrate", calibrate.SUMMARY))
+    twin.add_options(_sub(commands, "twin", twin.SUMMARY))
+    force_command.add_options(_sub(commands, "force", force_command.SUMMARY))
+    gpu_check.add_options(_sub(commands, "gpu-check", gpu_check.SUMMARY))
     return top
 
 
@@ -172,6 +184,12 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
         help="host pool over device pool, 0 for none (default: 2 timed, 0 in hits mode)",
     )
     host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
+    host.add_argument(
+        "--host-bytes",
+        type=read.at_least(1),
+        metavar="B",
+        help="host memory in all, every pool of every one of --tp ranks together",
+    )
     add(
         "--write-policy",
         type=read.choice(write_policies()),
@@ -202,15 +220,15 @@ def _add_engine(made: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add(
         "--model",
-        type=read.choice(models.names()),
+        type=read.model_name,
         default="llama-3.1-8b",
-        help=", ".join(models.names()),
+        help="as `hicache models` lists them, or a JSON file of one",
     )
     add(
         "--hardware",
-        type=read.choice(hardware.names()),
+        type=read.hardware_name,
         default="h100",
-        help=", ".join(hardware.names()),
+        help=f"{', '.join(hardware.names())}, or a file that calibrate wrote",
     )
     add(
         "--tp",
@@ -301,7 +319,17 @@ def _inspect(options: argparse.Namespace, command: str) -> int:
     return 0
 
 
-_COMMANDS = {"replay": replay, "generate": _generate, "inspect": _inspect}
+_COMMANDS = {
+    "replay": replay,
+    "generate": _generate,
+    "inspect": _inspect,
+    "models": models_command.show,
+    "check-device": check_device.check_device,
+    "calibrate": calibrate.calibrate,
+    "twin": twin.twin,
+    "force": force_command.force,
+    "gpu-check": gpu_check.gpu_check,
+}
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn
 
-from hicache import registry
+from hicache import models, registry
 from hicache.core.errors import CallerError
+from sim import hardware, measured
 
 UNBOUNDED = "unbounded"
 
@@ -98,6 +99,16 @@ def bandwidth(text: str) -> Bandwidth:
 def entry(package: str, *also: str) -> Callable[[str], str]:
     """A name of a registry folder, or one of `also`."""
     return choice([*also, *registry.names(package)])
+
+
+def hardware_name(text: str) -> str:
+    """A profile's name, or the path of a measured one."""
+    return text if measured.is_path(text) else choice(hardware.names())(text)
+
+
+def model_name(text: str) -> str:
+    """A described model's name, or the path of a JSON file of one."""
+    return text if models.is_path(text) else choice(models.names())(text)
 
 
 def choice(known: Sequence[str]) -> Callable[[str], str]:

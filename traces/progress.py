@@ -14,8 +14,8 @@ _LINE_EVERY_S = 5.0
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields a function to call with the number of requests done so far."""
+def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callable[[int], None]]:
+    """Yields a function to call with how many of the units are done so far."""
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (
@@ -34,6 +34,6 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
         nonlocal next_line
         if time.monotonic() >= next_line:
             next_line = time.monotonic() + _LINE_EVERY_S
-            print(f"{label}: {done} of {total} requests", file=sys.stderr, flush=True)
+            print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
 
     yield line

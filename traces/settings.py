@@ -14,6 +14,7 @@ import hicache.models as models
 from hicache import registry
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.memory.plan import plan_pools
 from hicache.models import ModelDescription
 from sim import hardware
 from sim.engine import EngineOptions
@@ -29,6 +30,8 @@ POLICIES = "hicache.core.policies"
 # what serving engines give to weights and cache together; the rest is for activations and graphs
 HBM_SHARE = Fraction(9, 10)
 HOST_RATIO = {"timed": Fraction(2), "hits": Fraction(0)}
+# what a replay moves; pages of other components would be left out of its bytes
+COMPONENTS = ("full",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,14 @@ def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]
     """Settings for this trace, and its pages. Raises CallerError where sizes do not fit."""
     paged = trace.paged(options.page_size)
     model = models.get(options.model)
+    if model.components != COMPONENTS:
+        raise CallerError(
+            f"--model: expected one whose pools follow {', '.join(COMPONENTS)} alone, found "
+            f"{', '.join(model.components)} of {model.name}; `hicache models` lists them"
+        )
     profile = _with_bandwidth(hardware.get(options.hardware), options.host_bandwidth)
     device, device_rule = _device_pages(options, model, profile, trace)
-    host, host_rule = _host_pages(options, device)
+    host, host_rule = _host_pages(options, model, device)
     settings = Settings(
         mode=options.mode,
         check=options.check,
@@ -127,7 +135,7 @@ def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]
 def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth) -> HardwareProfile:
     if wanted.bytes_per_s:
         # what the user states is what a copy reaches, not a peak
-        return replace(profile, link_bytes_per_s=wanted.bytes_per_s, link_permille=1000)
+        return replace(profile, link_bytes_per_s=wanted.bytes_per_s, link_permille=1000, curves={})
     return hardware.scaled_host_bandwidth(profile, *wanted.factor.as_integer_ratio())
 
 
@@ -163,9 +171,22 @@ def _device_pages(
     return fitting, f"90% of {profile.name} less the weights"
 
 
-def _host_pages(options: argparse.Namespace, device: int) -> tuple[int, str]:
+def _host_pages(
+    options: argparse.Namespace, model: ModelDescription, device: int
+) -> tuple[int, str]:
     if options.host_pages is not None:
         return options.host_pages, "as given"
+    if options.host_bytes is not None:
+        planned = plan_pools(
+            model,
+            options.page_size,
+            {COMPONENTS[0]: device},
+            total_bytes=options.host_bytes,
+            tp=options.tp,
+        )
+        return planned.pages[
+            COMPONENTS[0]
+        ], f"{options.host_bytes / 1e9:g} GB on {options.tp} ranks"
     ratio = options.host_ratio
     if ratio is None:
         ratio = HOST_RATIO[options.mode]

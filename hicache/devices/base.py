@@ -12,13 +12,31 @@ False for a while after it was, but never True before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Literal, NewType, Protocol
+from typing import Literal, NewType, Protocol, TypeAlias
 
 from hicache.core.types import Pages, Tier
+from hicache.memory.layouts import Bytes
+from hicache.memory.stamp import Words
+
+__all__ = [
+    "Bytes",
+    "Device",
+    "Direction",
+    "Holdable",
+    "Inspectable",
+    "Mark",
+    "Peeker",
+    "Stream",
+    "TransferFailed",
+    "Words",
+]
 
 Stream = NewType("Stream", int)
 Mark = NewType("Mark", int)
+# What a peek is answered with: one canonical array per pool of the component.
+Peeker: TypeAlias = Callable[[tuple[Bytes, ...]], None]
 
 
 class Direction(Enum):
@@ -52,7 +70,10 @@ class Device(Protocol):
         """Whether the host may rely on the mark. Never blocks."""
 
     def failed(self, mark: Mark) -> bool:
-        """Whether work before the mark on its stream, since the mark before it, failed."""
+        """Whether work before the mark on its stream, since the mark before it, failed.
+
+        Only for a mark that was reached, whether the host saw it yet or not.
+        """
 
     def copy(
         self,
@@ -79,3 +100,37 @@ class Device(Protocol):
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
+
+
+class Inspectable(Device, Protocol):
+    """A device with real bytes, which checks may look at and spoil in the order of its streams."""
+
+    def scribble(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        seeds: Words,
+        layers: tuple[int, int],
+    ) -> None:
+        """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
+
+    def peek(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        layers: tuple[int, int],
+        then: Peeker,
+    ) -> None:
+        """Queue a look at the pages' bytes. `then` gets a copy, on any thread, once it is there;
+        after the host saw a later mark of the stream, it was called or is about to be."""
+
+
+class Holdable(Inspectable, Protocol):
+    """A device whose streams can be kept busy, to force an order that it would not take alone."""
+
+    def hold(self, stream: Stream, time_ns: int) -> None:
+        """Queue work that does nothing for about so long. Does not block the caller."""

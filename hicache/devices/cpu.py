@@ -25,10 +25,11 @@ from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Pages, Tier
 from hicache.memory.arena import Arena
 from hicache.memory.layouts import Bytes
-from hicache.memory.stamp import Words, stamp
+from hicache.memory.segments import DEFAULT_BYTES, Registrar
+from hicache.memory.stamp import Words
 from hicache.models.base import ModelDescription
 
-from .base import Direction, Mark, Stream, TransferFailed
+from .base import Direction, Mark, Peeker, Stream, TransferFailed
 
 Content: TypeAlias = Callable[[str, Pages], Words]
 Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
@@ -56,7 +57,7 @@ class _Line:
 
 
 class CpuDevice:
-    """Implements `Device`. Close it, or use it in a `with` statement, to end its threads."""
+    """Implements `Holdable`. Close it, or use it in a `with` statement, to end its threads."""
 
     def __init__(
         self,
@@ -68,23 +69,40 @@ class CpuDevice:
         layout: str = "page_first",
         io_backend: str = "kernel",
         tp: int = 1,
+        numa_node: int | None = None,
+        registrar: Registrar | None = None,
+        segment_bytes: int = DEFAULT_BYTES,
         content: Content | None = None,
         reader: Reader | None = None,
         fault: Fault | None = None,
+        timer: Callable[[], int] | None = None,
     ) -> None:
-        """Sizes are per component; layout is the host tier's.
+        """Sizes are per component; layout, node, registrar and segments are the host tier's.
 
         content: the 64-bit seeds, one per page, of what a `touch` in mode w writes; asked when the
         touch is issued. By default each write has seeds of its own. reader: sees what a touch in
         mode r read, one canonical array per pool, on a worker thread. fault: says of a copy about
-        to run whether it fails as broken hardware would; called on a worker thread.
+        to run whether it fails as broken hardware would; called on a worker thread. timer: read at
+        each mark reached, for `reached_ns`.
         """
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
-        self.arena = Arena(model, page_size, tiers, layout=layout, backend=io_backend, tp=tp)
+        self.arena = Arena(
+            model,
+            page_size,
+            tiers,
+            layout=layout,
+            backend=io_backend,
+            tp=tp,
+            node=numa_node,
+            registrar=registrar,
+            segment_bytes=segment_bytes,
+        )
         self._content = content or self._fresh_seeds
         self._written = 0
         self._reader = reader
         self._fault = fault
+        self._timer = timer
+        self._reached_ns: dict[Mark, int] = {}
         self._by_name: dict[str, Stream] = {}
         self._lines: list[_Line] = []
         self._marks = 0
@@ -137,6 +155,14 @@ class CpuDevice:
             )
         return mark in self._failed
 
+    def reached_ns(self, mark: Mark) -> int:
+        """When the mark was reached, by the timer given. Asked once for each mark."""
+        if self._timer is None or not self.query(mark):
+            raise CallerError(
+                f"reached_ns: expected a device with a timer and a mark reached, found {mark}"
+            )
+        return self._reached_ns.pop(mark)
+
     def synchronize(self, mark: Mark) -> None:
         """Block the caller until the mark is reached."""
         self._check_mark(mark)
@@ -185,9 +211,44 @@ class CpuDevice:
                 raise CallerError(
                     f"touch for {why}: expected {len(pages)} seeds, found {len(seeds)}"
                 )
-            line.jobs.put(partial(self._write, component, pages, seeds, layers))
-        else:
-            line.jobs.put(partial(self._read, component, pages, layers))
+            line.jobs.put(partial(self._write, Tier.DEVICE, component, pages, seeds, layers))
+        elif self._reader is not None:
+            then = partial(self._reader, component, pages, layers)
+            line.jobs.put(partial(self._read, Tier.DEVICE, component, pages, layers, then))
+
+    def scribble(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        seeds: Words,
+        layers: tuple[int, int],
+    ) -> None:
+        """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
+        line = self._line(stream)
+        self._check_range(tier, component, pages, layers)
+        line.jobs.put(partial(self._write, tier, component, pages, seeds, layers))
+
+    def peek(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        layers: tuple[int, int],
+        then: Peeker,
+    ) -> None:
+        """Queue a look at the pages' bytes; `then` gets a copy of them on the worker thread."""
+        line = self._line(stream)
+        self._check_range(tier, component, pages, layers)
+        line.jobs.put(partial(self._read, tier, component, pages, layers, then))
+
+    def hold(self, stream: Stream, time_ns: int) -> None:
+        """Keep the stream busy for so long, to force an order of ends."""
+        if time_ns < 0:
+            raise CallerError(f"hold: expected 0 ns or more, found {time_ns}")
+        self._line(stream).jobs.put(partial(_rest, time_ns / 1e9))
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
@@ -202,6 +263,7 @@ class CpuDevice:
             line.jobs.put(None)
         for line in self._lines:
             line.worker.join()
+        self.arena.close()
         self._check_crashes()
 
     def __enter__(self) -> CpuDevice:
@@ -230,6 +292,8 @@ class CpuDevice:
         if line.failed:
             line.failed = False
             self._failed.add(mark)
+        if self._timer is not None:
+            self._reached_ns[mark] = self._timer()
         # Last, because its absence is what tells the caller that the mark was reached.
         del self._unreached[mark]
         reached.set()
@@ -248,21 +312,21 @@ class CpuDevice:
         here, there = _TIERS[direction]
         self.arena.copy(component, (here, source), (there, target), layers)
 
-    def _write(self, component: str, pages: Pages, seeds: Words, layers: tuple[int, int]) -> None:
-        for index, slab in enumerate(self.arena.slabs(Tier.DEVICE, component)):
-            chosen = slab.layers_in(*layers)
-            _, _, parts, tokens, row_bytes = slab.view.shape
-            slab.view[chosen.start : chosen.stop, pages] = stamp(
-                seeds, index, chosen, parts, tokens, row_bytes
-            )
+    def _write(
+        self, tier: Tier, component: str, pages: Pages, seeds: Words, layers: tuple[int, int]
+    ) -> None:
+        for number, pool in enumerate(self.arena.pools(tier, component)):
+            chosen = pool.plan.layers_in(*layers)
+            pool.view[chosen.start : chosen.stop, pages] = pool.plan.stamped(seeds, number, chosen)
 
-    def _read(self, component: str, pages: Pages, layers: tuple[int, int]) -> None:
+    def _read(
+        self, tier: Tier, component: str, pages: Pages, layers: tuple[int, int], then: Peeker
+    ) -> None:
         read = []
-        for slab in self.arena.slabs(Tier.DEVICE, component):
-            chosen = slab.layers_in(*layers)
-            read.append(slab.view[chosen.start : chosen.stop, pages])
-        if self._reader is not None:
-            self._reader(component, pages, layers, tuple(read))
+        for pool in self.arena.pools(tier, component):
+            chosen = pool.plan.layers_in(*layers)
+            read.append(pool.view[chosen.start : chosen.stop, pages])
+        then(tuple(read))
 
     def _fresh_seeds(self, component: str, pages: Pages) -> Words:
         first = self._written
@@ -301,3 +365,8 @@ class CpuDevice:
 
 def _block(reached: threading.Event) -> None:
     reached.wait()
+
+
+def _rest(time_s: float) -> None:
+    """Nobody sets this event, so the wait is for its timeout."""
+    threading.Event().wait(time_s)

@@ -1,15 +1,14 @@
-"""The bytes of every pool on every tier: one numpy buffer per (pool, tier), indexed by page.
+"""The bytes of every pool of a model on both tiers of one rank, found by (tier, component).
 
-Lives here: allocation, page copies between two tiers, fills and digests. Must not live here: who
-owns a page (the core's ledger knows), when a copy runs (devices), threads.
+Lives here: which pools follow which page numbers, page copies between two tiers, digests. Must not
+live here: one pool's memory (pools), who owns a page (the core's ledger knows), when a copy runs
+(devices), threads.
 """
 
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,27 +16,28 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.models.base import ModelDescription, PoolDescription
 
-from .layouts import Bytes, canonical, check, copy_direct, copy_kernel, shape
+from .host import check_node, check_room
+from .layouts import check, copy_direct, copy_kernel
+from .pools import DEVICE_LAYOUT, DevicePool, HostPool, Pool, PoolPlan
+from .segments import DEFAULT_BYTES, Registrar
 
-DEVICE_LAYOUT = "layer_first"
+__all__ = ["DEVICE_LAYOUT", "Arena", "check_sizes"]
 
 
-class Slab(NamedTuple):
-    """One pool on one tier. `flat` and `view` (canonical order, see layouts) share their memory."""
-
-    pool: PoolDescription
-    flat: Bytes
-    view: Bytes
-
-    def layers_in(self, first: int, last: int) -> range:
-        """The pool's own layer indices among the model's layers first..last-1."""
-        return range(bisect_left(self.pool.layers, first), bisect_left(self.pool.layers, last))
+def check_sizes(model: ModelDescription, pages: Mapping[Tier, Mapping[str, int]]) -> None:
+    """Raises CallerError unless each tier's sizes name exactly the model's components."""
+    for tier, sizes in pages.items():
+        if set(sizes) != set(model.components):
+            raise CallerError(
+                f"{tier.name.lower()} pages: expected sizes for {', '.join(model.components)}, "
+                f"found {', '.join(sizes) or 'none'}"
+            )
 
 
 class Arena:
     """All pools of one model on the device and host tiers of one rank."""
 
-    __slots__ = ("_backend", "_slabs", "model", "page_size", "pages")
+    __slots__ = ("_backend", "_pools", "model", "page_size", "pages")
 
     def __init__(
         self,
@@ -48,38 +48,71 @@ class Arena:
         layout: str = "page_first",
         backend: str = "kernel",
         tp: int = 1,
+        node: int | None = None,
+        registrar: Registrar | None = None,
+        segment_bytes: int = DEFAULT_BYTES,
     ) -> None:
-        """pages: per tier and component. layout: of the host tier; the device is layer_first.
+        """pages: per tier and component. layout, node, registrar, segment_bytes: of the host tier.
 
         Raises CallerError for an unknown layout or backend, for a pair of them that cannot work,
         for sizes that do not name the model's components, and where memory cannot be had.
         """
         check(layout, backend)
-        if page_size < 1:
-            raise CallerError(f"page_size: expected at least 1, found {page_size}")
+        check_sizes(model, pages)
+        check_node(node)
         self.model = model
         self.page_size = page_size
         self.pages = {tier: dict(sizes) for tier, sizes in pages.items()}
         self._backend = backend
-        self._slabs: dict[tuple[Tier, str], tuple[Slab, ...]] = {}
-        for tier, sizes in self.pages.items():
-            if set(sizes) != set(model.components):
-                raise CallerError(
-                    f"{tier.name.lower()} pages: expected sizes for {', '.join(model.components)}, "
-                    f"found {', '.join(sizes) or 'none'}"
-                )
-            order = DEVICE_LAYOUT if tier is Tier.DEVICE else layout
-            for component, count in sizes.items():
-                self._slabs[tier, component] = tuple(
-                    _allocate(pool, tier, count, page_size, order, tp)
-                    for pool in model.pools_of(component)
-                )
+        plans = [
+            PoolPlan.of(
+                tier.name.lower(),
+                pool,
+                count,
+                page_size,
+                DEVICE_LAYOUT if tier is Tier.DEVICE else layout,
+                tp,
+            )
+            for tier, sizes in self.pages.items()
+            for component, count in sizes.items()
+            for pool in model.pools_of(component)
+        ]
+        check_room({plan.label: plan.total_bytes for plan in plans})
 
-    def slabs(self, tier: Tier, component: str) -> tuple[Slab, ...]:
-        """The component's pools on a tier, its own first. Raises CallerError if there are none."""
-        found = self._slabs.get((tier, component))
+        def made(tier: Tier, pool: PoolDescription, count: int) -> Pool:
+            if tier is Tier.DEVICE:
+                return DevicePool(pool, count, page_size, tp=tp)
+            return HostPool(
+                pool,
+                count,
+                page_size,
+                layout,
+                tp=tp,
+                node=node,
+                registrar=registrar,
+                segment_bytes=segment_bytes,
+            )
+
+        self._pools: dict[tuple[Tier, str], tuple[Pool, ...]] = {}
+        try:
+            for tier, sizes in self.pages.items():
+                for component, count in sizes.items():
+                    key = (tier, component)
+                    self._pools[key] = ()
+                    for pool in model.pools_of(component):
+                        self._pools[key] += (made(tier, pool, count),)
+        except BaseException:
+            self.close()
+            raise
+
+    def pools(self, tier: Tier, component: str) -> tuple[Pool, ...]:
+        """The pools that the component's page numbers index on a tier, its own before sidecars.
+
+        A pool without bytes is among them and empty. Raises CallerError if there are none.
+        """
+        found = self._pools.get((tier, component))
         if found is None:
-            known = ", ".join(f"{name} on {at.name.lower()}" for at, name in self._slabs)
+            known = ", ".join(f"{name} on {at.name.lower()}" for at, name in self._pools)
             raise CallerError(
                 f"pool: expected one of {known}, found {component} on {tier.name.lower()}"
             )
@@ -87,7 +120,7 @@ class Arena:
 
     def check_pages(self, tier: Tier, component: str, pages: Pages) -> None:
         """Raises CallerError for a page number outside the component's pools on the tier."""
-        self.slabs(tier, component)
+        self.pools(tier, component)
         capacity = self.pages[tier][component]
         if len(pages) and (pages.min() < 0 or pages.max() >= capacity):
             raise CallerError(
@@ -105,45 +138,23 @@ class Arena:
         """Copy model layers [first, last) of pages, page i to page i, in every pool."""
         here, source_pages = source
         there, target_pages = target
-        pairs = zip(self.slabs(here, component), self.slabs(there, component), strict=True)
+        move = copy_kernel if self._backend == "kernel" else copy_direct
+        pairs = zip(self.pools(here, component), self.pools(there, component), strict=True)
         for read, written in pairs:
-            chosen = read.layers_in(*layers)
-            if self._backend == "kernel":
-                copy_kernel(read.view, source_pages, written.view, target_pages, chosen)
-            else:
-                copy_direct(
-                    read.view,
-                    read.flat,
-                    source_pages,
-                    written.view,
-                    written.flat,
-                    target_pages,
-                    chosen,
-                )
+            chosen = read.plan.layers_in(*layers)
+            move(read.view, source_pages, written.view, target_pages, chosen)
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of a page over all pools and layers, equal for equal bytes in any layout."""
         self.check_pages(tier, component, np.array([page]))
         digest = hashlib.sha256()
-        for slab in self.slabs(tier, component):
-            digest.update(np.ascontiguousarray(slab.view[:, page]).data)
+        for pool in self.pools(tier, component):
+            digest.update(pool.page(page).data)
         return digest.digest()
 
-
-def _allocate(
-    pool: PoolDescription, tier: Tier, pages: int, page_size: int, layout: str, tp: int
-) -> Slab:
-    if pages < 0:
-        raise CallerError(f"{tier.name.lower()} pages: expected 0 or more, found {pages}")
-    row = pool.row_bytes(tp)
-    dims = shape(layout, len(pool.layers), pages, len(pool.parts), page_size)
-    try:
-        buffer = np.zeros((*dims, row), dtype=np.uint8)
-    except (MemoryError, ValueError):
-        wanted = pages * page_size * pool.token_bytes(tp)
-        raise CallerError(
-            f"{tier.name.lower()} pool {pool.name}: expected room for {pages} pages of "
-            f"{page_size * pool.token_bytes(tp)} bytes, {wanted} in all, and the system refused; "
-            f"ask for fewer pages"
-        ) from None
-    return Slab(pool, buffer.reshape(-1), canonical(buffer, layout))
+    def close(self) -> None:
+        """Unregister the host pools."""
+        for pools in self._pools.values():
+            for pool in pools:
+                if isinstance(pool, HostPool):
+                    pool.close()

@@ -1,19 +1,22 @@
 """Where a page's bytes are inside a pool's buffer: an order of axes, nothing more.
 
-A pool is five-dimensional: layer, page, token, part (K, V or latent) and the bytes of a row. A
-layout is the order in which a buffer keeps the first four, slowest first; a row is never cut.
+A pool is six-dimensional: layer, page, part (K, V or latent), token, head, and the bytes of a head.
+A layout is the order in which a buffer keeps the first five, slowest first. The heads of a token
+are one row, which only page_head cuts.
 
-    layer_first        layer, part, page, token   what attention kernels read; every device pool
-    page_first         page, layer, token, part   a page is one run, K and V of a token side by side
-    page_first_direct  page, layer, part, token   a page is one run, and so is each part of a layer
+    layer_first        layer, part, page, token, head   what attention reads; every device pool
+    page_first         page, layer, token, part, head   a page is one run, K and V side by side
+    page_first_direct  page, layer, part, token, head   a page is one run, and each part of a layer
+    page_head          page, head, layer, part, token   a page is one run, and each head in it: the
+                                                        pages of all TP ranks end to end are TP=1's
 
-Whatever the order, a copy sees `canonical` views of shape (layer, page, part, token, row bytes), so
-any two layouts copy into one another. Must not live here: pools, tiers, threads.
+Whatever the order, a copy sees `canonical` views of shape (layer, page, part, token, head, bytes of
+a head), so any two layouts copy into one another. Must not live here: pools, tiers, threads.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,59 +26,78 @@ from hicache.core.types import Pages
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
-CANONICAL = ("layer", "page", "part", "token")
+CANONICAL = ("layer", "page", "part", "token", "head")
 LAYOUTS = {
-    "layer_first": ("layer", "part", "page", "token"),
-    "page_first": ("page", "layer", "token", "part"),
-    "page_first_direct": ("page", "layer", "part", "token"),
+    "layer_first": ("layer", "part", "page", "token", "head"),
+    "page_first": ("page", "layer", "token", "part", "head"),
+    "page_first_direct": ("page", "layer", "part", "token", "head"),
+    "page_head": ("page", "head", "layer", "part", "token"),
 }
 BACKENDS = ("kernel", "direct")
+# Why `direct`, one plain copy per part of a layer, cannot serve a layout.
+_CUT = {
+    "page_first": "whose K and V of a token are interleaved",
+    "page_head": "whose heads of a token are apart",
+}
+
+
+class Sizes(NamedTuple):
+    """How many there are of each axis, and the bytes of a head's share of a row."""
+
+    layer: int
+    page: int
+    part: int
+    token: int
+    head: int
+    head_bytes: int
 
 
 def check(layout: str, backend: str) -> None:
     """Raises CallerError for unknown names, and for `direct` where a part is not one run.
 
-    `direct` issues one plain copy per page, layer and part, so both sides must hold that as one run
-    in the same order; `kernel` gathers and scatters rows and takes any layout.
+    `direct` issues plain copies of whole parts, so both sides must hold a page's part of a layer as
+    one run in the same order; `kernel` gathers and scatters and takes any layout.
     """
     for name, value, known in (("layout", layout, LAYOUTS), ("io_backend", backend, BACKENDS)):
         if value not in known:
             raise CallerError(f"{name}: expected one of {', '.join(known)}, found {value!r}")
-    if backend == "direct" and layout == "page_first":
+    if backend == "direct" and layout in _CUT:
         raise CallerError(
-            "io_backend: direct cannot copy page_first, whose K and V of a token are interleaved; "
-            "use layout page_first_direct or layer_first, or io_backend kernel"
+            f"io_backend: direct cannot copy {layout}, {_CUT[layout]}; use layout "
+            f"page_first_direct or layer_first, or io_backend kernel"
         )
 
 
-def shape(layout: str, layers: int, pages: int, parts: int, tokens: int) -> tuple[int, ...]:
-    """The buffer's first four dimensions in the layout's order."""
-    sizes = {"layer": layers, "page": pages, "part": parts, "token": tokens}
-    return tuple(sizes[axis] for axis in LAYOUTS[layout])
+def legal() -> tuple[tuple[str, str], ...]:
+    """Every (layout, backend) that `check` lets pass."""
+    return tuple(
+        (layout, backend)
+        for layout in LAYOUTS
+        for backend in BACKENDS
+        if backend == "kernel" or layout not in _CUT
+    )
+
+
+def shape(layout: str, sizes: Sizes) -> tuple[int, ...]:
+    """The buffer's six dimensions: the layout's order, then the bytes of a head."""
+    return (*(getattr(sizes, axis) for axis in LAYOUTS[layout]), sizes.head_bytes)
+
+
+def axes(layout: str) -> tuple[int, ...]:
+    """The permutation (numpy's `transpose`, torch's `permute`) from the buffer to canonical."""
+    order = LAYOUTS[layout]
+    return (*(order.index(axis) for axis in CANONICAL), len(order))
 
 
 def canonical(buffer: Bytes, layout: str) -> Bytes:
     """A view of a buffer in the canonical order, whatever its layout. Copies nothing."""
-    order = LAYOUTS[layout]
-    return buffer.transpose([*(order.index(axis) for axis in CANONICAL), 4])
+    return buffer.transpose(axes(layout))
 
 
-def byte_runs(view: Bytes, layer: int, page: int) -> list[tuple[int, int]]:
-    """(offset, length) in the buffer of each part's runs, parts and tokens in canonical order.
-
-    view: a canonical view of a whole buffer. Neighbouring rows are merged within a part, so a part
-    that is contiguous is one run.
-    """
-    layer_step, page_step, part_step, token_step, _ = view.strides
-    _, _, parts, tokens, row = view.shape
-    start = layer * layer_step + page * page_step
-    if token_step == row:
-        return [(start + part * part_step, tokens * row) for part in range(parts)]
-    return [
-        (start + part * part_step + token * token_step, row)
-        for part in range(parts)
-        for token in range(tokens)
-    ]
+def run_bytes(layout: str, sizes: Sizes) -> int:
+    """Bytes that one page has side by side: all of it, or one layer's part in layer_first."""
+    row = sizes.token * sizes.head * sizes.head_bytes
+    return row if layout == "layer_first" else row * sizes.layer * sizes.part
 
 
 def copy_kernel(
@@ -87,19 +109,23 @@ def copy_kernel(
 
 
 def copy_direct(
-    source: Bytes,
-    source_flat: Bytes,
-    source_pages: Pages,
-    target: Bytes,
-    target_flat: Bytes,
-    target_pages: Pages,
-    layers: range,
+    source: Bytes, source_pages: Pages, target: Bytes, target_pages: Pages, layers: range
 ) -> None:
-    """The same bytes moved run by run between the flat buffers behind the two views."""
-    for layer in layers:
-        for here, there in zip(source_pages.tolist(), target_pages.tolist(), strict=True):
-            for (start, length), (goal, room) in zip(
-                byte_runs(source, layer, here), byte_runs(target, layer, there), strict=True
-            ):
-                assert length == room, "direct copies need the same runs on both sides"
-                target_flat[goal : goal + room] = source_flat[start : start + length]
+    """The same bytes as plain slices: pages that follow one another on both sides go as one.
+
+    Neither side may be a list of indices: numpy then copies each run of a slice where it lies,
+    without a buffer in between.
+    """
+    depth = slice(layers.start, layers.stop)
+    for here, there, count in page_runs(source_pages, target_pages):
+        target[depth, there : there + count] = source[depth, here : here + count]
+
+
+def page_runs(source: Pages, target: Pages) -> list[tuple[int, int, int]]:
+    """(first source page, first target page, count) of pages that ascend together on both sides."""
+    if not len(source):
+        return []
+    cuts = np.flatnonzero((np.diff(source) != 1) | (np.diff(target) != 1)) + 1
+    starts = np.concatenate(([0], cuts))
+    counts = np.diff(np.concatenate((starts, [len(source)])))
+    return list(zip(source[starts].tolist(), target[starts].tolist(), counts.tolist(), strict=True))

@@ -1,4 +1,7 @@
-"""Models as data: one family per file, each with its builder and its concrete entries."""
+"""Models as data: one family per file, each with its builder and its concrete entries.
+
+A user's own model is a JSON file of the same fields (`_document`), asked for by its path.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from functools import cache
 
 from hicache import registry
 
+from ._document import as_document, is_path, read
 from .base import ModelDescription, PoolDescription
 
-__all__ = ["ModelDescription", "PoolDescription", "get", "names"]
+__all__ = ["ModelDescription", "PoolDescription", "as_document", "get", "is_path", "names"]
 
 
 @cache
@@ -26,7 +30,9 @@ def names() -> list[str]:
 
 
 def get(name: str) -> ModelDescription:
-    """The model of that name. Raises CallerError that lists the names."""
+    """The model of that name, or of that JSON file. Raises CallerError that lists the names."""
+    if is_path(name):
+        return read(name)
     model = _by_name().get(name)
     if model is None:
         raise registry.unknown("model", name, names())

@@ -1,48 +1,21 @@
 """What a model is to a cache: a list of pools, and the figures a cost model needs. Data only.
 
-Lives here: the two records and the sizes that follow from their fields. Must not live here: any
-branch on a model's name or family; what differs between families is in the fields that a family's
-builder fills in.
+Lives here: the model's record and the sizes that follow from its fields; a pool's are in `_pool`.
+Must not live here: any branch on a model's name or family; what differs between families is in the
+fields that a family's builder fills in.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
 
 from hicache.core.errors import CallerError
 
+from ._pool import DTYPE_BITS, KINDS, PoolDescription, heads_per_rank
 
-@dataclass(frozen=True, slots=True)
-class PoolDescription:
-    """One pool: `parts` x `heads` x `head_elements` elements per token in each of `layers`.
-
-    name           of the pool, unique in its model.
-    component      whose page numbers index it. A sidecar names the component of its anchor and
-                   costs no page numbers of its own.
-    kind           what a row is: kv (keys and values of heads) or latent (one compressed row).
-    layers         the model's layers that have it, ascending.
-    parts          rows of a token that a layer keeps in separate places, in order.
-    heads          what tensor parallelism divides. A latent is one head, thus never divided.
-    head_elements  elements of one head of one part.
-    dtype_bytes    bytes of an element.
-    """
-
-    name: str
-    component: str
-    kind: str
-    layers: tuple[int, ...]
-    parts: tuple[str, ...]
-    heads: int
-    head_elements: int
-    dtype_bytes: int
-
-    def row_bytes(self, tp: int = 1) -> int:
-        """Bytes of one token of one part in one layer, on each of `tp` ranks."""
-        return heads_per_rank(self.heads, tp) * self.head_elements * self.dtype_bytes
-
-    def token_bytes(self, tp: int = 1) -> int:
-        """Bytes of one token over all layers and parts, on each of `tp` ranks."""
-        return len(self.layers) * len(self.parts) * self.row_bytes(tp)
+__all__ = ["DTYPE_BITS", "KINDS", "ModelDescription", "PoolDescription", "heads_per_rank"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +31,7 @@ class ModelDescription:
     active_parameters    those that one token meets, embedding and output head included.
     experts, experts_per_token   routed experts of a layer and how many a token meets; 0 if dense.
     embeddings           tables of vocabulary x hidden size: 2, or 1 where tied.
-    weight_bytes         bytes of a stored parameter.
+    weight_bytes         bytes of a stored parameter, rounded up.
     """
 
     name: str
@@ -79,6 +52,27 @@ class ModelDescription:
     embeddings: int
     weight_bytes: int
     pools: tuple[PoolDescription, ...]
+
+    def __post_init__(self) -> None:
+        """Raises CallerError for pools that do not fit together."""
+        if not self.pools:
+            raise CallerError(f"model {self.name}: pools: expected at least one, found none")
+        before: dict[str, PoolDescription] = {}
+        for pool in self.pools:
+            if pool.name in before:
+                raise CallerError(f"pool {pool.name}: name: expected one pool of it, found two")
+            if pool.layers and pool.layers[-1] >= self.layers:
+                raise CallerError(
+                    f"pool {pool.name}: layers: expected numbers below {self.layers}, the model's "
+                    f"layers, found {pool.layers[-1]}"
+                )
+            anchor = before.get(pool.anchor)
+            if pool.anchor and (anchor is None or anchor.component != pool.component):
+                raise CallerError(
+                    f"pool {pool.name}: anchor: expected an earlier pool of component "
+                    f"{pool.component}, found {pool.anchor!r}"
+                )
+            before[pool.name] = pool
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -113,21 +107,34 @@ class ModelDescription:
         return pools
 
     def bytes_per_token(self, tp: int = 1) -> int:
-        """Cache bytes of one token over all pools, on each of `tp` ranks."""
-        return sum(pool.token_bytes(tp) for pool in self.pools)
+        """Cache bytes of one token over all pools that grow with tokens, on each of `tp` ranks.
+
+        What a token takes while all of them hold it: a window lets go of it, states are not in it.
+        Rounded up, as tokens may share a row.
+        """
+        return ceil(sum(pool.token_bytes(tp) for pool in self.pools))
 
     def bytes_per_page(self, component: str, page_size: int, tp: int = 1) -> int:
         """Bytes that one page number of a component stands for, on each of `tp` ranks."""
-        if page_size < 1:
-            raise CallerError(f"page_size: expected at least 1, found {page_size}")
-        return page_size * sum(pool.token_bytes(tp) for pool in self.pools_of(component))
+        return sum(pool.page_bytes(page_size, tp) for pool in self.pools_of(component))
 
+    def stages(self, pp: int) -> tuple[ModelDescription, ...]:
+        """The model as each of `pp` pipeline stages caches it: its pools on a run of the layers.
 
-def heads_per_rank(heads: int, tp: int) -> int:
-    """Heads that each of `tp` ranks holds: an equal share, or a copy of one where there are fewer.
-
-    Raises CallerError where neither divides the other.
-    """
-    if tp < 1 or (heads % tp and tp % heads):
-        raise CallerError(f"tp: expected a divisor or a multiple of {heads} heads, found {tp}")
-    return max(1, heads // tp)
+        Layers keep their numbers and are shared out evenly, page numbers are common to all stages,
+        and a stage without a layer of a pool holds that pool empty. Other figures stay the whole
+        model's. Raises CallerError for more stages than layers.
+        """
+        if not 1 <= pp <= self.layers:
+            raise CallerError(f"pp: expected 1 to {self.layers} stages, found {pp}")
+        bounds = [self.layers * stage // pp for stage in range(pp + 1)]
+        return tuple(
+            replace(
+                self,
+                pools=tuple(
+                    replace(pool, layers=tuple(n for n in pool.layers if first <= n < last))
+                    for pool in self.pools
+                ),
+            )
+            for first, last in pairwise(bounds)
+        )

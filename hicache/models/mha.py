@@ -17,7 +17,7 @@ def describe(
     head_elements: int,
     parameters: int,
     embeddings: int = 2,
-    dtype_bytes: int = 2,
+    dtype: str = "bf16",
     weight_bytes: int = 2,
 ) -> ModelDescription:
     """A dense model whose only pool is `kv`: K and V per layer."""
@@ -29,7 +29,7 @@ def describe(
         parts=("k", "v"),
         heads=kv_heads,
         head_elements=head_elements,
-        dtype_bytes=dtype_bytes,
+        dtype=dtype,
     )
     return ModelDescription(
         name=name,
@@ -53,23 +53,23 @@ def describe(
     )
 
 
+LLAMA_3_1_8B = describe(
+    "llama-3.1-8b",
+    "huggingface.co/meta-llama/Llama-3.1-8B config.json; parameters: its safetensors metadata",
+    layers=32,
+    hidden_size=4096,
+    vocabulary=128_256,
+    attention_heads=32,
+    kv_heads=8,
+    head_elements=128,
+    parameters=8_030_261_248,
+)
+
 MODELS = (
-    describe(
-        "llama-3.1-8b",
-        # geometry: config.json; parameters: the checkpoint's safetensors metadata
-        "huggingface.co/meta-llama/Llama-3.1-8B",
-        layers=32,
-        hidden_size=4096,
-        vocabulary=128_256,
-        attention_heads=32,
-        kv_heads=8,
-        head_elements=128,
-        parameters=8_030_261_248,
-    ),
+    LLAMA_3_1_8B,
     describe(
         "llama-3.1-70b",
-        # geometry: config.json; parameters: the checkpoint's safetensors metadata
-        "huggingface.co/meta-llama/Llama-3.1-70B",
+        "huggingface.co/meta-llama/Llama-3.1-70B config.json; parameters: its safetensors metadata",
         layers=80,
         hidden_size=8192,
         vocabulary=128_256,
@@ -80,8 +80,8 @@ MODELS = (
     ),
     describe(
         "qwen3-32b",
-        # geometry: config.json (head_dim 128 is not hidden size / heads); parameters: safetensors
-        "huggingface.co/Qwen/Qwen3-32B",
+        # head_dim 128 is not hidden size / heads
+        "huggingface.co/Qwen/Qwen3-32B config.json; parameters: its safetensors metadata",
         layers=64,
         hidden_size=5120,
         vocabulary=151_936,

@@ -22,7 +22,7 @@ def describe(
     experts: int,
     experts_per_token: int,
     embeddings: int = 2,
-    dtype_bytes: int = 2,
+    dtype: str = "bf16",
     weight_bytes: int = 2,
 ) -> ModelDescription:
     """A model whose only pool is `kv`: the latent and the rotary key of each layer, in one row.
@@ -39,7 +39,7 @@ def describe(
         parts=("latent",),
         heads=1,
         head_elements=latent_elements + rope_elements,
-        dtype_bytes=dtype_bytes,
+        dtype=dtype,
     )
     return ModelDescription(
         name=name,
@@ -63,24 +63,23 @@ def describe(
     )
 
 
-MODELS = (
-    describe(
-        "deepseek-v3",
-        # geometry: config.json; parameters: every matrix, norm and gate bias that it implies but
-        # the draft module's, published as 671 G and 37 G (arXiv 2412.19437, section 4.2)
-        "huggingface.co/deepseek-ai/DeepSeek-V3",
-        layers=61,
-        hidden_size=7168,
-        vocabulary=129_280,
-        attention_heads=128,
-        latent_elements=512,
-        rope_elements=64,
-        nope_elements=128,
-        value_elements=128,
-        parameters=671_026_419_200,
-        active_parameters=37_552_297_472,
-        experts=256,
-        experts_per_token=8,
-        weight_bytes=1,  # quantization_config: fp8, blocks of 128 x 128
-    ),
+DEEPSEEK_V3 = describe(
+    "deepseek-v3",
+    "huggingface.co/deepseek-ai/DeepSeek-V3 config.json; parameters: every matrix, norm and gate "
+    "bias that it implies but the draft module's, published as 671 G and 37 G (arXiv 2412.19437)",
+    layers=61,
+    hidden_size=7168,
+    vocabulary=129_280,
+    attention_heads=128,
+    latent_elements=512,
+    rope_elements=64,
+    nope_elements=128,
+    value_elements=128,
+    parameters=671_026_419_200,
+    active_parameters=37_552_297_472,
+    experts=256,
+    experts_per_token=8,
+    weight_bytes=1,  # quantization_config: fp8, blocks of 128 x 128
 )
+
+MODELS = (DEEPSEEK_V3,)

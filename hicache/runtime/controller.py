@@ -88,5 +88,5 @@ class TransferController:
         return self._loads.marks(flight)
 
     def load_failed(self, flight: FlightId) -> bool:
-        """Whether a load already behind the caller failed, its reply taken or not."""
+        """Whether a load already behind the caller failed; False once its reply was taken."""
         return any(self._device.failed(mark) for mark in self._loads.marks(flight))

@@ -19,11 +19,14 @@ from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.devices.base import Device, Direction, Mark, Stream
 from hicache.devices.cpu import CpuDevice
+from hicache.memory.layouts import Bytes
 from hicache.models import mha
 from sim.clock import Clock
 from sim.device import DeviceOptions, SimDevice
 from sim.link import Link
 from sim.memory import Memory
+
+from .rigs_cuda import rigs
 
 LAYERS = 4
 DEVICE_PAGES = 8
@@ -101,7 +104,11 @@ class SimRig:
         self.clock.run_while(lambda: True)
 
 
-RIGS: dict[str, Callable[[], Rig]] = {"cpu": CpuRig, "sim": SimRig}
+RIGS: dict[str, Callable[[], Rig]] = {
+    "cpu": CpuRig,
+    "sim": SimRig,
+    **rigs(TINY, (DEVICE_PAGES, HOST_PAGES)),
+}
 
 
 def pages(*numbers: int) -> Pages:
@@ -399,3 +406,29 @@ def test_cpu_refuses_copies_that_make_no_sense(
             device.record(Stream(5))
         with pytest.raises(CallerError, match="mark"):
             device.query(Mark(0))
+
+
+@pytest.mark.parametrize("tier", [Tier.DEVICE, Tier.HOST])
+@pytest.mark.parametrize("layers", [ALL, (1, 3), (2, 2)])
+def test_cpu_scribbles_and_peeks_in_the_order_of_the_stream(
+    tier: Tier, layers: tuple[int, int]
+) -> None:
+    seen: list[tuple[Bytes, ...]] = []
+    seeds = np.arange(6, dtype=np.uint64).reshape(3, 2)
+    with make_cpu() as device:
+        stream = device.stream("write")
+        where = pages(5, 2)
+        (pool,) = device.arena.pools(tier, "full")
+        for turn in seeds:
+            device.scribble(stream, tier, "full", where, turn, layers)
+            device.peek(stream, tier, "full", where, layers, seen.append)
+        device.synchronize(device.record(stream))
+        assert len(seen) == len(seeds)
+        for turn, found in zip(seeds, seen, strict=True):
+            assert (found[0] == pool.plan.stamped(turn, 0, range(*layers))).all()
+        untouched = pool.view[:, [page for page in range(pool.view.shape[1]) if page not in where]]
+        assert not untouched.any()
+        with pytest.raises(CallerError, match="pages: expected 0 to"):
+            device.peek(stream, tier, "full", pages(99), layers, seen.append)
+        with pytest.raises(CallerError, match="layers"):
+            device.scribble(stream, tier, "full", where, seeds[0], (0, LAYERS + 1))

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
-from hicache.memory.arena import Arena, Slab
-from hicache.memory.layouts import BACKENDS, LAYOUTS, byte_runs
+from hicache.memory.arena import Arena
+from hicache.memory.layouts import BACKENDS, LAYOUTS, legal, page_runs
+from hicache.memory.pools import HostPool, Pool
 from hicache.memory.stamp import stamp
 from hicache.models import ModelDescription, mha, mla
 
@@ -28,33 +29,46 @@ MLA = mla.describe(
     latent_elements=9, rope_elements=2, nope_elements=3, value_elements=3, parameters=1000,
     active_parameters=900, experts=4, experts_per_token=2,
 )  # fmt: skip
+KV, LATENT = MHA.pools[0], MLA.pools[0]
 # A pool on some layers only, and a sidecar that follows the same page numbers.
 MIXED = replace(
     MHA,
     name="tiny-mixed",
     pools=(
-        replace(MHA.pools[0], layers=(0, 2)),
-        replace(MLA.pools[0], name="indexer", layers=(1,), dtype_bytes=1),
+        replace(KV, layers=(0, 2)),
+        replace(LATENT, name="indexer", anchor="kv", layers=(1,), dtype="fp8"),
     ),
 )
-TINY = {model.name: model for model in (MHA, MLA, MIXED)}
-LEGAL = [
-    (layout, backend)
-    for layout in LAYOUTS
-    for backend in BACKENDS
-    if (layout, backend) != ("page_first", "direct")
-]
+# Page numbers without bytes, a row for every three tokens, a state a page, and 4-bit elements with
+# a scale of their own for every four, all on the same numbers.
+LOGICAL = replace(
+    MHA,
+    name="tiny-logical",
+    pools=(
+        replace(KV, name="slots", kind="logical", layers=(), parts=(), head_elements=0),
+        replace(LATENT, name="c3", anchor="slots", compression=3, tail_bytes=2),
+        replace(KV, name="state", anchor="slots", kind="state", parts=("s",), page_rows=1),
+        replace(
+            KV, name="fp4", anchor="c3", head_elements=10, dtype="fp4", scale_group=4, scale_bytes=1
+        ),
+    ),
+)
+TINY = {model.name: model for model in (MHA, MLA, MIXED, LOGICAL)}
+LEGAL = legal()
 
-# byte address of (layer, page, part, token), given the number of each and the bytes of a row
+# byte address of (layer, page, part, token, head), given the number of each and a head's bytes
 ADDRESS: dict[str, Callable[..., int]] = {
-    "layer_first": lambda at, of, row: (
-        (((at[0] * of[2] + at[2]) * of[1] + at[1]) * of[3] + at[3]) * row
+    "layer_first": lambda at, of, size: (
+        ((((at[0] * of[2] + at[2]) * of[1] + at[1]) * of[3] + at[3]) * of[4] + at[4]) * size
     ),
-    "page_first": lambda at, of, row: (
-        (((at[1] * of[0] + at[0]) * of[3] + at[3]) * of[2] + at[2]) * row
+    "page_first": lambda at, of, size: (
+        ((((at[1] * of[0] + at[0]) * of[3] + at[3]) * of[2] + at[2]) * of[4] + at[4]) * size
     ),
-    "page_first_direct": lambda at, of, row: (
-        (((at[1] * of[0] + at[0]) * of[2] + at[2]) * of[3] + at[3]) * row
+    "page_first_direct": lambda at, of, size: (
+        ((((at[1] * of[0] + at[0]) * of[2] + at[2]) * of[3] + at[3]) * of[4] + at[4]) * size
+    ),
+    "page_head": lambda at, of, size: (
+        ((((at[1] * of[4] + at[4]) * of[0] + at[0]) * of[2] + at[2]) * of[3] + at[3]) * size
     ),
 }
 
@@ -65,8 +79,8 @@ def make(model: ModelDescription, layout: str, backend: str, tp: int = 1) -> Are
     arena = Arena(model, 3, sizes, layout=layout, backend=backend, tp=tp)
     draw = np.random.default_rng(5)
     for tier in (DEVICE, HOST):
-        for slab in arena.slabs(tier, "full"):
-            slab.flat[:] = draw.integers(0, 256, size=slab.flat.shape, dtype=np.uint8)
+        for pool in arena.pools(tier, "full"):
+            pool.flat[:] = draw.integers(0, 256, size=pool.flat.shape, dtype=np.uint8)
     return arena
 
 
@@ -74,49 +88,103 @@ def pages(*numbers: int) -> Pages:
     return np.array(numbers, dtype=np.int64)
 
 
-def content(slab: Slab, layout: str) -> dict[tuple[int, int], bytes]:
-    """Bytes of each (model layer, page), parts then tokens, by the address formulas."""
-    layers, count, parts, tokens, row = slab.view.shape
-    flat = slab.flat.tobytes()
+def content(pool: Pool, layout: str) -> dict[tuple[int, int], bytes]:
+    """Bytes of each (model layer, page), parts, tokens, then heads, by the address formulas."""
+    layers, count, parts, tokens, heads, size = pool.view.shape
+    of = (layers, count, parts, tokens, heads)
+    flat = pool.flat.tobytes()
     found = {}
-    for local, layer in enumerate(slab.pool.layers):
+    for local, layer in enumerate(pool.plan.pool.layers):
         for page in range(count):
             starts = [
-                ADDRESS[layout]((local, page, part, token), (layers, count, parts, tokens), row)
-                for part in range(parts)
-                for token in range(tokens)
+                ADDRESS[layout]((local, page, *place), of, size)
+                for place in np.ndindex(parts, tokens, heads)
             ]
-            found[layer, page] = b"".join(flat[start : start + row] for start in starts)
+            found[layer, page] = b"".join(flat[start : start + size] for start in starts)
     return found
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("model", TINY)
-def test_runs_are_the_addresses_and_cover_the_buffer_once(model: str, layout: str) -> None:
-    for slab in make(TINY[model], layout, "kernel").slabs(HOST, "full"):
-        expected = content(slab, layout)
-        covered = np.zeros(slab.flat.shape, dtype=np.int64)
-        for local, layer in enumerate(slab.pool.layers):
-            for page in range(slab.view.shape[1]):
-                runs = byte_runs(slab.view, local, page)
-                for start, length in runs:
-                    covered[start : start + length] += 1
-                found = b"".join(slab.flat[start : start + size].tobytes() for start, size in runs)
-                assert found == expected[layer, page]
-        assert (covered == 1).all()
+@pytest.mark.parametrize("tp", [1, 2])
+def test_views_are_the_addresses_and_cover_the_buffer_once(
+    model: str, layout: str, tp: int
+) -> None:
+    for pool in make(TINY[model], layout, "kernel", tp).pools(HOST, "full"):
+        pool.flat[:] = np.resize(np.arange(251, dtype=np.uint8), pool.flat.shape)
+        expected = content(pool, layout)
+        for local, layer in enumerate(pool.plan.pool.layers):
+            for page in range(pool.view.shape[1]):
+                assert pool.view[local, page].tobytes() == expected[layer, page]
+        pool.view += np.uint8(1)
+        pool.flat -= np.resize(np.arange(251, dtype=np.uint8), pool.flat.shape)
+        assert (pool.flat == 1).all()
 
 
-def test_what_each_layout_keeps_together() -> None:
-    def runs(layout: str) -> list[tuple[int, int]]:
-        return byte_runs(make(MHA, layout, "kernel").slabs(HOST, "full")[0].view, 1, 2)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("model", TINY)
+def test_a_page_is_one_run_or_as_many_as_the_plan_says(model: str, layout: str) -> None:
+    for pool in make(TINY[model], layout, "kernel").pools(HOST, "full"):
+        pool.flat[:] = 0
+        pool.view[:, 2] = 1
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], pool.flat, [0])).astype(np.int8)))
+        lengths = np.diff(edges)[::2]
+        assert set(lengths.tolist()) == {pool.plan.run_bytes} - {0}
+        assert lengths.sum() == pool.plan.page_bytes
+        if layout != "layer_first":
+            assert (pool.raw(2) == 1).all()
+            assert len(pool.raw(2)) == pool.plan.page_bytes
+        else:
+            with pytest.raises(CallerError, match="page_first, page_first_direct or page_head"):
+                pool.raw(2)
 
-    row, tokens, layers = 40, 3, 3
-    page = 2 * tokens * row * layers
-    assert runs("page_first_direct") == [(2 * page + 240, 120), (2 * page + 360, 120)]
-    assert runs("layer_first") == [(6 * 240 + 240, 120), (6 * 240 + 6 * 120 + 240, 120)]
-    assert runs("page_first") == [
-        (2 * page + 240 + token * 80 + part * 40, 40) for part in (0, 1) for token in range(tokens)
-    ]
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_pool_without_bytes_takes_none_and_a_state_is_one_row(layout: str) -> None:
+    slots, rows, state, scaled = make(LOGICAL, layout, "kernel").pools(HOST, "full")
+    assert slots.flat.nbytes == 0
+    assert slots.plan.sizes.page == 6
+    assert rows.view.shape == (3, 6, 1, 1, 1, 24)
+    assert state.view.shape == (3, 6, 1, 1, 4, 10)
+    assert scaled.view.shape == (3, 6, 2, 3, 4, 8)
+
+
+def test_a_page_that_a_compression_cannot_divide_is_refused() -> None:
+    with pytest.raises(CallerError, match=r"page_size: expected a multiple of 3, .*c3, found 4"):
+        Arena(LOGICAL, 4, {HOST: {"full": 1}})
+
+
+def test_layouts_cannot_be_mistaken_for_one_another() -> None:
+    """Formulas of two layouts never agree, so a test that passes with both proves nothing."""
+    pool = make(MHA, "page_first", "kernel").pools(HOST, "full")[0]
+    assert len({tuple(content(pool, layout).values()) for layout in LAYOUTS}) == len(LAYOUTS)
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_ranks_of_any_tp_share_page_head_pages_byte_for_byte(tp: int) -> None:
+    """Rank r's page is a slice of TP=1's page, so ranks can read what fewer or more ranks wrote."""
+    whole = HostPool(MHA.pools[0], 4, 3, "page_head")
+    whole.flat[:] = np.random.default_rng(8).integers(0, 256, whole.flat.shape, dtype=np.uint8)
+    ranks = [HostPool(MHA.pools[0], 4, 3, "page_head", tp=tp) for _ in range(tp)]
+    share = MHA.pools[0].heads // tp
+    for rank, pool in enumerate(ranks):
+        pool.view[:] = whole.view[..., rank * share : (rank + 1) * share, :]
+    for page in range(4):
+        assert b"".join(pool.raw(page).tobytes() for pool in ranks) == whole.raw(page).tobytes()
+    other = HostPool(MHA.pools[0], 4, 3, "page_first", tp=tp)
+    other.view[:] = whole.view[..., :share, :]
+    same = HostPool(MHA.pools[0], 4, 3, "page_first")
+    same.view[:] = whole.view
+    assert other.raw(0).tobytes() != same.raw(0).tobytes()[: other.plan.page_bytes]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
+def test_page_runs_are_the_pairs_and_as_few_as_can_be(pairs: list[tuple[int, int]]) -> None:
+    source, target = pages(*(a for a, _ in pairs)), pages(*(b for _, b in pairs))
+    runs = page_runs(source, target)
+    assert [(a + i, b + i) for a, b, count in runs for i in range(count)] == pairs
+    ends = [(a + count, b + count) for a, b, count in runs]
+    assert all(end != (a, b) for end, (a, b, _) in zip(ends, runs[1:], strict=False))
 
 
 @pytest.mark.parametrize(("layout", "backend"), LEGAL)
@@ -146,7 +214,7 @@ def test_a_copy_changes_its_targets_and_nothing_else(
     here, there = (DEVICE, HOST) if down else (HOST, DEVICE)
 
     def everything(tier: Tier) -> list[dict[tuple[int, int], bytes]]:
-        return [content(slab, layouts[tier]) for slab in arena.slabs(tier, "full")]
+        return [content(pool, layouts[tier]) for pool in arena.pools(tier, "full")]
 
     sources, expected = everything(here), everything(there)
     for source, target in zip(sources, expected, strict=True):
@@ -174,7 +242,7 @@ def test_device_to_host_and_back_is_byte_exact(
     assert [arena.digest(HOST, "full", page) for page in (5, 0, 2, 3)] == before
     arena.copy("full", (HOST, pages(5, 0, 2, 3)), (DEVICE, pages(3, 2, 1, 0)), (0, 3))
     assert [arena.digest(DEVICE, "full", page) for page in (3, 2, 1, 0)] == before
-    total = sum(slab.flat.nbytes for slab in arena.slabs(HOST, "full"))
+    total = sum(pool.flat.nbytes for pool in arena.pools(HOST, "full"))
     assert total == 6 * TINY[model].bytes_per_page("full", 3, tp)
 
 
@@ -192,11 +260,15 @@ def test_stamps_differ_wherever_a_row_differs() -> None:
     assert (whole[1:2, 1:] == stamp(seeds[1:], 1, range(1, 2), 2, 3, 12)).all()
 
 
-def test_direct_with_page_first_is_told_what_to_use() -> None:
+@pytest.mark.parametrize(
+    ("layout", "backend"), [(a, b) for a in LAYOUTS for b in BACKENDS if (a, b) not in LEGAL]
+)
+def test_illegal_pairs_are_told_what_to_use(layout: str, backend: str) -> None:
+    assert (layout, backend) in {("page_first", "direct"), ("page_head", "direct")}
     with pytest.raises(
         CallerError, match=r"use layout page_first_direct or layer_first, or .*kernel"
     ):
-        make(MHA, "page_first", "direct")
+        make(MHA, layout, backend)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +278,7 @@ def test_direct_with_page_first_is_told_what_to_use() -> None:
         ("page_first", "magic", {HOST: {"full": 1}}, "io_backend: expected one of kernel, direct"),
         ("page_first", "kernel", {HOST: {"swa": 1}}, "expected sizes for full, found swa"),
         ("page_first", "kernel", {HOST: {"full": -1}}, "expected 0 or more, found -1"),
-        ("page_first", "kernel", {HOST: {"full": 1 << 55}}, f"room for {1 << 55} pages of 720 b"),
+        ("page_first", "kernel", {HOST: {"full": 1 << 55}}, f"room for {720 << 55} bytes"),
     ],
 )
 def test_bad_arenas_are_refused_in_one_line(

@@ -1,0 +1,205 @@
+"""One CUDA device: every call of torch.cuda and of the CUDA driver that the project makes to move
+bytes.
+
+Lives here: streams, events, pinning, transfers of small arrays, batches of copies, and the one-line
+errors for a machine that lacks something. Must not live here: pools, pages, or any waiting that a
+caller did not ask for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hicache.core.errors import CallerError, CoreBug
+from hicache.memory.runs import Offsets
+
+# cuda.h: CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+_IN_STREAM_ORDER = 1
+_DEVICE_POINTER = 3
+# cuda.h: the driver that first had cuMemcpyBatchAsync; asking for it by this version fixes its
+# arguments, of which later versions dropped one (failIdx).
+_BATCH_SINCE = 12_080
+# driver_types.h: cudaHostRegisterPortable | cudaHostRegisterMapped
+_REGISTER = 3
+# driver_types.h: cudaErrorNotSupported
+_NOT_SUPPORTED = 801
+
+
+class _Attributes(ctypes.Structure):
+    """CUmemcpyAttributes: source order, two location hints of (type, id), flags."""
+
+    _fields_ = [
+        ("order", ctypes.c_uint),
+        ("source_hint", ctypes.c_int * 2),
+        ("target_hint", ctypes.c_int * 2),
+        ("flags", ctypes.c_uint),
+    ]
+
+
+_Copies = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
+
+
+class Accelerator:
+    """Device `index` of this process. Raises CallerError where there is none to use."""
+
+    def __init__(self, index: int = 0) -> None:
+        missing = unusable(index)
+        if missing:
+            raise CallerError(missing)
+        self.place = torch.device("cuda", index)
+        torch.cuda.init()
+        # Makes the device's primary context, which the driver calls below rely on.
+        torch.zeros(1, device=self.place)
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._batch = self._find_batch()
+        # Whether the driver takes many copies in one call.
+        self.batches = self._batch is not None
+
+    def stream(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream(device=self.place)
+
+    def event(self, timed: bool) -> torch.cuda.Event:
+        return torch.cuda.Event(enable_timing=timed)
+
+    def on(self, stream: torch.cuda.Stream) -> AbstractContextManager[object]:
+        """What torch and Triton issue in the `with` block goes to the stream."""
+        context: AbstractContextManager[object] = torch.cuda.stream(stream)
+        return context
+
+    def upload(self, words: NDArray[np.int64]) -> tuple[torch.Tensor, object]:
+        """The array on the device, sent on the current stream, and what must outlive the sending.
+
+        The copy is from pinned memory, so the caller goes on at once.
+        """
+        staged = torch.empty(words.shape, dtype=torch.int64, pin_memory=True)
+        staged.numpy()[...] = words
+        return staged.to(self.place, non_blocking=True), staged
+
+    def download(self, rows: torch.Tensor) -> torch.Tensor:
+        """Pinned memory that receives the rows on the current stream. rows: contiguous."""
+        arrived = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
+        return arrived.copy_(rows, non_blocking=True)
+
+    def hold(self, stream: torch.cuda.Stream, time_ns: int) -> None:
+        """Keep the stream busy: so long at the device's highest clock, longer at a lower one."""
+        clock_khz: int = torch.cuda.get_device_properties(self.place).clock_rate
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(time_ns * clock_khz // 1_000_000)
+
+    def finish(self) -> None:
+        """Wait for everything on the device."""
+        torch.cuda.synchronize(self.place)
+
+    def free(self) -> int:
+        """Bytes of device memory that are left, those that torch keeps for reuse not counted."""
+        left: int = torch.cuda.mem_get_info(self.place)[0]
+        return left
+
+    def register(self, address: int, size: int) -> int:
+        """Pin host memory and map it to the device. 0, or the code of the failure.
+
+        A kernel is given host addresses, so memory that the device sees elsewhere is a failure.
+        """
+        with torch.cuda.device(self.place):
+            code = int(torch.cuda.cudart().cudaHostRegister(address, size, _REGISTER))
+        if code:
+            self._forget_error()
+            return code
+        mapped = ctypes.c_uint64()
+        code = int(
+            self._driver.cuPointerGetAttribute(
+                ctypes.byref(mapped), _DEVICE_POINTER, ctypes.c_uint64(address)
+            )
+        )
+        if code or mapped.value != address:
+            self.unregister(address)
+            return code or _NOT_SUPPORTED
+        return 0
+
+    def unregister(self, address: int) -> int:
+        """0, or the code of the failure."""
+        return int(torch.cuda.cudart().cudaHostUnregister(address))
+
+    def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None:
+        """Queue copies of `lengths` bytes between addresses on the current stream, in no order.
+
+        The driver reads the three arrays during the call and not after it.
+        """
+        if not len(targets):
+            return
+        assert self._batch is not None, "the driver has no batches: ask `batches` first"
+        attributes = _Attributes(order=_IN_STREAM_ORDER)
+        first, failed = ctypes.c_size_t(0), ctypes.c_size_t(0)
+        arrays = [np.ascontiguousarray(words, dtype=np.uint64) for words in (targets, sources)]
+        sizes = np.ascontiguousarray(lengths, dtype=np.uint64)
+        code = self._batch(
+            arrays[0].ctypes.data,
+            arrays[1].ctypes.data,
+            sizes.ctypes.data,
+            len(sizes),
+            ctypes.addressof(attributes),
+            ctypes.addressof(first),
+            1,
+            ctypes.addressof(failed),
+            torch.cuda.current_stream(self.place).cuda_stream,
+        )
+        if code:
+            raise CoreBug(
+                f"cuMemcpyBatchAsync: driver error {code} at copy {failed.value} of {len(sizes)}"
+            )
+
+    def _find_batch(self) -> Callable[..., int] | None:
+        """The driver's batch call with the arguments it had first; None in drivers before it."""
+        version = ctypes.c_int()
+        if self._driver.cuDriverGetVersion(ctypes.byref(version)) or version.value < _BATCH_SINCE:
+            return None
+        entry, found = ctypes.c_void_p(), ctypes.c_int()
+        code = self._driver.cuGetProcAddress_v2(
+            b"cuMemcpyBatchAsync",
+            ctypes.byref(entry),
+            ctypes.c_int(_BATCH_SINCE),
+            ctypes.c_uint64(0),
+            ctypes.byref(found),
+        )
+        return None if code or not entry.value else _Copies(entry.value)
+
+    def _forget_error(self) -> None:
+        """A refused registration stays the runtime's last error, which the next kernel reports."""
+        try:
+            torch.zeros(1, device=self.place).add_(1)
+            torch.cuda.synchronize(self.place)
+        except RuntimeError:
+            return
+
+
+def unusable(index: int = 0) -> str:
+    """Why this process has no CUDA device `index`, in one line; empty where it has."""
+    if torch.version.cuda is None:
+        return (
+            f"cuda: expected a torch built with CUDA, found torch {torch.__version__}; install one "
+            f"from pytorch.org, or use the cpu device"
+        )
+    count = torch.cuda.device_count()
+    if not torch.cuda.is_available() or index >= count:
+        return (
+            f"cuda: expected a CUDA device {index}, found {count} with torch {torch.__version__}; "
+            f"check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the cpu device"
+        )
+    return ""

@@ -1,0 +1,119 @@
+"""Marks over events that can only be polled: which were reached or failed, what they keep alive.
+
+Lives here: the books of a device whose streams run elsewhere. Must not live here: CUDA, copies.
+
+Marks of one stream are reached in order, so one that is reached tells of all before it. Whatever
+was issued since the mark before may need memory (page numbers on their way) or be looked at once
+done (a reader): both hang on the mark and are let go when it is seen reached.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from hicache.core.errors import CallerError
+
+from .base import Mark
+
+
+class Event(Protocol):
+    """As of torch.cuda."""
+
+    def query(self) -> bool: ...
+
+    def synchronize(self) -> None: ...
+
+
+class _Waiting(NamedTuple):
+    mark: Mark
+    event: Event
+    kept: list[object]
+    after: list[Callable[[], None]]
+
+
+class Line:
+    """One stream's books. failed: whether work since the last mark did.
+
+    kept: what work since the last mark needs. after: what to do when the host may rely on it.
+    """
+
+    __slots__ = ("after", "failed", "kept", "waiting")
+
+    def __init__(self) -> None:
+        self.failed = False
+        self.kept: list[object] = []
+        self.after: list[Callable[[], None]] = []
+        self.waiting: deque[_Waiting] = deque()
+
+
+class Marks:
+    """All marks of one device. `seen` is called with each mark and its event when it is reached."""
+
+    def __init__(self, seen: Callable[[Mark, Event], None] | None = None) -> None:
+        self._count = 0
+        self._unreached: dict[Mark, tuple[Line, Event]] = {}
+        self._failed: set[Mark] = set()
+        self._seen = seen
+
+    def __len__(self) -> int:
+        """Marks not seen reached."""
+        return len(self._unreached)
+
+    def record(self, line: Line, event: Event) -> Mark:
+        """A mark behind what was issued, its event already recorded. Lets go of reached ones."""
+        mark = Mark(self._count)
+        self._count += 1
+        if line.failed:
+            self._failed.add(mark)
+            line.failed = False
+        line.waiting.append(_Waiting(mark, event, line.kept, line.after))
+        line.kept, line.after = [], []
+        self._unreached[mark] = (line, event)
+        while line.waiting and line.waiting[0].mark != mark and line.waiting[0].event.query():
+            self._retire(line)
+        return mark
+
+    def event(self, mark: Mark) -> Event | None:
+        """The event to wait for; None where it was seen reached."""
+        self._check(mark)
+        found = self._unreached.get(mark)
+        return None if found is None else found[1]
+
+    def reached(self, mark: Mark) -> bool:
+        self._check(mark)
+        found = self._unreached.get(mark)
+        if found is None:
+            return True
+        line, event = found
+        if not event.query():
+            return False
+        while mark in self._unreached:
+            self._retire(line)
+        return True
+
+    def failed(self, mark: Mark) -> bool:
+        """Raises CallerError for a mark that was not reached."""
+        if not self.reached(mark):
+            raise CallerError(
+                f"failed: expected a mark that was reached, found {mark}; query first"
+            )
+        return mark in self._failed
+
+    def drain(self, line: Line) -> None:
+        """Let go of every mark of a stream that is known to have ended."""
+        while line.waiting:
+            self._retire(line)
+
+    def _retire(self, line: Line) -> None:
+        waiting = line.waiting.popleft()
+        del self._unreached[waiting.mark]
+        if self._seen is not None:
+            self._seen(waiting.mark, waiting.event)
+        for look in waiting.after:
+            look()
+
+    def _check(self, mark: Mark) -> None:
+        if not 0 <= mark < self._count:
+            raise CallerError(f"mark: expected one that this device recorded, found {mark}")

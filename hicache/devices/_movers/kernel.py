@@ -1,0 +1,142 @@
+"""`kernel`: one gather and scatter kernel per layer group, between device and mapped host memory.
+
+The kernel reads and writes pinned memory across the bus itself. A fixed number of programs walks
+the copy, so a forward pass beside it keeps the other multiprocessors. Must not live here: where
+pieces are (memory/runs), or which pages move.
+
+An item of work is `BLOCK` words of one page in one layer, all its pieces end to end:
+
+    word in page  ->  (piece, column)  ->  piece's place along up to three dimensions  ->  address
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from hicache.core.errors import CallerError, CoreBug
+from hicache.core.types import Pages
+from hicache.memory.runs import Side, access_bytes
+
+from .base import Options, Route
+
+DIMENSIONS = 3
+BLOCK = 2048
+WARPS = 8
+_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+_ITEMS = 2**31
+
+
+@triton.jit(do_not_specialize=["first", "pages", "items"])  # type: ignore[untyped-decorator]
+def move(  # type: ignore[no-untyped-def]
+    source,
+    target,
+    numbers,
+    first,
+    pages,
+    items,
+    source_layer,
+    source_page,
+    source_0,
+    source_1,
+    source_2,
+    target_layer,
+    target_page,
+    target_0,
+    target_1,
+    target_2,
+    size_1: tl.constexpr,
+    size_2: tl.constexpr,
+    piece: tl.constexpr,
+    page: tl.constexpr,
+    unit: tl.constexpr,
+    block: tl.constexpr,
+):
+    """Steps are in accesses of `unit` words, `piece` and `page` in words.
+
+    numbers: the source pages, then the target pages. All products are of 64 bits: a pool may be
+    larger than 2^31 words.
+    """
+    chunks: tl.constexpr = (page + block - 1) // block
+    for item in range(tl.program_id(0), items, tl.num_programs(0)):
+        slot = (item // chunks) % pages
+        layer = (first + item // chunks // pages).to(tl.int64)
+        here = tl.load(numbers + slot)
+        there = tl.load(numbers + pages + slot)
+        word = (item % chunks) * block + tl.arange(0, block)
+        column = word % piece
+        number = word // piece
+        at_0 = (number // (size_1 * size_2)).to(tl.int64)
+        at_1 = (number // size_2 % size_1).to(tl.int64)
+        at_2 = (number % size_2).to(tl.int64)
+        start = layer * source_layer + here * source_page
+        goal = layer * target_layer + there * target_page
+        start += at_0 * source_0 + at_1 * source_1 + at_2 * source_2
+        goal += at_0 * target_0 + at_1 * target_1 + at_2 * target_2
+        inside = word < page
+        moved = tl.load(source + start * unit + column, mask=inside)
+        tl.store(target + goal * unit + column, moved, mask=inside)
+
+
+class Mover:
+    """See `base.Mover`."""
+
+    needs_numbers = True
+
+    def __init__(self, options: Options) -> None:
+        if options.blocks < 1:
+            raise CallerError(f"blocks: expected at least 1, found {options.blocks}")
+        self._blocks = options.blocks
+
+    def copy(
+        self,
+        route: Route,
+        pages: tuple[Pages, Pages],
+        numbers: torch.Tensor | None,
+        layers: range,
+    ) -> None:
+        assert numbers is not None, "a mover that needs numbers was given none"
+        if not numbers.shape[1] or not layers or not route.pair.page_bytes:
+            return
+        arguments, constants = plan(route, numbers.shape[1], layers)
+        programs = min(self._blocks, arguments[2])
+        word = _WORDS[constants.pop("word_bytes")]
+        move[(programs,)](
+            route.source.flat.view(word),
+            route.target.flat.view(word),
+            numbers,
+            *arguments,
+            **constants,
+            block=BLOCK,
+            num_warps=WARPS,
+        )
+
+
+def plan(route: Route, pages: int, layers: range) -> tuple[list[int], dict[str, int]]:
+    """The kernel's numbers: (first layer, pages, items, steps...) and what it is compiled for."""
+    pair = route.pair
+    if len(pair.sizes) > DIMENSIONS:
+        raise CoreBug(f"kernel: expected at most {DIMENSIONS} dimensions, found {pair.sizes}")
+    access = access_bytes(pair, (route.source.flat.data_ptr(), route.target.flat.data_ptr()))
+    word_bytes = min(access, 8)
+    page_words = pair.page_bytes // word_bytes
+    items = len(layers) * pages * -(-page_words // BLOCK)
+    if items >= _ITEMS or page_words >= _ITEMS:
+        raise CallerError(f"copy: expected under {_ITEMS} pieces of work, found {items}; copy less")
+    sizes = (1,) * (DIMENSIONS - len(pair.sizes)) + pair.sizes
+    arguments = [layers.start, pages, items]
+    arguments += [*_steps(pair.source, access), *_steps(pair.target, access)]
+    return arguments, {
+        "size_1": sizes[1],
+        "size_2": sizes[2],
+        "piece": pair.length // word_bytes,
+        "page": page_words,
+        "unit": access // word_bytes,
+        "word_bytes": word_bytes,
+    }
+
+
+def _steps(side: Side, access: int) -> list[int]:
+    padded = (0,) * (DIMENSIONS - len(side.steps)) + side.steps
+    return [step // access for step in (side.layer, side.page, *padded)]

@@ -1,0 +1,207 @@
+"""What a CUDA device puts on one of its streams: copies, contents, looks, and page numbers.
+
+Lives here: issuing, on a lane that the caller chose, with everything checked before. Must not live
+here: marks and streams (cuda), how a copy is made (_movers), calls of CUDA (_accelerator).
+
+Lifetimes: a tensor that a call makes is made, used and let go on one stream, whose order torch's
+allocator keeps; what must outlive the call on the host's side hangs on the next mark of its stream.
+Page numbers are sent once for all layer groups of one copy: they are the same array, and an array
+of pages is never written.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hicache import registry
+from hicache.core.errors import CallerError
+from hicache.core.types import Pages, Tier
+from hicache.memory.runs import Offsets
+from hicache.memory.stamp import Words
+from hicache.memory.torch_arena import TorchArena, TorchPool, as_seeds, scratch, stamp_tensor
+
+from ._marks import Line
+from ._movers.base import Mover, Options, Route, route
+from .base import Direction, Peeker
+
+Numbers: TypeAlias = NDArray[np.int64]
+
+TIERS = {
+    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
+    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
+}
+_MOVERS = "hicache.devices._movers"
+
+
+class Runtime(Protocol):
+    """What the device needs of an accelerator (_accelerator). Streams and events are its own."""
+
+    place: torch.device
+    batches: bool
+
+    def stream(self) -> Any: ...
+    def event(self, timed: bool) -> Any: ...
+    def on(self, stream: Any) -> AbstractContextManager[object]: ...
+    def upload(self, words: Numbers) -> tuple[torch.Tensor, object]: ...
+    def download(self, rows: torch.Tensor) -> torch.Tensor: ...
+    def hold(self, stream: Any, time_ns: int) -> None: ...
+    def finish(self) -> None: ...
+    def free(self) -> int: ...
+    def register(self, address: int, size: int) -> int: ...
+    def unregister(self, address: int) -> int: ...
+    def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None: ...
+
+
+_REMEMBERED = 16  # more than one load has components
+
+
+class Lane(Line):
+    """One stream, and page numbers lately sent to it: by the arrays' names, arrays and tensor."""
+
+    __slots__ = ("numbers", "stream")
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self.stream = stream
+        self.numbers: dict[tuple[int, ...], tuple[tuple[Pages, ...], torch.Tensor]] = {}
+
+
+class Traffic:
+    """All that one device issues. Nothing here waits."""
+
+    def __init__(self, runtime: Runtime, arena: TorchArena, mover: Mover) -> None:
+        self._runtime = runtime
+        self._arena = arena
+        self._mover = mover
+        self._routes = _routes(arena)
+
+    def copy(
+        self,
+        lane: Lane,
+        direction: Direction,
+        component: str,
+        pages: tuple[Pages, Pages],
+        layers: tuple[int, int],
+    ) -> None:
+        """Queue a copy of pages (source, target) in every pool of the component."""
+        with self._runtime.on(lane.stream):
+            for way in self._routes[direction, component]:
+                self._move(lane, way, pages, way.source.plan.layers_in(*layers))
+
+    def write(
+        self,
+        lane: Lane,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        seeds: Words,
+        layers: tuple[int, int],
+    ) -> None:
+        """Layer by layer, so that a long prompt's bytes are not all there twice."""
+        if not len(pages):
+            return
+        with self._runtime.on(lane.stream):
+            roots = self._keep(lane, as_seeds(seeds))
+            for number, pool in enumerate(self._arena.pools(tier, component)):
+                chosen = pool.plan.layers_in(*layers)
+                aim, numbers = pool, pages
+                if tier is Tier.HOST:
+                    aim, numbers = self._scratch(pool, len(pages))
+                there = self._sent(lane, numbers)[0]
+                for layer in chosen:
+                    rows = stamp_tensor(pool.plan, roots, number, range(layer, layer + 1))
+                    aim.view[layer].index_copy_(0, there, rows[0])
+                if tier is Tier.HOST:
+                    self._move(lane, route(aim, pool), (numbers, pages), chosen)
+
+    def read(self, lane: Lane, component: str, pages: Pages, layers: tuple[int, int]) -> None:
+        """Nobody wants to know what is there: the device alone reads it."""
+        if not len(pages):
+            return
+        with self._runtime.on(lane.stream):
+            numbers = self._sent(lane, pages)[0]
+            for pool in self._arena.pools(Tier.DEVICE, component):
+                for layer in pool.plan.layers_in(*layers):
+                    pool.view[layer].index_select(0, numbers)
+
+    def look(
+        self,
+        lane: Lane,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        layers: tuple[int, int],
+        then: Peeker,
+    ) -> None:
+        arrived: list[torch.Tensor] = []
+        with self._runtime.on(lane.stream):
+            for pool in self._arena.pools(tier, component):
+                chosen = pool.plan.layers_in(*layers)
+                aim, numbers = pool, pages
+                if tier is Tier.HOST:
+                    aim, numbers = self._scratch(pool, len(pages))
+                    self._move(lane, route(pool, aim), (pages, numbers), chosen)
+                rows = aim.view[chosen.start : chosen.stop]
+                rows = rows.index_select(1, self._sent(lane, numbers)[0])
+                arrived.append(self._runtime.download(rows.contiguous()))
+        lane.after.append(lambda: then(tuple(rows.numpy() for rows in arrived)))
+
+    def _scratch(self, pool: TorchPool, pages: int) -> tuple[TorchPool, Pages]:
+        """Device memory for so many pages of a host pool, of the stream that is current."""
+        made = scratch(pool.plan, pages, self._runtime.place)
+        return made, np.arange(pages, dtype=np.int64)
+
+    def _move(self, lane: Lane, way: Route, pages: tuple[Pages, Pages], layers: range) -> None:
+        """Queue one pool's copy on the lane's stream, which is current."""
+        if layers and len(pages[0]):
+            numbers = self._sent(lane, *pages) if self._mover.needs_numbers else None
+            self._mover.copy(way, pages, numbers, layers)
+
+    def _sent(self, lane: Lane, *pages: Pages) -> torch.Tensor:
+        """Page numbers on the device, int64[arrays, n]; sent once, though the layer groups of a
+        load come back to the same arrays, one component after the other."""
+        key = tuple(map(id, pages))
+        known = lane.numbers.get(key)
+        if known is not None:
+            return known[1]
+        numbers = self._keep(lane, np.stack(pages).astype(np.int64, copy=False))
+        if len(lane.numbers) == _REMEMBERED:
+            del lane.numbers[next(iter(lane.numbers))]
+        lane.numbers[key] = (pages, numbers)  # the arrays, too: a name is theirs while they live
+        return numbers
+
+    def _keep(self, lane: Lane, words: Numbers) -> torch.Tensor:
+        """The words on the device; they and their source live until the next mark is seen."""
+        tensor, source = self._runtime.upload(words)
+        lane.kept += (tensor, source)
+        return tensor
+
+
+def mover_of(name: str, options: Options) -> Mover:
+    """The backend of that name. Raises CallerError where its package is missing."""
+    try:
+        made: Mover = registry.load(_MOVERS, name).Mover(options)
+    except ModuleNotFoundError as error:
+        raise CallerError(
+            f"io_backend {name}: expected the package {error.name}, found none; "
+            f"pip install {error.name}, or use io_backend direct"
+        ) from None
+    return made
+
+
+def _routes(arena: TorchArena) -> dict[tuple[Direction, str], tuple[Route, ...]]:
+    return {
+        (direction, component): tuple(
+            route(source, target)
+            for source, target in zip(
+                arena.pools(here, component), arena.pools(there, component), strict=True
+            )
+        )
+        for direction, (here, there) in TIERS.items()
+        for component in arena.model.components
+    }

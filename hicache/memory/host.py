@@ -1,0 +1,179 @@
+"""Memory of this machine: how much is left, a buffer of it, and on which NUMA node.
+
+Lives here: what is asked of the operating system. Must not live here: pools, layouts, devices.
+
+What is left is asked before anything is taken: Linux promises more than it has and kills later, so
+a buffer that could be reserved is no proof. NUMA: `mbind(2)` with MPOL_BIND before the first touch,
+by its system call number, because Python offers none; where the system is no Linux or the processor
+has other numbers, asking for a node is an error, never ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from hicache.core.errors import CallerError
+
+from .layouts import Bytes
+
+GRANULE = mmap.PAGESIZE
+_MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259}
+_MPOL_BIND = 2
+_NODES = Path("/sys/devices/system/node/online")
+# (mount, limit, usage, key in memory.stat) of control groups, version 2 and version 1
+_GROUPS = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    (
+        "/sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+)
+
+
+def available_bytes() -> int | None:
+    """What can be taken without swapping: of the machine and of this process's control group.
+
+    None where the system does not say.
+    """
+    known = [left for left in (_machine_left(), _group_left()) if left is not None]
+    return min(known) if known else None
+
+
+def check_room(wanted: dict[str, int]) -> None:
+    """Raises CallerError, with the numbers, where these buffers together exceed what is left."""
+    left = available_bytes()
+    total = sum(wanted.values())
+    if left is not None and total > left:
+        raise CallerError(_refusal(wanted, f"the system has {left} available"))
+
+
+def allocate(name: str, size: int, node: int | None = None) -> Bytes:
+    """A zeroed buffer that begins with an OS page. Raises CallerError where there is no memory."""
+    if size == 0:
+        return np.empty(0, dtype=np.uint8)
+    private = (
+        {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    )
+    try:
+        region = mmap.mmap(-1, size, **private)
+    except (OSError, OverflowError, ValueError):
+        raise CallerError(_refusal({name: size}, "the system refused")) from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages says no
+            region.madvise(mmap.MADV_HUGEPAGE)
+    buffer = np.frombuffer(region, dtype=np.uint8)
+    if node is not None:
+        _bind(name, buffer, node)
+    return buffer
+
+
+def numa_nodes() -> tuple[int, ...]:
+    """Nodes that are online, ascending; none where the system does not tell."""
+    try:
+        text = _NODES.read_text().strip()
+    except OSError:
+        return ()
+    nodes: list[int] = []
+    for span in text.split(","):
+        first, _, last = span.partition("-")
+        nodes += range(int(first), int(last or first) + 1)
+    return tuple(nodes)
+
+
+def check_node(node: int | None) -> None:
+    """Raises CallerError for a node that this system cannot bind memory to."""
+    if node is None:
+        return
+    nodes = numa_nodes()
+    if not nodes or not sys.platform.startswith("linux") or platform.machine() not in _MBIND:
+        raise CallerError(
+            f"numa_node: expected none, because {sys.platform} on {platform.machine()} offers no "
+            f"way to choose one; found {node}; leave it out"
+        )
+    if node not in nodes:
+        raise CallerError(f"numa_node: expected one of {', '.join(map(str, nodes))}, found {node}")
+
+
+def _bind(name: str, buffer: Bytes, node: int) -> None:
+    check_node(node)
+    bits = ctypes.sizeof(ctypes.c_ulong) * 8
+    mask = (ctypes.c_ulong * (node // bits + 1))()
+    mask[node // bits] = 1 << node % bits
+    libc = ctypes.CDLL(None, use_errno=True)
+    # One more than the bits: the kernel takes one off the count that it is given.
+    code = libc.syscall(
+        ctypes.c_long(_MBIND[platform.machine()]),
+        ctypes.c_void_p(buffer.ctypes.data),
+        ctypes.c_ulong(buffer.nbytes),
+        ctypes.c_int(_MPOL_BIND),
+        mask,
+        ctypes.c_ulong(len(mask) * bits + 1),
+        ctypes.c_uint(0),
+    )
+    if code != 0:
+        found = errno.errorcode.get(ctypes.get_errno(), str(ctypes.get_errno()))
+        raise CallerError(
+            f"{name}: expected to bind {buffer.nbytes} bytes to NUMA node {node}, and mbind "
+            f"answered {found}; leave numa_node out, or allow the call"
+        )
+
+
+def _refusal(wanted: dict[str, int], found: str) -> str:
+    parts = ", ".join(f"{name} {size}" for name, size in wanted.items() if size)
+    total = sum(wanted.values())
+    return f"memory: expected room for {total} bytes ({parts}), and {found}; ask for fewer pages"
+
+
+def _machine_left() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        return os.sysconf("SC_AVPHYS_PAGES") * GRANULE
+    return None
+
+
+def _group_left() -> int | None:
+    """The tightest limit above this process, less what is used and could not be reclaimed."""
+    try:
+        entries = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    left: list[int] = []
+    for entry in entries:
+        number, kinds, path = entry.split(":", 2)
+        if number != "0" and "memory" not in kinds.split(","):
+            continue
+        mount, *names = _GROUPS[0 if number == "0" else 1]
+        folder = Path(mount) / path.lstrip("/")
+        for at in (folder, *folder.parents):
+            left += _limit_of(at, *names)
+            if at == Path(mount):
+                break
+    return max(0, min(left)) if left else None
+
+
+def _limit_of(folder: Path, limit: str, usage: str, inactive: str) -> list[int]:
+    try:
+        most, used = (folder / limit).read_text().strip(), (folder / usage).read_text().strip()
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return []
+    if most == "max":
+        return []
+    kept = dict(line.split(" ", 1) for line in lines).get(inactive, "0")
+    return [int(most) - int(used) + int(kept)]

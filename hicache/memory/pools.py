@@ -1,0 +1,145 @@
+"""One pool's bytes: a device pool and a host pool, whatever is in them. The description says all.
+
+Lives here: the plan that follows from a description (sizes, strides, bytes), and the two classes
+that hold memory. Must not live here: any branch on a pool's name or kind, several pools at once
+(arena), who owns a page, when a copy runs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+import numpy as np
+
+from hicache.core.errors import CallerError
+from hicache.models.base import PoolDescription, heads_per_rank
+
+from .host import allocate
+from .layouts import Bytes, Sizes, canonical, run_bytes, shape
+from .segments import DEFAULT_BYTES, Registrar, Registration, cut
+from .stamp import Words, stamp
+
+DEVICE_LAYOUT = "layer_first"
+
+
+class PoolPlan(NamedTuple):
+    """A pool on one tier of one rank, before it has memory. `label` names it in messages."""
+
+    label: str
+    pool: PoolDescription
+    layout: str
+    sizes: Sizes
+
+    @classmethod
+    def of(
+        cls, tier: str, pool: PoolDescription, pages: int, page_size: int, layout: str, tp: int = 1
+    ) -> PoolPlan:
+        """Raises CallerError for sizes that cannot be, and what does not divide."""
+        if pages < 0:
+            raise CallerError(f"{tier} pages: expected 0 or more, found {pages}")
+        sizes = Sizes(
+            layer=len(pool.layers),
+            page=pages,
+            part=len(pool.parts),
+            token=pool.rows_per_page(page_size),
+            head=heads_per_rank(pool.heads, tp),
+            head_bytes=pool.head_bytes,
+        )
+        return cls(f"{tier} pool {pool.name}", pool, layout, sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions of the buffer, in the layout's order."""
+        return shape(self.layout, self.sizes)
+
+    @property
+    def page_bytes(self) -> int:
+        size = self.sizes
+        return size.layer * size.part * size.token * size.head * size.head_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        return self.sizes.page * self.page_bytes
+
+    @property
+    def run_bytes(self) -> int:
+        """Bytes that a page has side by side."""
+        return run_bytes(self.layout, self.sizes)
+
+    def layers_in(self, first: int, last: int) -> range:
+        """The pool's own layer indices among the model's layers first..last-1."""
+        return range(bisect_left(self.pool.layers, first), bisect_left(self.pool.layers, last))
+
+    def stamped(self, seeds: Words, number: int, layers: range) -> Bytes:
+        """Canonical bytes of pages with these seeds, for `layers`; `number` tells pools apart."""
+        size = self.sizes
+        row = size.head * size.head_bytes
+        made = stamp(seeds, number, layers, size.part, size.token, row)
+        return made.reshape(*made.shape[:4], size.head, size.head_bytes)
+
+
+class Pool:
+    """Memory of a plan. `flat` is all of it; `view` the same in canonical order (see layouts)."""
+
+    __slots__ = ("flat", "plan", "view")
+
+    def __init__(self, plan: PoolPlan, node: int | None = None) -> None:
+        self.plan = plan
+        self.flat = allocate(plan.label, plan.total_bytes, node)
+        self.view = canonical(self.flat.reshape(plan.shape), plan.layout)
+
+    def page(self, number: int) -> Bytes:
+        """The page's bytes in canonical order, copied: equal for equal pages in any layout."""
+        return np.ascontiguousarray(self.view[:, number])
+
+    def raw(self, number: int) -> Bytes:
+        """The page as this layout lays it, where it is one run; not for layer_first."""
+        if self.plan.layout == DEVICE_LAYOUT:
+            raise CallerError(
+                f"{self.plan.label}: expected a layout whose pages are one run, found "
+                f"{DEVICE_LAYOUT}; use page_first, page_first_direct or page_head"
+            )
+        size = self.plan.page_bytes
+        return self.flat[number * size : (number + 1) * size]
+
+
+class DevicePool(Pool):
+    """What attention reads, in layer_first."""
+
+    __slots__ = ()
+
+    def __init__(self, pool: PoolDescription, pages: int, page_size: int, *, tp: int = 1) -> None:
+        super().__init__(PoolPlan.of("device", pool, pages, page_size, DEVICE_LAYOUT, tp))
+
+
+class HostPool(Pool):
+    """Memory that copies go through, registered once in segments that no page straddles."""
+
+    __slots__ = ("_registration", "segments")
+
+    def __init__(
+        self,
+        pool: PoolDescription,
+        pages: int,
+        page_size: int,
+        layout: str,
+        *,
+        tp: int = 1,
+        node: int | None = None,
+        registrar: Registrar | None = None,
+        segment_bytes: int = DEFAULT_BYTES,
+    ) -> None:
+        """node: NUMA node that the memory is bound to. registrar: told of every segment, once."""
+        super().__init__(PoolPlan.of("host", pool, pages, page_size, layout, tp), node)
+        self.segments = cut(self.plan.total_bytes, self.plan.run_bytes, segment_bytes)
+        self._registration = (
+            Registration(self.plan.label, self.flat, self.segments, registrar)
+            if registrar is not None
+            else None
+        )
+
+    def close(self) -> None:
+        """Unregister. The bytes stay readable until nobody refers to them."""
+        if self._registration is not None:
+            self._registration.close()

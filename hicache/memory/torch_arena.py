@@ -1,0 +1,241 @@
+"""The bytes of every pool of a model as torch tensors: device pools, and views of host pools.
+
+Lives here: device allocation, tensors over the host's memory (pools), page contents on the device,
+digests. Must not live here: layouts, sizes and host memory (layouts, pools), streams, copies
+between tiers, CUDA calls: a device hands in a place, what is free there, and a way to register
+memory. Works with a place on the CPU as well, which is how it is tested.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Pages, Tier
+from hicache.models.base import ModelDescription
+
+from .arena import check_sizes
+from .host import check_node, check_room
+from .layouts import axes, check
+from .pools import DEVICE_LAYOUT, HostPool, PoolPlan
+from .segments import DEFAULT_BYTES, Registrar
+from .stamp import Words
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Place(NamedTuple):
+    """Where device tensors go. free: bytes left there."""
+
+    device: torch.device
+    free: Callable[[], int]
+
+
+class TorchPool(NamedTuple):
+    """One pool on one tier. `flat` is all its memory; `view` the same in canonical order.
+
+    segment: bytes of `flat` after which a new registration begins; 0 where there is one.
+    """
+
+    plan: PoolPlan
+    flat: torch.Tensor
+    view: torch.Tensor
+    segment: int
+
+
+class TorchArena:
+    """All pools of one model on the device and host tiers of one rank. Close it to unregister."""
+
+    def __init__(
+        self,
+        model: ModelDescription,
+        page_size: int,
+        pages: Mapping[Tier, Mapping[str, int]],
+        place: Place,
+        *,
+        layout: str,
+        backend: str,
+        tp: int = 1,
+        node: int | None = None,
+        registrar: Registrar | None = None,
+        segment_bytes: int = DEFAULT_BYTES,
+    ) -> None:
+        """pages: per tier and component. layout, node, registrar, segment_bytes: of the host tier.
+
+        Raises CallerError for names and sizes that cannot be, and with the numbers where there is
+        no memory.
+        """
+        check(layout, backend)
+        check_sizes(model, pages)
+        check_node(node)
+        self.model = model
+        self.page_size = page_size
+        self.pages = {tier: dict(sizes) for tier, sizes in pages.items()}
+        layouts = {Tier.DEVICE: DEVICE_LAYOUT, Tier.HOST: layout}
+        plans = {
+            (tier, component): [
+                PoolPlan.of(tier.name.lower(), pool, count, page_size, layouts[tier], tp)
+                for pool in model.pools_of(component)
+            ]
+            for tier, sizes in self.pages.items()
+            for component, count in sizes.items()
+        }
+        check_room(_wanted(plans, Tier.HOST))
+        _check_free(_wanted(plans, Tier.DEVICE), place)
+        self._hosts: list[HostPool] = []
+        self._pools: dict[tuple[Tier, str], tuple[TorchPool, ...]] = {}
+        try:
+            for (tier, component), made in plans.items():
+                self._pools[tier, component] = tuple(
+                    _on_device(plan, place)
+                    if tier is Tier.DEVICE
+                    else self._on_host(plan, page_size, tp, node, registrar, segment_bytes)
+                    for plan in made
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def pools(self, tier: Tier, component: str) -> tuple[TorchPool, ...]:
+        """The pools that the component's page numbers index on a tier, its own before sidecars."""
+        found = self._pools.get((tier, component))
+        if found is None:
+            known = ", ".join(f"{name} on {at.name.lower()}" for at, name in self._pools)
+            raise CallerError(
+                f"pool: expected one of {known}, found {component} on {tier.name.lower()}"
+            )
+        return found
+
+    def check_pages(self, tier: Tier, component: str, pages: Pages) -> None:
+        """Raises CallerError for a page number outside the component's pools on the tier."""
+        self.pools(tier, component)
+        capacity = self.pages[tier][component]
+        if len(pages) and (pages.min() < 0 or pages.max() >= capacity):
+            raise CallerError(
+                f"pages: expected 0 to {capacity - 1} of {component} on {tier.name.lower()}, "
+                f"found {pages.min()} to {pages.max()}"
+            )
+
+    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+        """SHA-256 of a page over all pools and layers, equal for equal bytes in any layout.
+
+        Work on the page must be over: nothing here waits for a stream but its own.
+        """
+        self.check_pages(tier, component, np.array([page]))
+        digest = hashlib.sha256()
+        for pool in self.pools(tier, component):
+            digest.update(pool.view[:, page].contiguous().cpu().numpy().data)
+        return digest.digest()
+
+    def close(self) -> None:
+        """Unregister the host pools. The device must be idle."""
+        for host in self._hosts:
+            host.close()
+        self._hosts.clear()
+
+    def _on_host(
+        self,
+        plan: PoolPlan,
+        page_size: int,
+        tp: int,
+        node: int | None,
+        registrar: Registrar | None,
+        segment_bytes: int,
+    ) -> TorchPool:
+        host = HostPool(
+            plan.pool,
+            plan.sizes.page,
+            page_size,
+            plan.layout,
+            tp=tp,
+            node=node,
+            registrar=registrar,
+            segment_bytes=segment_bytes,
+        )
+        self._hosts.append(host)
+        segment = host.segments[0].size if len(host.segments) > 1 else 0
+        return _seen(plan, torch.from_numpy(host.flat), segment)
+
+
+def _wanted(plans: Mapping[tuple[Tier, str], list[PoolPlan]], tier: Tier) -> dict[str, int]:
+    return {
+        plan.label: plan.total_bytes
+        for (at, _), made in plans.items()
+        if at is tier
+        for plan in made
+    }
+
+
+def _check_free(wanted: Mapping[str, int], place: Place) -> None:
+    total, free = sum(wanted.values()), place.free()
+    if total > free:
+        parts = ", ".join(f"{name} {size}" for name, size in wanted.items())
+        raise CallerError(
+            f"memory: expected room for {total} bytes ({parts}), and {place.device} has {free} "
+            f"free; ask for fewer pages"
+        )
+
+
+def _on_device(plan: PoolPlan, place: Place) -> TorchPool:
+    try:
+        flat = torch.zeros(plan.total_bytes, dtype=torch.uint8, device=place.device)
+    except torch.OutOfMemoryError:
+        raise CallerError(
+            f"{plan.label}: expected room for {plan.total_bytes} bytes, and {place.device} refused "
+            f"with {place.free()} free; ask for fewer pages"
+        ) from None
+    return _seen(plan, flat, 0)
+
+
+def scratch(plan: PoolPlan, pages: int, device: torch.device) -> TorchPool:
+    """Device memory for some pages of a pool, its bytes undefined. Of the current stream."""
+    shaped = plan._replace(layout=DEVICE_LAYOUT, sizes=plan.sizes._replace(page=pages))
+    flat = torch.empty(shaped.total_bytes, dtype=torch.uint8, device=device)
+    return _seen(shaped, flat, 0)
+
+
+def _seen(plan: PoolPlan, flat: torch.Tensor, segment: int) -> TorchPool:
+    return TorchPool(plan, flat, flat.view(plan.shape).permute(axes(plan.layout)), segment)
+
+
+def stamp_tensor(plan: PoolPlan, seeds: torch.Tensor, number: int, layers: range) -> torch.Tensor:
+    """`PoolPlan.stamped` in torch, on the seeds' device: the same bytes for the same seeds.
+
+    seeds: `as_seeds`, int64[n]. Products of int64 wrap as unsigned ones do.
+    """
+    size, place = plan.sizes, seeds.device
+    row = size.head * size.head_bytes
+    words = -(-row // 8)
+    spots = torch.arange(1, size.part * size.token * words + 1, dtype=torch.int64, device=place)
+    layer = torch.arange(layers.start, layers.stop, dtype=torch.int64, device=place)
+    salts = _mix((layer | (number << 32)) + _signed(_GOLDEN))
+    roots = _mix(seeds[None, :] ^ salts[:, None])
+    filled = _mix(roots[:, :, None] + spots * _signed(_GOLDEN))
+    rows = filled.view(torch.uint8).view(len(layers), len(seeds), size.part, size.token, words * 8)
+    return rows[..., :row].reshape(*rows.shape[:4], size.head, size.head_bytes)
+
+
+def as_seeds(seeds: Words) -> NDArray[np.int64]:
+    """Unsigned seeds as the int64 of the same bits, which is what torch computes with."""
+    return np.ascontiguousarray(seeds, dtype=np.uint64).view(np.int64)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
+
+
+def _shifted(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """A logical shift: torch's on int64 repeats the sign."""
+    return (words >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(words: torch.Tensor) -> torch.Tensor:
+    words = (words ^ _shifted(words, 30)) * _signed(0xBF58476D1CE4E5B9)
+    words = (words ^ _shifted(words, 27)) * _signed(0x94D049BB133111EB)
+    return words ^ _shifted(words, 31)

@@ -1,0 +1,161 @@
+"""A model as a JSON document: every field of the two records, under the field's name.
+
+Strict both ways: `as_document` writes every field, `read` takes what is written there and nothing
+else; a pool's fields that have a default may be left out. Must not live here: what a field means.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+from hicache.core.errors import CallerError
+
+from ._pool import PoolDescription
+from .base import ModelDescription
+
+_MOST = 1 << 62
+
+
+def is_path(name: str) -> bool:
+    """Whether a model's name is the path of a file."""
+    return name.endswith(".json")
+
+
+def as_document(model: ModelDescription) -> dict[str, object]:
+    """The document that `read` turns back into this model."""
+    found: dict[str, object] = {name.name: getattr(model, name.name) for name in fields(model)}
+    return {
+        **found,
+        "pools": [
+            {
+                name.name: list(value) if isinstance(value, tuple) else value
+                for name in fields(pool)
+                for value in [getattr(pool, name.name)]
+            }
+            for pool in model.pools
+        ],
+    }
+
+
+def read(path: str) -> ModelDescription:
+    """The model in a file. Raises CallerError of one line: file, field, expected, found."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
+        raise CallerError(f"{path}: expected a model's JSON file, found: {reason}") from None
+    try:
+        found = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise CallerError(f"{path}: expected JSON, found: {error}") from None
+    try:
+        return _model(found)
+    except CallerError as error:
+        raise CallerError(f"{path}: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} twice")
+    return made
+
+
+def _model(found: object) -> ModelDescription:
+    values = _values(found, "", fields(ModelDescription))
+    least = {"experts": 0, "experts_per_token": 0}
+    for name, value in values.items():
+        if isinstance(value, int) and value < least.get(name, 1):
+            raise _wrong(name, f"at least {least.get(name, 1)}", value)
+    values["pools"] = tuple(
+        PoolDescription(**_values(pool, f"pools[{place}].", fields(PoolDescription)))
+        for place, pool in enumerate(values["pools"])
+    )
+    model = ModelDescription(**values)
+    _check_parameters(model)
+    return model
+
+
+def _check_parameters(model: ModelDescription) -> None:
+    """The relations that a cost model relies on."""
+    for name, fine, expected in (
+        ("embeddings", model.embeddings <= 2, "1 or 2"),
+        (
+            "active_parameters",
+            model.layer_parameters > 0 and model.active_parameters <= model.parameters,
+            f"more than the embeddings' {model.embeddings * model.head_parameters} and at most "
+            f"{model.parameters}",
+        ),
+        (
+            "active_parameters",
+            bool(model.experts) or model.active_parameters == model.parameters,
+            f"{model.parameters}, as there are no experts",
+        ),
+        (
+            "experts_per_token",
+            model.experts_per_token < model.experts or not model.experts_per_token,
+            f"fewer than {model.experts} experts",
+        ),
+    ):
+        if not fine:
+            raise _wrong(name, expected, getattr(model, name))
+
+
+def _values(found: object, where: str, known: tuple[Field[Any], ...]) -> dict[str, Any]:
+    """The fields of one record, each of its type."""
+    if not isinstance(found, dict):
+        raise _wrong(where.rstrip(".") or "the file", "an object", found)
+    names = [field.name for field in known]
+    for name in found:
+        if name not in names:
+            raise CallerError(f"{where}{name}: expected one of {', '.join(names)}")
+    values = {}
+    for field in known:
+        if field.name in found:
+            values[field.name] = _READERS[str(field.type)](where + field.name, found[field.name])
+        elif field.default is MISSING:
+            raise CallerError(f"{where}{field.name}: expected a value, found none")
+    return values
+
+
+def _text(where: str, value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise _wrong(where, "a text of printable characters", value)
+    return value
+
+
+def _integer(where: str, value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise _wrong(where, "a whole number from 0", value)
+    return value
+
+
+def _list(where: str, value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise _wrong(where, "a list", value)
+    return value
+
+
+_READERS: Mapping[str, Callable[[str, object], object]] = {
+    "str": _text,
+    "int": _integer,
+    "tuple[int, ...]": lambda where, value: tuple(
+        _integer(f"{where}[{place}]", one) for place, one in enumerate(_list(where, value))
+    ),
+    "tuple[str, ...]": lambda where, value: tuple(
+        _text(f"{where}[{place}]", one) for place, one in enumerate(_list(where, value))
+    ),
+    "tuple[PoolDescription, ...]": _list,
+}
+
+
+def _wrong(where: str, expected: str, value: object) -> CallerError:
+    shown = json.dumps(value)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return CallerError(f"{where}: expected {expected}, found {shown}")

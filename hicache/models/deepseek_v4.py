@@ -1,0 +1,155 @@
+"""DeepSeek V4: rows of compressed tokens, a short window, and the states of the compressors.
+
+Tokens are numbered by a logical pool without bytes. A layer compresses 4 or 128 tokens to a row,
+and those that compress 4 have an indexer over such rows; all follow the logical pool's pages. Each
+layer keeps the last tokens themselves in `swa`, whose pages the compressors' states follow: sums in
+the making, a ring of rows per page. Bytes as SGLang keeps them (deepseek_v4_memory_pool.py,
+deepseek_v4_compress_state.py), without the padding of its pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .base import ModelDescription, PoolDescription
+
+_FEW, _MANY = 4, 128
+# Rows of state per page: two groups of 4, which overlap, or one of 128, and no draft tokens.
+_RINGS = {_FEW: 2 * _FEW, _MANY: _MANY}
+
+
+def describe(
+    name: str,
+    source: str,
+    *,
+    ratios: Sequence[int],
+    hidden_size: int,
+    vocabulary: int,
+    attention_heads: int,
+    head_elements: int,
+    rope_elements: int,
+    index_elements: int,
+    window: int,
+    parameters: int,
+    active_parameters: int,
+    experts: int,
+    experts_per_token: int,
+    quantized: bool = True,
+    weight_bytes: int = 1,
+) -> ModelDescription:
+    """ratios: of each layer, the tokens that share a row, or 0 for the window alone.
+
+    quantized: rows and index keys as they are served; else in bf16, as figures are often published.
+    """
+    row = _row(head_elements, rope_elements) if quantized else _plain(head_elements)
+    key = _key(index_elements) if quantized else _plain(index_elements)
+    key = replace(key, name="c4_indexer", kind="indexer", parts=("key",))
+    layers = {
+        ratio: tuple(n for n, of in enumerate(ratios) if of == ratio) for ratio in (_FEW, _MANY)
+    }
+    full = [
+        replace(row, name="c4", layers=layers[_FEW], compression=_FEW),
+        replace(key, layers=layers[_FEW], compression=_FEW),
+        replace(row, name="c128", layers=layers[_MANY], compression=_MANY),
+    ]
+    return ModelDescription(
+        name=name,
+        family="deepseek-v4",
+        source=source,
+        layers=len(ratios),
+        hidden_size=hidden_size,
+        vocabulary=vocabulary,
+        attention_heads=attention_heads,
+        score_elements=head_elements,
+        value_elements=head_elements,
+        decode_score_elements=head_elements,
+        decode_value_elements=head_elements,
+        parameters=parameters,
+        active_parameters=active_parameters,
+        experts=experts,
+        experts_per_token=experts_per_token,
+        embeddings=2,
+        weight_bytes=weight_bytes,
+        pools=(
+            PoolDescription("logical", "full", "logical", (), (), 1, 0),
+            *(replace(pool, component="full", anchor="logical") for pool in full),
+            replace(row, layers=tuple(range(len(ratios))), window=window),
+            _state("c4_state", layers[_FEW], _FEW, head_elements),
+            _state("c4_indexer_state", layers[_FEW], _FEW, index_elements),
+            _state("c128_state", layers[_MANY], _MANY, head_elements),
+        ),
+    )
+
+
+def _plain(elements: int) -> PoolDescription:
+    """The window's pool, from which the others are made: one bf16 row that every rank holds."""
+    return PoolDescription("swa", "swa", "latent", (0,), ("latent",), 1, elements)
+
+
+def _row(elements: int, rope: int) -> PoolDescription:
+    """fp8 with a one-byte scale per 64, then the rotary key in bf16 and a byte of padding."""
+    plain = _plain(elements - rope)
+    return replace(plain, dtype="fp8", scale_group=64, scale_bytes=1, tail_bytes=2 * rope + 1)
+
+
+def _key(elements: int) -> PoolDescription:
+    """An index key: fp8 with an fp32 scale per 128."""
+    return replace(_plain(elements), dtype="fp8", scale_group=128, scale_bytes=4)
+
+
+def _state(name: str, layers: tuple[int, ...], ratio: int, elements: int) -> PoolDescription:
+    """A value and a score of each token, for each group of `ratio` tokens that it falls in."""
+    ring = _RINGS[ratio]
+    return PoolDescription(
+        name=name,
+        component="swa",
+        kind="state",
+        layers=layers,
+        parts=("state",),
+        heads=1,
+        head_elements=2 * (ring // ratio) * elements,
+        dtype="fp32",
+        anchor="swa",
+        page_rows=ring,
+        window=ring,
+    )
+
+
+MODELS = (
+    describe(
+        "deepseek-v4-pro",
+        # ratios: compress_ratios but the draft module's
+        "huggingface.co/deepseek-ai/DeepSeek-V4-Pro config.json; parameters: the weights its "
+        "checkpoint lists but the draft module's, published as 1.6 T and 49 G; rows: SGLang's",
+        ratios=(128, 128, *(4, 128) * 29, 4),
+        hidden_size=7168,
+        vocabulary=129_280,
+        attention_heads=128,
+        head_elements=512,
+        rope_elements=64,
+        index_elements=128,
+        window=128,
+        parameters=1_572_997_201_763,
+        active_parameters=49_779_081_059,
+        experts=384,
+        experts_per_token=6,
+    ),
+    describe(
+        "deepseek-v4-flash",
+        "huggingface.co/deepseek-ai/DeepSeek-V4-Flash config.json; parameters: the weights its "
+        "checkpoint lists but the draft module's, published as 284 G and 13 G; rows: SGLang's",
+        ratios=(0, 0, *(4, 128) * 20, 4),
+        hidden_size=4096,
+        vocabulary=129_280,
+        attention_heads=64,
+        head_elements=512,
+        rope_elements=64,
+        index_elements=128,
+        window=128,
+        parameters=284_332_240_471,
+        active_parameters=13_799_632_471,
+        experts=256,
+        experts_per_token=6,
+    ),
+)

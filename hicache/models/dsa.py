@@ -1,0 +1,59 @@
+"""Sparse attention over latents: the latent rows of MLA, and an indexer's keys as their sidecar.
+
+The indexer scores every earlier token with one small key per layer and picks those that attention
+reads (DeepSeek-V3.2-Exp report). A page of latents without its index keys is of no use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import mla
+from .base import ModelDescription, PoolDescription
+
+# An index key is fp8 with one fp32 scale per 128 elements (SGLang, NSATokenToKVPool).
+_SCALE_GROUP, _SCALE_BYTES = 128, 4
+
+
+def describe(base: ModelDescription, *, index_elements: int) -> ModelDescription:
+    """An MLA model with an indexer in every layer. Its key is one head, thus on every rank."""
+    latent = base.pools[0]
+    indexer = PoolDescription(
+        name="indexer",
+        component=latent.component,
+        kind="indexer",
+        layers=latent.layers,
+        parts=("key",),
+        heads=1,
+        head_elements=index_elements,
+        dtype="fp8",
+        anchor=latent.name,
+        scale_group=_SCALE_GROUP,
+        scale_bytes=_SCALE_BYTES,
+    )
+    return replace(base, family="dsa", pools=(*base.pools, indexer))
+
+
+MODELS = (
+    describe(
+        mla.describe(
+            "deepseek-v3.2",
+            "huggingface.co/deepseek-ai/DeepSeek-V3.2 config.json; parameters: DeepSeek-V3's and "
+            "every matrix and norm of the indexer; index keys: SGLang's",
+            layers=61,
+            hidden_size=7168,
+            vocabulary=129_280,
+            attention_heads=128,
+            latent_elements=512,
+            rope_elements=64,
+            nope_elements=128,
+            value_elements=128,
+            parameters=671_877_944_064,
+            active_parameters=38_403_822_336,
+            experts=256,
+            experts_per_token=8,
+            weight_bytes=1,
+        ),
+        index_elements=128,
+    ),
+)

@@ -1,0 +1,141 @@
+"""Linear hybrids: keys and values of full layers, and one recurrent state of all linear layers.
+
+A linear layer (Gated DeltaNet) carries a convolution's last inputs and a matrix per value head. One
+slot holds both for all linear layers, as they are after a certain token: a component of its own
+whose pages are states.
+"""
+
+from __future__ import annotations
+
+from .base import ModelDescription, PoolDescription
+
+# SGLang's default distance between tracked states (server_args.py, mamba_track_interval).
+_INTERVAL = 256
+
+
+def describe(
+    name: str,
+    source: str,
+    *,
+    layers: int,
+    full_every: int,
+    hidden_size: int,
+    vocabulary: int,
+    attention_heads: int,
+    kv_heads: int,
+    head_elements: int,
+    key_heads: int,
+    value_heads: int,
+    key_elements: int,
+    value_elements: int,
+    conv_width: int,
+    parameters: int,
+    active_parameters: int,
+    experts: int,
+    experts_per_token: int,
+    embeddings: int = 2,
+    dtype: str = "bf16",
+    state_dtype: str = "fp32",
+    weight_bytes: int = 2,
+) -> ModelDescription:
+    """A model of which every `full_every`th layer is full and the others are linear.
+
+    The convolution runs over queries, keys and values and keeps its last `conv_width` - 1 inputs;
+    a rank has a share of the key heads and the value heads that go with them.
+    """
+    full = tuple(range(full_every - 1, layers, full_every))
+    linear = tuple(n for n in range(layers) if n not in full)
+    channels = 2 * key_elements + value_heads // key_heads * value_elements
+    kv = PoolDescription("kv", "full", "kv", full, ("k", "v"), kv_heads, head_elements, dtype)
+
+    return ModelDescription(
+        name=name,
+        family="mamba",
+        source=source,
+        layers=layers,
+        hidden_size=hidden_size,
+        vocabulary=vocabulary,
+        attention_heads=attention_heads,
+        score_elements=head_elements,
+        value_elements=head_elements,
+        decode_score_elements=head_elements,
+        decode_value_elements=head_elements,
+        parameters=parameters,
+        active_parameters=active_parameters,
+        experts=experts,
+        experts_per_token=experts_per_token,
+        embeddings=embeddings,
+        weight_bytes=weight_bytes,
+        pools=(
+            kv,
+            _state("ssm", linear, value_heads, key_elements * value_elements, state_dtype),
+            _state("conv", linear, key_heads, (conv_width - 1) * channels, dtype),
+        ),
+    )
+
+
+def _state(
+    name: str, layers: tuple[int, ...], heads: int, elements: int, dtype: str
+) -> PoolDescription:
+    """One slot of all linear layers, as they are at a boundary."""
+    return PoolDescription(
+        name=name,
+        component="mamba",
+        kind="state",
+        layers=layers,
+        parts=("state",),
+        heads=heads,
+        head_elements=elements,
+        dtype=dtype,
+        page_rows=1,
+        window=1,
+        interval=_INTERVAL,
+    )
+
+
+MODELS = (
+    describe(
+        "qwen3-next-80b-a3b",
+        "huggingface.co/Qwen/Qwen3-Next-80B-A3B-Instruct config.json; parameters: every matrix and "
+        "norm that it implies but the draft module's, published as 80 G and 3 G; dtype and "
+        "interval of states: SGLang's defaults",
+        layers=48,
+        full_every=4,
+        hidden_size=2048,
+        vocabulary=151_936,
+        attention_heads=16,
+        kv_heads=2,
+        head_elements=256,
+        key_heads=16,
+        value_heads=32,
+        key_elements=128,
+        value_elements=128,
+        conv_width=4,
+        parameters=79_674_391_296,
+        active_parameters=3_874_929_408,
+        experts=512,
+        experts_per_token=10,
+    ),
+    describe(
+        "qwen3.5-397b-a17b",
+        "huggingface.co/Qwen/Qwen3.5-397B-A17B config.json (text_config); parameters: every matrix "
+        "and norm that it implies but the draft module's, published as 397 G with the vision "
+        "encoder and 17 G; dtype and interval of states: SGLang's defaults",
+        layers=60,
+        full_every=4,
+        hidden_size=4096,
+        vocabulary=248_320,
+        attention_heads=32,
+        kv_heads=2,
+        head_elements=256,
+        key_heads=16,
+        value_heads=64,
+        key_elements=128,
+        value_elements=128,
+        conv_width=4,
+        parameters=396_346_350_336,
+        active_parameters=17_349_040_896,
+        experts=512,
+        experts_per_token=10,
+    ),
+)

@@ -1,0 +1,112 @@
+"""Sliding-window hybrids: keys and values of full layers, and of window layers in their own pages.
+
+A window layer attends to the last `window` tokens alone, so its pages behind a window may go while
+the full layers' stay: a component of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .base import ModelDescription, PoolDescription
+
+
+def describe(
+    name: str,
+    source: str,
+    *,
+    layers: int,
+    full_layers: Iterable[int],
+    window: int,
+    hidden_size: int,
+    vocabulary: int,
+    attention_heads: int,
+    kv_heads: int,
+    head_elements: int,
+    parameters: int,
+    active_parameters: int,
+    experts: int = 0,
+    experts_per_token: int = 0,
+    embeddings: int = 2,
+    dtype: str = "bf16",
+    weight_bytes: int = 2,
+) -> ModelDescription:
+    """A model with `kv` on the full layers and `swa` on all others, of one geometry."""
+    full = tuple(full_layers)
+
+    def pool(name: str, component: str, layers: tuple[int, ...], window: int) -> PoolDescription:
+        return PoolDescription(
+            name=name,
+            component=component,
+            kind="kv",
+            layers=layers,
+            parts=("k", "v"),
+            heads=kv_heads,
+            head_elements=head_elements,
+            dtype=dtype,
+            window=window,
+        )
+
+    return ModelDescription(
+        name=name,
+        family="swa",
+        source=source,
+        layers=layers,
+        hidden_size=hidden_size,
+        vocabulary=vocabulary,
+        attention_heads=attention_heads,
+        score_elements=head_elements,
+        value_elements=head_elements,
+        decode_score_elements=head_elements,
+        decode_value_elements=head_elements,
+        parameters=parameters,
+        active_parameters=active_parameters,
+        experts=experts,
+        experts_per_token=experts_per_token,
+        embeddings=embeddings,
+        weight_bytes=weight_bytes,
+        pools=(
+            pool("kv", "full", full, 0),
+            pool("swa", "swa", tuple(n for n in range(layers) if n not in full), window),
+        ),
+    )
+
+
+MODELS = (
+    describe(
+        "gpt-oss-120b",
+        # layer_types alternate and begin with a sliding layer; the experts are stored as mxfp4
+        "huggingface.co/openai/gpt-oss-120b config.json; parameters: every matrix and bias that it "
+        "implies, published as 116.8 G and 5.1 G without the embedding; window not confirmed",
+        layers=36,
+        full_layers=range(1, 36, 2),
+        window=128,
+        hidden_size=2880,
+        vocabulary=201_088,
+        attention_heads=64,
+        kv_heads=8,
+        head_elements=64,
+        parameters=116_829_156_672,
+        active_parameters=5_711_982_912,
+        experts=128,
+        experts_per_token=4,
+        weight_bytes=1,
+    ),
+    describe(
+        "gemma-3-27b",
+        # sliding_window_pattern 6: every sixth layer is full; the embedding is the output head
+        "huggingface.co/google/gemma-3-27b-it config.json (text_config) and the defaults of "
+        "transformers; parameters: every matrix and norm of the language model that they imply",
+        layers=62,
+        full_layers=range(5, 62, 6),
+        window=1024,
+        hidden_size=5376,
+        vocabulary=262_208,
+        attention_heads=32,
+        kv_heads=16,
+        head_elements=128,
+        parameters=27_009_346_304,
+        active_parameters=27_009_346_304,
+        embeddings=1,
+    ),
+)

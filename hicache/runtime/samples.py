@@ -1,0 +1,356 @@
+"""Byte exactness of a running system: SHA-256 of sampled pages on both sides of every copy.
+
+Lives here: which pages are sampled, their digests, counts and mismatches. A `Device` in front of
+another: it passes every call on and looks at what copies moved. Must not live here: how bytes are
+read (the device's `peek`), or what a mismatch leads to.
+
+    page on source -- SHA-256 --+-- equal? -- SHA-256 -- page on target        each copy, each pool
+    page on host after its backup --- equal? --- page on host before its load  between two copies
+
+A page is drawn when it is backed up, by its number on host and how often that number was written,
+and its loads follow that draw: so the second comparison has both halves at any rate. Looking costs
+the stream a copy of the sampled bytes; they are hashed on a thread of their own. Where that cannot
+follow, it holds back whoever hands over the bytes: the stream's worker on the CPU device, and on
+CUDA the caller of `query` or `record`, so a high rate costs time there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Queue
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Pages, Tier
+from hicache.devices.base import Bytes, Direction, Inspectable, Mark, Peeker, Stream, Words
+
+# Of each pool: its name and the model's layers that have it.
+PoolLayers: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
+_ENDS = {
+    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
+    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
+}
+_BACKLOG = 64
+_NAMED = 8
+
+
+class Row(NamedTuple):
+    """One pool, one direction. pages: sampled (a page copied layer by layer counts once a layer
+    group). links: compared with what a backup had left; mismatches: of either comparison."""
+
+    pool: str
+    direction: Direction
+    copied: int
+    pages: int
+    bytes: int
+    links: int
+    mismatches: int
+
+
+class Report(NamedTuple):
+    """first: the first mismatches, in words. failed: samples of copies that the device says failed,
+    which are not counted."""
+
+    rate: float
+    rows: tuple[Row, ...]
+    failed: int
+    first: tuple[str, ...]
+
+    @property
+    def mismatches(self) -> int:
+        return sum(row.mismatches for row in self.rows)
+
+
+@dataclass(slots=True)
+class _Count:
+    copied: int = 0
+    pages: int = 0
+    bytes: int = 0
+    links: int = 0
+    mismatches: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Sample:
+    """One copy's sampled pages. digests: per side, by (pool, layer, position)."""
+
+    direction: Direction
+    component: str
+    host: Pages
+    generations: Pages
+    layers: tuple[int, int]
+    why: str
+    sizes: dict[int, int] = field(default_factory=dict)
+    digests: dict[Tier, dict[tuple[int, int, int], bytes]] = field(default_factory=dict)
+
+
+class Samples:
+    """Implements `Inspectable`. `close` it, or use it in a `with` statement, to end its thread."""
+
+    def __init__(
+        self,
+        inner: Inspectable,
+        pools: Mapping[str, PoolLayers],
+        rate: float,
+        seed: int = 0,
+    ) -> None:
+        """pools: of each component, in the device's order. rate: share of pages, 0 to 1."""
+        if not 0 <= rate <= 1:
+            raise CallerError(f"sample: expected a rate from 0 to 1, found {rate}")
+        self.inner = inner
+        self.rate = rate
+        self._pools = {name: tuple(found) for name, found in pools.items()}
+        self._limit = int(rate * (1 << 32))
+        self._seed = np.uint64(seed)
+        self._generations: dict[str, Pages] = {}
+        self._issued: dict[Stream, list[_Sample]] = {}
+        # Of the streams that copy: marks not known to be reached, with what is behind each.
+        self._marked: dict[Stream, deque[tuple[Mark, list[_Sample]]]] = {}
+        self._streams: dict[Mark, Stream] = {}
+        self._over: deque[_Sample] = deque()
+        self._left: dict[tuple[str, int], tuple[int, dict[tuple[int, int], bytes]]] = {}
+        self._counts: dict[tuple[str, Direction], _Count] = {}
+        self._failed = 0
+        self._first: list[str] = []
+        self._crash: list[Exception] = []
+        self._closed = False
+        self._queue: Queue[tuple[_Sample, Tier, tuple[Bytes, ...]] | None] = Queue(_BACKLOG)
+        self._worker = threading.Thread(target=self._hash, name="samples", daemon=True)
+        self._worker.start()
+
+    @property
+    def layers(self) -> int:
+        return self.inner.layers
+
+    def stream(self, name: str) -> Stream:
+        return self.inner.stream(name)
+
+    def record(self, stream: Stream) -> Mark:
+        mark = self.inner.record(stream)
+        if stream in self._issued:
+            issued, self._issued[stream] = self._issued[stream], []
+            self._marked.setdefault(stream, deque()).append((mark, issued))
+            self._streams[mark] = stream
+        return mark
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        self.inner.wait(stream, mark)
+
+    def query(self, mark: Mark) -> bool:
+        reached = self.inner.query(mark)
+        if reached and mark in self._streams:
+            self._end(self._marked[self._streams[mark]], mark)
+            self._settle()
+        return reached
+
+    def failed(self, mark: Mark) -> bool:
+        return self.inner.failed(mark)
+
+    def copy(
+        self,
+        stream: Stream,
+        direction: Direction,
+        component: str,
+        source: Pages,
+        target: Pages,
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        near, far = _ENDS[direction]
+        host = target if far is Tier.HOST else source
+        for name, _ in self._pools[component]:
+            self._count(name, direction).copied += len(host)
+        chosen = self._drawn(component, host, far is Tier.HOST)
+        if not len(chosen):
+            self.inner.copy(stream, direction, component, source, target, layers, why)
+            self._issued.setdefault(stream, [])
+            return
+        sample = _Sample(
+            direction,
+            component,
+            host[chosen],
+            self._generations[component][host[chosen]],
+            layers,
+            why,
+        )
+        look = partial(self.inner.peek, stream)
+        look(near, component, source[chosen], layers, partial(self._looked, sample, near))
+        self.inner.copy(stream, direction, component, source, target, layers, why)
+        look(far, component, target[chosen], layers, partial(self._looked, sample, far))
+        self._issued.setdefault(stream, []).append(sample)
+
+    def touch(
+        self,
+        stream: Stream,
+        component: str,
+        pages: Pages,
+        mode: Literal["r", "w"],
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        self.inner.touch(stream, component, pages, mode, layers, why)
+
+    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+        return self.inner.digest(tier, component, page)
+
+    def scribble(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        seeds: Words,
+        layers: tuple[int, int],
+    ) -> None:
+        self.inner.scribble(stream, tier, component, pages, seeds, layers)
+
+    def peek(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        layers: tuple[int, int],
+        then: Peeker,
+    ) -> None:
+        self.inner.peek(stream, tier, component, pages, layers, then)
+
+    def report(self) -> Report:
+        """Everything behind marks that the caller saw reached. Blocks until that is hashed."""
+        self._queue.join()
+        self._settle()
+        if self._crash:
+            raise self._crash[0]
+        rows = tuple(
+            Row(pool, way, one.copied, one.pages, one.bytes, one.links, one.mismatches)
+            for (pool, way), one in self._counts.items()
+        )
+        return Report(self.rate, rows, self._failed, tuple(self._first))
+
+    def close(self) -> None:
+        """End the thread; what is looked at later is not counted. The device is its maker's."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+            self._worker.join()
+
+    def _drawn(self, component: str, host: Pages, written: bool) -> Pages:
+        """Positions of the pages that are sampled. A write on host is a new draw."""
+        if not len(host):
+            return host
+        known = self._generations.get(component)
+        room = int(host.max()) + 1
+        if known is None or len(known) < room:
+            more = np.zeros(max(room, 2 * (0 if known is None else len(known))), dtype=np.int64)
+            if known is not None:
+                more[: len(known)] = known
+            known = self._generations[component] = more
+        if written:
+            known[host] += 1
+        words = host.astype(np.uint64) << np.uint64(32) ^ known[host].astype(np.uint64)
+        words = (words ^ self._seed) * np.uint64(0x9E3779B97F4A7C15)
+        words = (words ^ (words >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+        return np.flatnonzero((words >> np.uint64(32)) < np.uint64(self._limit))
+
+    def _end(self, marked: deque[tuple[Mark, list[_Sample]]], mark: Mark) -> None:
+        """The mark was reached, and with it all before it on its stream."""
+        while marked and marked[0][0] <= mark:
+            before, ended = marked.popleft()
+            del self._streams[before]
+            if not ended:
+                continue
+            if self.inner.failed(before):
+                self._failed += sum(len(sample.host) for sample in ended)
+            else:
+                self._over += ended
+
+    def _looked(self, sample: _Sample, tier: Tier, found: tuple[Bytes, ...]) -> None:
+        if not self._closed:
+            self._queue.put((sample, tier, found))
+
+    def _hash(self) -> None:
+        """The thread's life."""
+        while (job := self._queue.get()) is not None:
+            sample, tier, found = job
+            try:
+                sample.sizes = {at: block[:, :1].nbytes for at, block in enumerate(found)}
+                sample.digests[tier] = self._digests(sample, found)
+            except Exception as crash:
+                self._crash.append(crash)
+            self._queue.task_done()
+        self._queue.task_done()
+
+    def _digests(
+        self, sample: _Sample, found: tuple[Bytes, ...]
+    ) -> dict[tuple[int, int, int], bytes]:
+        digests = {}
+        for pool, block in enumerate(found):
+            first, last = sample.layers
+            own = [
+                layer for layer in self._pools[sample.component][pool][1] if first <= layer < last
+            ]
+            for depth, layer in enumerate(own):
+                for position in range(block.shape[1]):
+                    page = np.ascontiguousarray(block[depth, position])
+                    digests[pool, layer, position] = hashlib.sha256(page.data).digest()
+        return digests
+
+    def _settle(self) -> None:
+        """Count samples, in order of their ends, as far as both sides are hashed."""
+        while self._over and len(self._over[0].digests) == 2:
+            self._tally(self._over.popleft())
+
+    def _tally(self, sample: _Sample) -> None:
+        near, far = _ENDS[sample.direction]
+        source, target = sample.digests[near], sample.digests[far]
+        backup = far is Tier.HOST
+        wrong: dict[tuple[int, int], str] = {}
+        linked: dict[tuple[int, int], None] = {}
+        for place, digest in source.items():
+            pool, layer, position = place
+            if digest != target[place]:
+                wrong.setdefault((pool, position), f"layer {layer} differs from its source")
+            page, generation = (int(of[position]) for of in (sample.host, sample.generations))
+            if backup:
+                left = self._left.get((sample.component, page))
+                if left is None or left[0] != generation:
+                    left = self._left[sample.component, page] = (generation, {})
+                left[1][pool, layer] = target[place]
+                continue
+            left = self._left.get((sample.component, page))
+            before = left[1].get((pool, layer)) if left and left[0] == generation else None
+            if before is not None:
+                linked[pool, position] = None
+                if before != digest:
+                    wrong.setdefault((pool, position), f"layer {layer} changed since its backup")
+        for number, (name, _) in enumerate(self._pools[sample.component]):
+            count = self._count(name, sample.direction)
+            if not sample.sizes[number]:
+                continue
+            count.pages += len(sample.host)
+            count.bytes += len(sample.host) * sample.sizes[number]
+            count.links += sum(pool == number for pool, _ in linked)
+            count.mismatches += sum(pool == number for pool, _ in wrong)
+        for (pool, position), what in wrong.items():
+            if len(self._first) < _NAMED:
+                self._first.append(
+                    f"{sample.why}: {sample.direction.value}, pool "
+                    f"{self._pools[sample.component][pool][0]}, host page "
+                    f"{int(sample.host[position])}: {what}"
+                )
+
+    def _count(self, pool: str, direction: Direction) -> _Count:
+        return self._counts.setdefault((pool, direction), _Count())
+
+    def __enter__(self) -> Samples:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

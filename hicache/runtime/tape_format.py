@@ -1,0 +1,266 @@
+"""The format of tapes: everything a core was told, in order, and what it decided.
+
+Lives here: the lines and their strict reader. Must not live here: recording or replaying (tape), or
+what an event means. `t` is for the reader's eyes and for twins; no decision depends on it.
+
+JSON lines. The first has the version, the core's configuration and what the maker says of itself:
+
+    {"hicache_tape": 1, "config": {...}, "made": {...}}
+    {"op": "Arrived", "t": 1200, "args": [0, [8, "", "AAAAAAAAAAA="], 64, 0], "d": "5f0c11d2"}
+    {"op": "start", "t": 1300}                           everything queued goes to the device
+    {"op": "check", "events": 256, "digest": "..."}      of the decisions so far
+    {"op": "end", "events": 300, "digest": "..."}        its absence is a truncated tape
+
+Each line stands alone. A key is [stride, namespace, base64 of its rows]; `d` begins the rolling
+digest of the decisions after that event, so that a replay names the first event that differs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hicache.core import events
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from hicache.core.events import Event
+from hicache.core.types import Key, Tier
+
+VERSION = 1
+MAX_LINE_BYTES = 64 << 20
+
+_INT, _KEY, _OK, _TIER, _TEXT = "an integer", "a key", "true or false", "a tier", "text"
+_ARGUMENTS: dict[type, tuple[str, ...]] = {
+    events.Arrived: (_INT, _KEY, _INT, _INT),
+    events.MatchWanted: (_INT,),
+    events.Admitted: (_INT, _INT),
+    events.Continued: (_INT, _INT),
+    events.PagesWanted: (_INT, _INT),
+    events.Finished: (_INT, _KEY, _INT),
+    events.Aborted: (_INT,),
+    events.Retracted: (_INT, _KEY, _INT, _INT, _INT),
+    events.EvictWanted: (_TIER, _TEXT, _INT),
+    events.Flushed: (),
+    events.LoadDone: (_INT, _OK),
+    events.BackupDone: (_INT, _OK),
+    events.PrefillDone: (_INT, _OK),
+}
+_BY_NAME: dict[str, type] = {kind.__name__: kind for kind in _ARGUMENTS}
+_MOST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line. event: None where transfers were started. short: digits of the decisions' digest.
+
+    line: its number in the file, for messages.
+    """
+
+    event: Event | None
+    time_ns: int
+    short: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """A whole tape. checks: (events, digest) at intervals; the last is the end."""
+
+    path: str
+    config: Config
+    made: dict[str, Any]
+    entries: tuple[Entry, ...]
+    checks: tuple[tuple[int, str], ...]
+
+    @property
+    def digest(self) -> str:
+        return self.checks[-1][1]
+
+    @property
+    def events(self) -> int:
+        return self.checks[-1][0]
+
+
+def read_tape(path: str) -> Tape:
+    """The tape in a file. Raises CallerError with the line of the first fault."""
+    try:
+        with open(path, "rb") as stream:
+            return parse(path, iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""))
+    except OSError as error:
+        raise CallerError(
+            f"{path}: expected a readable tape, found: {error.strerror}; check the path"
+        ) from None
+
+
+def parse(path: str, lines: Iterable[bytes]) -> Tape:
+    """The tape in these lines, each at most MAX_LINE_BYTES + 1 long."""
+    source = _Source(path, lines)
+    config, made = _header(source)
+    entries: list[Entry] = []
+    checks: list[tuple[int, str]] = []
+    counted = 0
+    for record in source:
+        op = record.get("op")
+        if op in ("check", "end"):
+            _fields(source, record, ("op", "events", "digest"))
+            if record["events"] != counted:
+                raise source.wrong(
+                    f"events: {counted}, as many as came before", _shown(record["events"]), _AGAIN
+                )
+            digest = _hex(source, record, "digest", 32)
+            checks.append((counted, digest))
+            if op == "end":
+                next_line = next(iter(source), None)
+                if next_line is not None:
+                    raise source.wrong("nothing behind the end", "another line", "cut it off")
+                return Tape(path, config, made, tuple(entries), tuple(checks))
+        elif op == "start":
+            _fields(source, record, ("op", "t"))
+            entries.append(Entry(None, _integer(source, record["t"], "t"), "", source.number))
+        else:
+            entries.append(_entry(source, record))
+            counted += 1
+    source.number += 1
+    raise source.wrong("the end of the tape", "a truncated file", _AGAIN)
+
+
+_MOST_PAGES = 1 << 24  # books of more pages than this take memory that a line should not cost
+_AGAIN = "record the tape again"
+
+
+class _Source:
+    """Numbered JSON objects of a tape."""
+
+    def __init__(self, path: str, lines: Iterable[bytes]) -> None:
+        self.path = path
+        self.number = 0
+        self._lines = iter(lines)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for line in self._lines:
+            self.number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise self.wrong(f"lines of at most {MAX_LINE_BYTES} bytes", "a longer one", _AGAIN)
+            if not line.endswith(b"\n"):
+                raise self.wrong("a whole line", "one that was cut off", _AGAIN)
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                record = None
+            if type(record) is not dict:
+                raise self.wrong("a JSON object", _shown(line.decode(errors="replace")), _AGAIN)
+            yield record
+
+    def wrong(self, expected: str, found: str, do: str) -> CallerError:
+        return CallerError(f"{self.path}:{self.number}: expected {expected}, found {found}; {do}")
+
+
+def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
+    record = next(iter(source), None)
+    if record is None or "hicache_tape" not in record:
+        source.number = 1
+        found = "an empty file" if record is None else "another kind of file"
+        raise source.wrong("a tape", found, "give a file that was recorded by hicache")
+    if record["hicache_tape"] != VERSION or type(record["hicache_tape"]) is not int:
+        raise source.wrong(
+            f"a tape of version {VERSION}", f"version {_shown(record['hicache_tape'])}", _AGAIN
+        )
+    _fields(source, record, ("hicache_tape", "config", "made"))
+    given, made = record["config"], record["made"]
+    names = [field.name for field in fields(Config)]
+    if type(given) is not dict or sorted(given) != sorted(names) or type(made) is not dict:
+        raise source.wrong(f"config: {', '.join(names)}", _shown(given), _AGAIN)
+    values: dict[str, Any] = {
+        name: tuple(value) if type(value) is list else value for name, value in given.items()
+    }
+    sizes = [one for name in ("device_pages", "host_pages") for one in _numbers(values[name])]
+    if any(type(one) is float for one in values.values()) or sum(sizes) > _MOST_PAGES:
+        raise source.wrong(
+            f"config: whole numbers, and pools of {_MOST_PAGES} pages together at most",
+            _shown(given),
+            _AGAIN,
+        )
+    try:
+        config = Config(**values)
+        Core(config)
+    except (CallerError, TypeError, ValueError, OverflowError, MemoryError) as error:
+        found = f"one that fails: {error}"
+        raise source.wrong("a configuration of this version", found, _AGAIN) from None
+    return config, made
+
+
+def _numbers(value: object) -> list[int]:
+    return [one for one in value if type(one) is int] if isinstance(value, tuple) else []
+
+
+def _entry(source: _Source, record: dict[str, Any]) -> Entry:
+    kind = _BY_NAME.get(record.get("op", "")) if type(record.get("op")) is str else None
+    if kind is None:
+        known = ", ".join((*_BY_NAME, "start", "check", "end"))
+        raise source.wrong(f"op: one of {known}", _shown(record.get("op")), _AGAIN)
+    _fields(source, record, ("op", "t", "args", "d"))
+    shapes, given = _ARGUMENTS[kind], record["args"]
+    if type(given) is not list or len(given) != len(shapes):
+        raise source.wrong(f"args: {len(shapes)} values for {kind.__name__}", _shown(given), _AGAIN)
+    values = [_value(source, shape, value) for shape, value in zip(shapes, given, strict=True)]
+    time_ns = _integer(source, record["t"], "t")
+    return Entry(kind(*values), time_ns, _hex(source, record, "d", 8), source.number)
+
+
+def as_json(value: object) -> object:
+    if isinstance(value, Key):
+        return [value.stride, value.namespace, base64.b64encode(value.raw).decode()]
+    return int(value) if isinstance(value, Tier) else value
+
+
+def _value(source: _Source, shape: str, value: Any) -> object:
+    if shape is _INT:
+        return _integer(source, value, "args")
+    if shape is _KEY:
+        return _key(source, value)
+    if shape is _TIER and type(value) is int and value in (Tier.DEVICE, Tier.HOST):
+        return Tier(value)
+    if (shape is _OK and type(value) is bool) or (shape is _TEXT and type(value) is str):
+        return value
+    raise source.wrong(f"args: {shape}", _shown(value), _AGAIN)
+
+
+def _integer(source: _Source, value: Any, name: str) -> int:
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise source.wrong(f"{name}: an integer from 0 to {_MOST - 1}", _shown(value), _AGAIN)
+    return int(value)
+
+
+def _key(source: _Source, value: Any) -> Key:
+    kinds = [type(part) for part in value] if type(value) is list else []
+    if kinds == [int, str, str] and value[0] > 0:
+        try:
+            raw = base64.b64decode(value[2].encode("ascii"), validate=True)
+        except (binascii.Error, UnicodeEncodeError):
+            raise source.wrong("a key's rows in base64", _shown(value[2]), _AGAIN) from None
+        if not len(raw) % value[0]:
+            return Key(raw, value[0], value[1])
+    raise source.wrong("a key: [stride, namespace, base64 of whole rows]", _shown(value), _AGAIN)
+
+
+def _hex(source: _Source, record: dict[str, Any], name: str, digits: int) -> str:
+    value = record[name]
+    if type(value) is not str or len(value) != digits or set(value) - set("0123456789abcdef"):
+        raise source.wrong(f"{name}: {digits} hexadecimal digits", _shown(value), _AGAIN)
+    return value
+
+
+def _fields(source: _Source, record: dict[str, Any], names: tuple[str, ...]) -> None:
+    if sorted(record) != sorted(names):
+        raise source.wrong(f"fields {', '.join(names)}", _shown(", ".join(record)), _AGAIN)
+
+
+def _shown(value: object) -> str:
+    text = value if type(value) is str else json.dumps(value)
+    clean = "".join(char if char.isprintable() else "?" for char in text[:40])
+    return repr(clean)

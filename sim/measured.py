@@ -1,0 +1,145 @@
+"""Hardware profiles that were measured: JSON files with a hash over all they say.
+
+Lives here: sealing, reading and checking such a file. Must not live here: measuring (the command
+line), or what the figures are used for (hardware).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from hicache.core.errors import CallerError
+
+from .curve import Curve
+
+VERSION = 1
+MAX_BYTES = 16 << 20
+_MOST_PERMILLE = 2000
+_GEOMETRY = {"page_size": int, "model": str, "layout": str, "io_backend": str}
+_SECTIONS = ("curves", "geometry", "hardware", "hash", "made", "machine", "measured", "name")
+_DIRECTIONS = ("d2h", "h2d")
+_MOST = 1 << 62
+_AGAIN = "measure again with hicache calibrate"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A checked file. path: where it was. curves: of a copy alone, by direction.
+
+    geometry: what was copied (model, page size, layout, backend). made, machine: who measured, on
+    what. figures: everything that was measured. hardware: the fields of a `HardwareProfile`.
+    """
+
+    path: str
+    name: str
+    hash: str
+    hardware: dict[str, int]
+    curves: dict[str, Curve]
+    geometry: dict[str, Any]
+    machine: dict[str, Any]
+    made: dict[str, Any]
+    figures: dict[str, Any]
+
+
+def is_path(name: str) -> bool:
+    """Whether a profile's name means a file."""
+    return name.endswith(".json") or "/" in name
+
+
+def seal(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with its version and the hash of everything else in it."""
+    content = {"hicache_profile": VERSION, **document}
+    return {**content, "hash": _hash(content)}
+
+
+def read(path: str, fields: Sequence[str]) -> Measured:
+    """The profile in a file, whose hardware section must have just these fields.
+
+    Raises CallerError for a file that is unreadable, of another version or not as it was sealed.
+    """
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CallerError(
+            f"{path}: expected a readable hardware profile, found: {reason}; check the path"
+        ) from None
+    if len(text) > MAX_BYTES:
+        raise CallerError(
+            f"{path}: expected at most {MAX_BYTES} bytes, found a longer file; {_AGAIN}"
+        )
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if type(document) is not dict or "hicache_profile" not in document:
+        raise CallerError(
+            f"{path}: expected a hardware profile, found another kind of file; {_AGAIN}"
+        )
+    version = document["hicache_profile"]
+    if type(version) is not int or version != VERSION:
+        raise CallerError(
+            f"{path}: expected a profile of version {VERSION}, found {str(version)[:20]!r}; "
+            f"{_AGAIN}"
+        )
+    content = {key: value for key, value in document.items() if key != "hash"}
+    if document.get("hash") != _hash(content):
+        raise CallerError(
+            f"{path}: expected the content that its hash was made from, found a profile that was "
+            f"changed since; {_AGAIN}"
+        )
+    try:
+        return _checked(path, document, fields)
+    except (CallerError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CallerError(
+            f"{path}: expected a whole profile, found a fault in it ({error}); {_AGAIN}"
+        ) from None
+
+
+def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Measured:
+    missing = [name for name in _SECTIONS if name not in document]
+    if missing:
+        raise ValueError(f"no {', '.join(missing)}")
+    hardware = document["hardware"]
+    if sorted(hardware) != sorted(fields):
+        raise ValueError(f"hardware has {', '.join(sorted(hardware))}")
+    for name, value in hardware.items():
+        if type(value) is not int or not 0 <= value < _MOST:
+            raise ValueError(f"{name} is {value!r}")
+        if name.endswith("_permille") and value > _MOST_PERMILLE:
+            raise ValueError(f"{name} is {value}")
+        if not value and name not in ("copy_latency_ns", "step_overhead_ns"):
+            raise ValueError(f"{name} is 0")
+    curves = {}
+    for direction in _DIRECTIONS:
+        points = document["curves"][direction]
+        if any(type(value) is not int or value >= _MOST for point in points for value in point):
+            raise ValueError(f"a curve of {direction} that is not of integers")
+        curves[direction] = Curve(tuple((count, ns) for count, ns in points))
+    for section in ("geometry", "machine", "made", "measured"):
+        if type(document[section]) is not dict:
+            raise ValueError(f"{section} is no object")
+    for name, kind in _GEOMETRY.items():
+        if type(document["geometry"].get(name)) is not kind:
+            raise ValueError(f"geometry.{name} is {document['geometry'].get(name)!r}")
+    return Measured(
+        path,
+        str(document["name"]),
+        document["hash"],
+        dict(hardware),
+        curves,
+        document["geometry"],
+        document["machine"],
+        document["made"],
+        document["measured"],
+    )
+
+
+def _hash(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,233 @@
+"""The shadow of a device with real bytes: hazards, spoiled targets, poisoned free pages.
+
+Lives here: what a check adds in front of any `Inspectable` device, in the order of its streams.
+Must not live here: which device it is, when anything runs, or who owns a page.
+
+    scribble  a load's targets are overwritten just before the copy, so that bytes which the copy
+              did not bring are nobody's
+    poison    a page that becomes free is overwritten; reading it is an error at once, and it must
+              still hold its poison when it is next written or swept: whoever copied or wrote beside
+              his own pages is found
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from hicache.core.actions import Outcome
+from hicache.core.events import Event
+from hicache.core.types import Pages, Tier
+from hicache.core.view import CoreView
+from hicache.devices.base import Bytes, Direction, Inspectable, Mark, Peeker, Stream, Words
+from hicache.runtime.controller import COMPUTE, WRITE
+
+from .errors import HazardError, WrongBytesError
+from .hazards import HazardDevice, Hazards
+
+_Place = tuple[Tier, str]
+# Whose stream poisons: on device the model's, which loads wait for; on host the one that writes it.
+_POISONER = {Tier.DEVICE: COMPUTE, Tier.HOST: WRITE}
+
+
+class _Look(NamedTuple):
+    """A free page before it is used again. expected, found: a digest each, once it is known."""
+
+    place: _Place
+    page: int
+    why: str
+    expected: list[bytes]
+    found: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowOptions:
+    """What is done beside the order of accesses. seed: of the bytes that nobody else has."""
+
+    scribble: bool = True
+    poison: bool = True
+    seed: int = 0
+
+
+class Shadow(HazardDevice):
+    """See the module. `spoiled` pages were scribbled, `intact` ones found with their poison."""
+
+    def __init__(
+        self, inner: Inspectable, hazards: Hazards, options: ShadowOptions | None = None
+    ) -> None:
+        super().__init__(inner, hazards)
+        self._device = inner
+        self._options = options or ShadowOptions()
+        self._drawn = 0
+        self._poisoned: dict[_Place, dict[int, list[bytes]]] = {}
+        self._compared: list[_Look] = []
+        self.spoiled = 0
+        self.intact = 0
+
+    def copy(
+        self,
+        stream: Stream,
+        direction: Direction,
+        component: str,
+        source: Pages,
+        target: Pages,
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        load = direction is Direction.HOST_TO_DEVICE
+        near, far = (Tier.HOST, Tier.DEVICE) if load else (Tier.DEVICE, Tier.HOST)
+        self._use(stream, (near, component), source, "r", why)
+        self._use(stream, (far, component), target, "w", why)
+        if load and self._options.scribble and len(target):
+            self._hazards.access(stream, (far, component), target, "w", layers, f"{why}, scribble")
+            self.scribble(stream, far, component, target, self._seeds(len(target)), layers)
+            self.spoiled += len(target)
+        super().copy(stream, direction, component, source, target, layers, why)
+
+    def touch(
+        self,
+        stream: Stream,
+        component: str,
+        pages: Pages,
+        mode: Literal["r", "w"],
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        self._use(stream, (Tier.DEVICE, component), pages, mode, why)
+        super().touch(stream, component, pages, mode, layers, why)
+
+    def scribble(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        seeds: Words,
+        layers: tuple[int, int],
+    ) -> None:
+        self._device.scribble(stream, tier, component, pages, seeds, layers)
+
+    def peek(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        layers: tuple[int, int],
+        then: Peeker,
+    ) -> None:
+        self._device.peek(stream, tier, component, pages, layers, then)
+
+    def freed(self, tier: Tier, component: str, pages: Pages) -> None:
+        """Nobody has these pages any more. Raises HazardError where somebody still uses one."""
+        if not self._options.poison or not len(pages):
+            return
+        place, layers = (tier, component), (0, self.layers)
+        stream = self.stream(_POISONER[tier])
+        self._hazards.access(stream, place, pages, "w", layers, "poison of freed pages")
+        self.scribble(stream, tier, component, pages, self._seeds(len(pages)), layers)
+        held: list[list[bytes]] = [[] for _ in pages]
+        self._look(stream, place, pages, held)
+        self._poisoned.setdefault(place, {}).update(zip(pages.tolist(), held, strict=True))
+
+    def sweep(self) -> tuple[Mark, ...]:
+        """Queue a look at every page that is free. Behind the marks, `check` knows of it."""
+        marks = []
+        for place, poisoned in self._poisoned.items():
+            stream = self.stream(_POISONER[place[0]])
+            pages = np.array(list(poisoned), dtype=np.int64)
+            self._compare(stream, place, pages, "the sweep")
+            marks.append(self.record(stream))
+        return tuple(marks)
+
+    def check(self) -> bool:
+        """Whether all that was looked at is known. Raises WrongBytesError for the first free page
+        that did not keep its poison."""
+        left = []
+        for look in self._compared:
+            if not look.found or not look.expected:
+                left.append(look)
+            elif look.found == look.expected:
+                self.intact += 1
+            else:
+                raise WrongBytesError(
+                    f"{look.place[0].name.lower()} page {look.page} of {look.place[1]} was written "
+                    f"while it was free; seen before {look.why}"
+                )
+        self._compared = left
+        return not left
+
+    def _use(
+        self, stream: Stream, place: _Place, pages: Pages, mode: Literal["r", "w"], why: str
+    ) -> None:
+        poisoned = self._poisoned.get(place)
+        if not poisoned:
+            return
+        free = [page for page in pages.tolist() if page in poisoned]
+        if not free:
+            return
+        if mode == "r":
+            raise HazardError(
+                f"read by {why!r}: expected pages that somebody has, found free "
+                f"{place[0].name.lower()} pages {free[:8]} of {place[1]} ({len(free)} in all)"
+            )
+        self._compare(stream, place, np.array(free, dtype=np.int64), repr(why))
+        for page in free:
+            del poisoned[page]
+
+    def _compare(self, stream: Stream, place: _Place, pages: Pages, why: str) -> None:
+        looks = [
+            _Look(place, page, why, self._poisoned[place][page], []) for page in pages.tolist()
+        ]
+        self._compared += looks
+        self._look(stream, place, pages, [look.found for look in looks])
+
+    def _look(
+        self, stream: Stream, place: _Place, pages: Pages, held: Sequence[list[bytes]]
+    ) -> None:
+        """Digests of the pages, each put into its list once the device gets there."""
+
+        def keep(found: tuple[Bytes, ...]) -> None:
+            for position, digests in enumerate(held):
+                digests.append(_seal(found, position))
+
+        self.peek(stream, *place, pages, (0, self.layers), keep)
+
+    def _seeds(self, count: int) -> Words:
+        first = self._drawn
+        self._drawn += count
+        numbers = np.arange(first, first + count, dtype=np.uint64)
+        return numbers ^ np.uint64((0xDEAD << 48) + (self._options.seed << 32))
+
+
+class FreedPages:
+    """An observer that tells a shadow which pages the core let go of, though it may have given
+    them to somebody else in the same call."""
+
+    def __init__(self, shadow: Shadow) -> None:
+        self._shadow = shadow
+        self._known: dict[_Place, Pages] = {}
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        """Nothing is freed before the core has answered."""
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        for tier in (Tier.DEVICE, Tier.HOST):
+            for index, component in enumerate(view.config.components):
+                generation = view.pool(tier, index).generation
+                known = self._known.get((tier, component))
+                if known is not None:
+                    self._shadow.freed(tier, component, np.flatnonzero(generation != known))
+                self._known[tier, component] = generation.copy()
+
+
+def _seal(found: tuple[Bytes, ...], position: int) -> bytes:
+    """SHA-256 of one page of a peek."""
+    digest = hashlib.sha256()
+    for block in found:
+        digest.update(np.ascontiguousarray(block[:, position]).data)
+    return digest.digest()

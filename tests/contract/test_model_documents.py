@@ -1,0 +1,97 @@
+"""A user's own model: the document round trip, and one line for what is wrong with a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache import models
+from hicache.core.errors import CallerError
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_a_document_is_the_model(name: str, tmp_path: Path) -> None:
+    model = models.get(name)
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(models.as_document(model)))
+    assert models.get(str(path)) == model
+    assert models.as_document(models.get(str(path))) == models.as_document(model)
+
+
+def test_fields_with_a_default_may_be_left_out(tmp_path: Path) -> None:
+    found: Any = models.as_document(models.get("llama-3.1-8b"))
+    needed = ("name", "component", "kind", "layers", "parts", "heads", "head_elements")
+    found["pools"] = [{name: pool[name] for name in needed} for pool in found["pools"]]
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(found))
+    assert models.get(str(path)) == models.get("llama-3.1-8b")
+
+
+NOTHING = object()
+WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
+    (("colour",), 1, "colour: expected one of name, family"),
+    (("pools", 0, "dtype_bytes"), 2, "pools[0].dtype_bytes: expected one of name, component"),
+    (("layers",), NOTHING, "layers: expected a value, found none"),
+    (("pools", 1, "heads"), NOTHING, "pools[1].heads: expected a value, found none"),
+    (("layers",), "61", 'layers: expected a whole number from 0, found "61"'),
+    (("layers",), True, "layers: expected a whole number from 0, found true"),
+    (("layers",), 1.0, "layers: expected a whole number from 0, found 1.0"),
+    (("hidden_size",), 0, "hidden_size: expected at least 1, found 0"),
+    (("name",), None, "name: expected a text of printable characters, found null"),
+    (("name",), "\ud800", "name: expected a text of printable characters"),
+    (("pools", 0, "component"), "a\nb", "pools[0].component: expected a text of printable"),
+    (("pools",), {}, "pools: expected a list, found {}"),
+    (("pools",), [], "model deepseek-v3.2: pools: expected at least one"),
+    (("pools",), [3], "pools[0]: expected an object, found 3"),
+    (("pools", 0, "layers"), [0, -1], "pools[0].layers[1]: expected a whole number"),
+    (("pools", 0, "layers"), [99], "pool kv: layers: expected numbers below 61"),
+    (("pools", 1, "anchor"), "c4", "pool indexer: anchor: expected an earlier pool"),
+    (("pools", 1, "name"), "kv", "pool kv: name: expected one pool"),
+    (("active_parameters",), 5, "active_parameters: expected more than"),
+    (("experts",), 0, "active_parameters: expected 671877944064, as there are no experts"),
+    (("experts_per_token",), 256, "experts_per_token: expected fewer than 256"),
+    (("embeddings",), 3, "embeddings: expected 1 or 2"),
+]
+
+
+@pytest.mark.parametrize(("where", "value", "said"), WRONG, ids=[said for *_, said in WRONG])
+def test_a_wrong_document_is_one_line_with_file_and_field(
+    where: tuple[str | int, ...], value: object, said: str, tmp_path: Path
+) -> None:
+    found: Any = models.as_document(models.get("deepseek-v3.2"))
+    place = found
+    for step in where[:-1]:
+        place = place[step]
+    if value is NOTHING:
+        del place[where[-1]]
+    else:
+        place[where[-1]] = value
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(found))
+    with pytest.raises(CallerError) as caught:
+        models.get(str(path))
+    assert str(caught.value).startswith(f"{path}: {said}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected JSON"),
+        ("{", "expected JSON"),
+        ("[]", "the file: expected an object"),
+        ('{"name": "a", "name": "b"}', "the key 'name' twice"),
+        ("[" * 100_000, "expected JSON"),
+    ],
+)
+def test_what_is_no_document_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    path.write_text(text)
+    with pytest.raises(CallerError, match=said):
+        models.get(str(path))
+    for missing in (str(tmp_path / "none.json"), str(tmp_path) + "/"):
+        with pytest.raises(CallerError):
+            models.get(missing)

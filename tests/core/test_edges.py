@@ -1,0 +1,144 @@
+"""Flush, events for routers, keys, what is kept in memory, and the caller's mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from hicache.core.actions import (
+    Backup,
+    KvRemoved,
+    KvStored,
+    Refused,
+    Seated,
+)
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.core.events import (
+    Aborted,
+    Arrived,
+    BackupDone,
+    EvictWanted,
+    Finished,
+    Flushed,
+    LoadDone,
+    MatchWanted,
+    PagesWanted,
+    PrefillDone,
+)
+from hicache.core.types import Key, PageState, Tier
+
+from .rig import PAGE, Rig, key, tokens
+
+FREE, OWNED, CACHED, LENT, RETIRING = PageState
+
+
+def test_namespaces_share_nothing() -> None:
+    rig = Rig()
+    rig.run(0, "ab")
+    rig.arrive(1, "ab", namespace="tenant")
+    assert rig.one(Seated, rig.admit(1)).device_pages == 0
+
+
+def test_flush_forgets_everything_but_not_what_is_in_flight() -> None:
+    rig = Rig(device=8, host=8)
+    _, prefill = rig.seat(0, "abcd")
+    backup = rig.one(Backup, rig.feed(PrefillDone(prefill.flight)))
+    assert rig.one(Refused, rig.feed(Flushed())).reason == "running"
+    rig.finish(0)
+    rig.feed(Flushed())
+    assert rig.residency() == {}
+    assert rig.device.counts[RETIRING] == 4
+    assert rig.host.counts[LENT] == 4
+    rig.feed(BackupDone(backup.flight))
+    assert rig.residency() == {}
+    assert rig.device.free == rig.host.free == 8
+    assert rig.run(1, "abcd").device_pages == 0
+
+
+def test_kv_events_mirror_both_tiers() -> None:
+    rig = Rig(device=4, host=8, kv_events=True)
+    rig.run(0, "abcd")
+    rig.run(1, "abwxyz"[:4])
+    there: dict[tuple[Tier, bytes], None] = {}
+    for outcome in rig.log:
+        if isinstance(outcome, KvStored):
+            there.update(dict.fromkeys((outcome.tier, digest) for digest in outcome.digests))
+        elif isinstance(outcome, KvRemoved):
+            for digest in outcome.digests:
+                del there[outcome.tier, digest]
+    old, new = key("abcd").page_digests(), key("abwx").page_digests()
+    assert set(there) == {(Tier.HOST, d) for d in old + new} | {(Tier.DEVICE, d) for d in new}
+
+
+def test_digests_chain_from_the_namespace() -> None:
+    assert key("ab").page_digests()[1] != key("cb").page_digests()[1]
+    assert key("ab").page_digests() != key("ab", "tenant").page_digests()
+    rig = Rig(kv_events=True)
+    rig.arrive(0, "ab", namespace="tenant")
+    stored = rig.one(KvStored, rig.settle(rig.admit(0)))
+    assert list(stored.digests) == key("ab", "tenant").page_digests()
+
+
+def test_bigram_keys_are_one_position_shorter() -> None:
+    assert Key.from_tokens(tokens("ab"), PAGE, bigram=True).pages == 1
+    assert Key.from_tokens(tokens("ab")[:1], PAGE, bigram=True).pages == 0
+    one = Key.from_tokens([1, 2, 3, 4, 5], PAGE, bigram=True)
+    other = Key.from_tokens([1, 2, 3, 4, 6], PAGE, bigram=True)
+    assert one.raw != other.raw, "the last pair reaches into the next page"
+
+
+def test_the_caller_is_told_what_is_wrong() -> None:
+    rig = Rig()
+    _, prefill = rig.seat(0, "ab")
+    for event, message in (
+        (PrefillDone(99), "expected a prefill in flight"),
+        (PrefillDone(prefill.flight, True)._replace(flight=0), "expected a prefill"),
+        (LoadDone(prefill.flight), "expected a load in flight, found a prefill"),
+        (PagesWanted(0, 99), "prefill is in flight"),
+        (Aborted(7), "expected a live request"),
+        (MatchWanted(0), "expected a waiting request"),
+        (EvictWanted(Tier.DEVICE, "swa", 1), "expected pages of full"),
+    ):
+        with pytest.raises(CallerError, match=message):
+            rig.feed(event)
+    with pytest.raises(CallerError, match="new id"):
+        rig.arrive(0, "ab")
+    with pytest.raises(CallerError, match="rows of 32 bytes"):
+        rig.feed(Arrived(5, Key.from_tokens(range(8), 8), 8, 1))
+    rig.feed(PrefillDone(prefill.flight))
+    with pytest.raises(CallerError, match="no longer starts with"):
+        rig.finish(0, "xy")
+    with pytest.raises(CallerError, match="answer every action exactly once"):
+        rig.feed(PrefillDone(prefill.flight))
+
+
+def test_nodes_keep_no_more_memory_than_their_own_pages() -> None:
+    rig = Rig(device=8, host=16)
+    for request, text in enumerate(["abcd", "abxy", "mnop", "abcz", "a", "xyz"]):
+        rig.run(request, text)
+    rig.feed(EvictWanted(Tier.DEVICE, "full", 3))
+    rig.feed(EvictWanted(Tier.HOST, "full", 2))
+    for node in rig.view.nodes():
+        for pages in (pages for tier in node.pages for pages in tier if pages is not None):
+            assert pages.base is None
+            assert not pages.flags.writeable
+
+
+def test_contract_holes_are_closed_before_anything_changes() -> None:
+    rig = Rig()
+    _, prefill = rig.seat(0, "abcd", chunk=8)
+    rig.feed(PrefillDone(prefill.flight))
+    other = Key.from_tokens(range(32), 8)
+    for event, message in (
+        (Finished(0, key("abcd"), 16), "at most the 8 tokens"),
+        (Finished(0, Key(other.raw[:64], 64), 8), "no longer starts with|expected 2 to"),
+        (EvictWanted(Tier.STORAGE, "full", 1), "on device or host"),
+        (Arrived(5, Key(b"", 0), 4, 0), "8-byte words"),
+        (Arrived(5, Key(b"abcd", 4), 4, 1), "8-byte words"),
+        (Arrived(5, key("a")._replace(namespace="\ud800"), 4, 1), "UTF-8"),
+    ):
+        with pytest.raises(CallerError, match=message):
+            rig.feed(event)
+    assert 5 not in rig.view.requests
+    with pytest.raises(CallerError, match="each once"):
+        Config(4, (4, 4), (0, 0), components=("full", "full"))

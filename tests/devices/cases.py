@@ -1,0 +1,131 @@
+"""Models and programs for tests of devices that should agree byte for byte."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Pages, Tier
+from hicache.devices.base import Direction, Inspectable
+from hicache.memory.layouts import Bytes
+from hicache.models import ModelDescription, mha, mla
+
+LAYERS = 4
+THREE = 3
+DEVICE_PAGES = {"full": 9}
+HOST_PAGES = {"full": 14}
+D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
+
+
+def grouped(head_elements: int = 6) -> ModelDescription:
+    """Two KV heads of as many elements of two bytes."""
+    return mha.describe(
+        "grouped",
+        "made up for tests",
+        layers=LAYERS,
+        hidden_size=8,
+        vocabulary=16,
+        attention_heads=4,
+        kv_heads=2,
+        head_elements=head_elements,
+        parameters=1000,
+    )
+
+
+def latent() -> ModelDescription:
+    """One latent row of 18 bytes."""
+    return mla.describe(
+        "latent",
+        "made up for tests",
+        layers=LAYERS,
+        hidden_size=8,
+        vocabulary=16,
+        attention_heads=4,
+        latent_elements=7,
+        rope_elements=2,
+        nope_elements=2,
+        value_elements=2,
+        parameters=1000,
+        active_parameters=1000,
+        experts=0,
+        experts_per_token=0,
+    )
+
+
+def pages(*numbers: int) -> Pages:
+    return np.array(numbers, dtype=np.int64)
+
+
+def program(device: Inspectable, seed: int) -> list[tuple[int, ...]]:
+    """Random copies, writes, scribbles and looks in one stream; returns what the looks saw."""
+    draw = np.random.default_rng(seed)
+    stream = device.stream("all")
+    seen: list[tuple[int, ...]] = []
+
+    def look(found: tuple[Bytes, ...]) -> None:
+        seen.append(tuple(hash(block.tobytes()) for block in found))
+
+    for _ in range(14):
+        first = int(draw.integers(0, LAYERS + 1))
+        layers = (first, int(draw.integers(first, LAYERS + 1)))
+        count = int(draw.integers(0, 6))
+        here = draw.permutation(DEVICE_PAGES["full"])[:count].astype(np.int64)
+        there = draw.permutation(HOST_PAGES["full"])[:count].astype(np.int64)
+        seeds = draw.integers(0, 1 << 63, count).astype(np.uint64) * np.uint64(2)
+        step = int(draw.integers(0, 6))
+        if step == 0:
+            device.touch(stream, "full", here, "w", layers, "test")
+        elif step == 1:
+            device.copy(stream, D2H, "full", here, there, layers, "test")
+        elif step == 2:
+            device.copy(stream, H2D, "full", there, here, layers, "test")
+        elif step == 3:
+            tier = Tier.HOST if count % 2 else Tier.DEVICE
+            device.scribble(stream, tier, "full", there if count % 2 else here, seeds, layers)
+        elif step == 4:
+            device.peek(stream, Tier.HOST, "full", there, layers, look)
+        else:
+            device.peek(stream, Tier.DEVICE, "full", here, layers, look)
+    device.peek(stream, Tier.HOST, "full", np.arange(HOST_PAGES["full"]), (0, LAYERS), look)
+    device.peek(stream, Tier.DEVICE, "full", np.arange(DEVICE_PAGES["full"]), (0, LAYERS), look)
+    return seen
+
+
+def digests(device: Inspectable) -> list[bytes]:
+    """Of every page on both tiers."""
+    return [
+        device.digest(tier, "full", page)
+        for tier, sizes in ((Tier.DEVICE, DEVICE_PAGES), (Tier.HOST, HOST_PAGES))
+        for page in range(sizes["full"])
+    ]
+
+
+def page_size(model: ModelDescription) -> int:
+    """A small one that the model's compression ratios divide."""
+    for size in (2, 128):
+        try:
+            for component in model.components:
+                model.bytes_per_page(component, size)
+        except CallerError:
+            continue
+        return size
+    raise AssertionError(f"no page size for {model.name}")
+
+
+def tour(device: Inspectable, components: tuple[str, ...], layers: int) -> list[bytes]:
+    """Pages of every pool written, backed up and half loaded elsewhere; the digests of all.
+
+    The device has THREE pages of each component on both tiers.
+    """
+    stream = device.stream("tour")
+    for component in components:
+        device.touch(stream, component, pages(0, 1), "w", (0, layers), "test")
+        device.copy(stream, D2H, component, pages(0, 1), pages(2, 0), (0, layers), "test")
+        device.copy(stream, H2D, component, pages(0, 2), pages(2, 0), (0, layers // 2), "test")
+    device.synchronize(device.record(stream))  # type: ignore[attr-defined]
+    return [
+        device.digest(tier, component, page)
+        for component in components
+        for tier in (Tier.DEVICE, Tier.HOST)
+        for page in range(THREE)
+    ]

@@ -1,0 +1,136 @@
+"""The `kernel` backend on the CPU, its kernel run by Triton's interpreter. test_kernels starts it.
+
+The interpreter is chosen for a whole process when Triton decorates the kernel, so these tests have
+a process of their own: TRITON_INTERPRET=1 pytest tests/devices/interpreted.py
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton.runtime.interpreter import InterpretedFunction
+
+import hicache.models as models
+from hicache.devices._movers import kernel
+from hicache.devices._movers.base import Options, route
+from hicache.devices.cpu import CpuDevice
+from hicache.devices.cuda import CudaDevice
+from hicache.memory.layouts import LAYOUTS, Sizes, axes
+from hicache.memory.pools import PoolPlan
+from hicache.memory.torch_arena import TorchPool
+from hicache.models import ModelDescription
+
+from .at_once import AtOnce
+from .cases import (
+    DEVICE_PAGES,
+    H2D,
+    HOST_PAGES,
+    LAYERS,
+    THREE,
+    digests,
+    grouped,
+    latent,
+    page_size,
+    pages,
+    program,
+    tour,
+)
+
+_LAYOUT = st.sampled_from(sorted(LAYOUTS))
+
+
+def test_the_interpreter_is_what_runs() -> None:
+    assert isinstance(kernel.move, InterpretedFunction)
+
+
+def _pool(layout: str, sizes: Sizes, seed: int, shift: int) -> TorchPool:
+    """A pool of random bytes whose memory begins `shift` bytes after an aligned address."""
+    plan = PoolPlan("test", grouped().pools[0], layout, sizes)
+    made = torch.from_numpy(
+        np.random.default_rng(seed).integers(0, 256, plan.total_bytes + shift + 16, dtype=np.uint8)
+    )
+    start = -made.data_ptr() % 16 + shift
+    flat = made[start : start + plan.total_bytes]
+    return TorchPool(plan, flat, flat.view(plan.shape).permute(axes(layout)), 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.builds(
+        Sizes,
+        layer=st.integers(1, 3),
+        page=st.integers(1, 5),
+        part=st.integers(1, 2),
+        token=st.integers(1, 70),
+        head=st.integers(1, 4),
+        head_bytes=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 48, 128]),
+    ),
+    _LAYOUT,
+    _LAYOUT,
+    st.sampled_from([0, 0, 1, 2, 4, 8]),
+    st.integers(1, 20),
+    st.data(),
+)
+def test_the_kernel_moves_the_pages_and_nothing_else(
+    sizes: Sizes, near: str, far: str, shift: int, blocks: int, data: st.DataObject
+) -> None:
+    source, target = _pool(near, sizes, 1, 0), _pool(far, sizes, 2, shift)
+    count = data.draw(st.integers(0, sizes.page))
+    here, there = (
+        np.array(data.draw(st.permutations(range(sizes.page)))[:count], dtype=np.int64)
+        for _ in range(2)
+    )
+    first = data.draw(st.integers(0, sizes.layer))
+    layers = range(first, data.draw(st.integers(first, sizes.layer)))
+    expected = target.view.numpy().copy()
+    for layer in layers:
+        expected[layer, there] = source.view.numpy()[layer, here]
+    numbers = torch.from_numpy(np.stack((here, there)))
+    kernel.Mover(Options(blocks, None)).copy(route(source, target), (here, there), numbers, layers)
+    assert np.array_equal(target.view.numpy(), expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from([grouped(), latent()]), _LAYOUT, st.integers(0, 2**32))
+def test_agrees_with_the_cpu_device_byte_for_byte(
+    model: ModelDescription, layout: str, seed: int
+) -> None:
+    sizes = (model, 2, DEVICE_PAGES, HOST_PAGES)
+    with (
+        CpuDevice(*sizes, layout=layout) as cpu,
+        CudaDevice(*sizes, layout=layout, accelerator=AtOnce()) as cuda,
+    ):
+        seen = []
+        for device in (cpu, cuda):
+            seen.append(program(device, seed))
+            device.synchronize(device.record(device.stream("all")))
+        assert seen[0] == seen[1]
+        assert digests(cpu) == digests(cuda)
+
+
+def test_agrees_with_the_cpu_device_where_pools_are_many_and_unlike() -> None:
+    """A logical anchor without bytes, compressed sidecars, a window, and states on it."""
+    model = models.get("deepseek-v4-flash")
+    sizes = dict.fromkeys(model.components, THREE)
+    with (
+        CpuDevice(model, page_size(model), sizes, sizes, layout="page_head") as cpu,
+        CudaDevice(
+            model, page_size(model), sizes, sizes, layout="page_head", accelerator=AtOnce()
+        ) as cuda,
+    ):
+        found = [tour(device, model.components, model.layers) for device in (cpu, cuda)]
+    assert found[0] == found[1]
+
+
+def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
+    accelerator = AtOnce()
+    with CudaDevice(
+        grouped(), 2, DEVICE_PAGES, HOST_PAGES, layout="page_first", accelerator=accelerator
+    ) as device:
+        stream = device.stream("load")
+        source, target = pages(5, 9, 1), pages(0, 2, 1)
+        for layer in range(LAYERS):
+            device.copy(stream, H2D, "full", source, target, (layer, layer + 1), "test")
+        assert accelerator.uploads == 1

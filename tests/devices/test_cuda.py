@@ -1,0 +1,254 @@
+"""The CUDA device without CUDA: everything but its streams, on an accelerator that acts at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hicache.models as models
+from hicache.core.errors import CallerError
+from hicache.core.types import Tier
+from hicache.devices._accelerator import Accelerator, unusable
+from hicache.devices.cpu import CpuDevice
+from hicache.devices.cuda import CudaDevice
+from hicache.memory.layouts import Sizes
+from hicache.memory.pools import PoolPlan
+from hicache.memory.torch_arena import Place, TorchArena, as_seeds, stamp_tensor
+from hicache.models import ModelDescription
+
+from .at_once import AtOnce
+from .cases import (
+    D2H,
+    DEVICE_PAGES,
+    H2D,
+    HOST_PAGES,
+    LAYERS,
+    THREE,
+    digests,
+    grouped,
+    latent,
+    page_size,
+    pages,
+    program,
+    tour,
+)
+
+ALL = (0, LAYERS)
+PAGE_SIZE = 2
+NO_CUDA = torch.version.cuda is None or not torch.cuda.is_available()
+
+
+def make(accelerator: AtOnce, **options: object) -> CudaDevice:
+    chosen = {"layout": "page_first_direct", "io_backend": "direct", **options}
+    return CudaDevice(
+        grouped(), PAGE_SIZE, DEVICE_PAGES, HOST_PAGES, accelerator=accelerator, **chosen  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from([grouped(), latent()]),
+    st.sampled_from(["layer_first", "page_first_direct"]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 4096, 1 << 20]),
+    st.integers(0, 2**32),
+)
+def test_agrees_with_the_cpu_device_byte_for_byte(
+    model: ModelDescription, layout: str, batches: bool, late: bool, segment: int, seed: int
+) -> None:
+    sizes = (model, PAGE_SIZE, DEVICE_PAGES, HOST_PAGES)
+    chosen = {"layout": layout, "io_backend": "direct", "segment_bytes": segment}
+    with (
+        CpuDevice(*sizes, **chosen) as cpu,  # type: ignore[arg-type]
+        CudaDevice(*sizes, accelerator=AtOnce(batches, late), **chosen) as cuda,  # type: ignore[arg-type]
+    ):
+        seen = []
+        for device in (cpu, cuda):
+            seen.append(program(device, seed))
+            device.synchronize(device.record(device.stream("all")))
+        assert seen[0] == seen[1]
+        assert digests(cpu) == digests(cuda)
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_agrees_with_the_cpu_device_on_every_pool_of_every_model(name: str) -> None:
+    model = models.get(name)
+    sizes = dict.fromkeys(model.components, THREE)
+    chosen = {"layout": "page_first_direct", "io_backend": "direct"}
+    with (
+        CpuDevice(model, page_size(model), sizes, sizes, **chosen) as cpu,  # type: ignore[arg-type]
+        CudaDevice(model, page_size(model), sizes, sizes, accelerator=AtOnce(), **chosen) as cuda,  # type: ignore[arg-type]
+    ):
+        found = [tour(device, model.components, model.layers) for device in (cpu, cuda)]
+    assert found[0] == found[1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=4),
+    st.integers(0, 5),
+    st.builds(
+        Sizes,
+        layer=st.just(3),
+        page=st.just(4),
+        part=st.integers(1, 2),
+        token=st.integers(1, 3),
+        head=st.integers(1, 2),
+        head_bytes=st.integers(1, 20),
+    ),
+)
+def test_contents_are_those_of_every_device(seeds: list[int], number: int, sizes: Sizes) -> None:
+    plan = PoolPlan("test", grouped().pools[0], "layer_first", sizes)
+    words = np.array(seeds, dtype=np.uint64)
+    found = stamp_tensor(plan, torch.from_numpy(as_seeds(words)), number, range(1, 3))
+    assert np.array_equal(found.numpy(), plan.stamped(words, number, range(1, 3)))
+
+
+def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
+    """Seen where numbers are needed on the device: a look at pages, layer by layer."""
+    accelerator = AtOnce()
+    with make(accelerator) as device:
+        stream = device.stream("compute")
+        numbers = pages(1, 2, 3)
+        for layer in range(LAYERS):
+            device.touch(stream, "full", numbers, "r", (layer, layer + 1), "test")
+        assert accelerator.uploads == 1
+        device.touch(stream, "full", numbers.copy(), "r", ALL, "test")
+        assert accelerator.uploads == 2
+        device.touch(device.stream("load"), "full", numbers, "r", ALL, "test")
+        assert accelerator.uploads == 3, "a tensor belongs to one stream"
+
+
+def test_components_that_take_turns_layer_by_layer_send_their_numbers_once_each() -> None:
+    accelerator = AtOnce()
+    with make(accelerator) as device:
+        stream = device.stream("load")
+        sets = [pages(1, 2), pages(3, 4), pages(5, 6)]
+        for layer in range(LAYERS):
+            for numbers in sets:
+                device.touch(stream, "full", numbers, "r", (layer, layer + 1), "test")
+        assert accelerator.uploads == len(sets)
+
+
+@pytest.mark.parametrize("where", ["construction", "close"])
+def test_no_registration_outlives_a_device_that_fails(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that goes while the device has it registered is written to by nobody knows whom."""
+    accelerator = AtOnce()
+
+    def fail() -> None:
+        raise RuntimeError("the device is gone")
+
+    if where == "construction":
+        monkeypatch.setattr(accelerator, "finish", fail)
+        with pytest.raises(RuntimeError):
+            make(accelerator)
+    else:
+        device = make(accelerator)
+        assert accelerator.registered
+        monkeypatch.setattr(accelerator, "finish", fail)
+        with pytest.raises(RuntimeError):
+            device.close()
+    assert not accelerator.registered
+
+
+def test_host_memory_is_registered_once_in_segments_and_given_back() -> None:
+    accelerator = AtOnce()
+    device = CudaDevice(
+        grouped(64), 64, DEVICE_PAGES, HOST_PAGES,
+        layout="page_first_direct", io_backend="direct", segment_bytes=1, accelerator=accelerator,
+    )  # fmt: skip
+    page = grouped(64).bytes_per_page("full", 64)
+    assert len(accelerator.registered) == HOST_PAGES["full"]
+    assert set(accelerator.registered.values()) == {page}
+    device.close()
+    device.close()
+    assert not accelerator.registered
+    with pytest.raises(CallerError, match="closed"):
+        device.record(device.stream("load"))
+
+
+def test_a_refused_registration_is_told_and_nothing_stays_registered() -> None:
+    accelerator = AtOnce(refuses=3)
+    with pytest.raises(CallerError, match=r"segment 4 of 14, .* answered 2; ask for fewer"):
+        CudaDevice(
+            grouped(64), 64, DEVICE_PAGES, HOST_PAGES,
+            layout="layer_first", io_backend="direct", segment_bytes=1 << 17,
+            accelerator=accelerator,
+        )  # fmt: skip
+    assert not accelerator.registered
+
+
+@pytest.mark.parametrize("tier", [Tier.DEVICE, Tier.HOST])
+def test_too_little_memory_is_told_in_numbers(tier: Tier) -> None:
+    sizes = {Tier.DEVICE: {"full": 2}, Tier.HOST: {"full": 2}}
+    sizes[tier] = {"full": 10**12}
+    free = 1 << 20
+    place = Place(torch.device("cpu"), lambda: free)
+    with pytest.raises(CallerError, match=r"room for 192\d{9,} bytes .*; ask for fewer pages"):
+        TorchArena(grouped(), 1, sizes, place, layout="layer_first", backend="direct")
+
+
+def test_times_of_marks_are_on_the_timer_given() -> None:
+    with make(AtOnce(), timer=lambda: 1_000) as device:
+        mark = device.record(device.stream("load"))
+        assert device.query(mark)
+        assert device.reached_ns(mark) == 1_501_000
+    with make(AtOnce()) as device, pytest.raises(CallerError, match="timer"):
+        device.reached_ns(device.record(device.stream("load")))
+
+
+def test_a_failure_is_the_next_mark_of_its_stream() -> None:
+    failing = [False]
+    with make(AtOnce(), fault=lambda *_: failing[0]) as device:
+        stream = device.stream("write")
+        failing[0] = True
+        device.copy(stream, D2H, "full", pages(0), pages(0), ALL, "test")
+        broken = device.record(stream)
+        failing[0] = False
+        device.copy(stream, H2D, "full", pages(0), pages(0), ALL, "test")
+        assert device.failed(broken)
+        assert not device.failed(device.record(stream))
+
+
+def test_a_reader_sees_a_touch_when_its_mark_is_seen() -> None:
+    seen: list[tuple[int, ...]] = []
+    with make(AtOnce(late=True), reader=lambda *found: seen.append(found[3][0].shape)) as device:
+        stream = device.stream("compute")
+        device.touch(stream, "full", pages(4, 2), "r", (1, 3), "test")
+        mark = device.record(stream)
+        assert not device.query(mark)
+        assert not seen
+        assert device.query(mark)
+        assert seen == [(2, 2, 2, PAGE_SIZE, 2, 12)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"layout": "page_last"}, "layout: expected one of"),
+        ({"layout": "page_first"}, "use layout page_first_direct"),
+        ({"io_backend": "rdma"}, "io_backend: expected one of"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(CallerError, match=words):
+        make(AtOnce(), **options)
+
+
+@pytest.mark.skipif(not NO_CUDA, reason="this machine has a CUDA device")
+def test_without_cuda_one_line_says_what_is_missing() -> None:
+    assert "\n" not in unusable()
+    with pytest.raises(
+        CallerError, match=r"^cuda: expected a .*, found .*; .* use the cpu device$"
+    ):
+        Accelerator()
+    with pytest.raises(CallerError, match=r"^cuda: expected a "):
+        CudaDevice(
+            grouped(), 1, DEVICE_PAGES, HOST_PAGES, layout="layer_first", io_backend="direct"
+        )

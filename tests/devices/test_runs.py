@@ -1,0 +1,106 @@
+"""Pieces and runs against byte-by-byte copies: what is listed is exactly what a copy must move."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.memory import layouts, runs
+from hicache.memory.layouts import Sizes
+
+_SIZES = st.builds(
+    Sizes,
+    layer=st.integers(1, 3),
+    page=st.integers(1, 6),
+    part=st.integers(1, 2),
+    token=st.integers(1, 3),
+    head=st.integers(1, 3),
+    head_bytes=st.integers(1, 5),
+)
+_LAYOUT = st.sampled_from(sorted(layouts.LAYOUTS))
+
+
+@settings(max_examples=300, deadline=None)
+@given(_SIZES, _LAYOUT, _LAYOUT, st.data())
+def test_runs_move_the_pages_and_nothing_else(
+    sizes: Sizes, near: str, far: str, data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(0, sizes.page))
+    here, there = (
+        np.array(data.draw(st.permutations(range(sizes.page)))[:count], dtype=np.int64)
+        for _ in range(2)
+    )
+    first = data.draw(st.integers(0, sizes.layer))
+    layers = range(first, data.draw(st.integers(first, sizes.layer)))
+    source, target = (
+        layouts.canonical(
+            np.random.default_rng(seed).integers(
+                0, 256, layouts.shape(layout, sizes), dtype=np.uint8
+            ),
+            layout,
+        )
+        for seed, layout in ((1, near), (2, far))
+    )
+    flats = [
+        view.transpose(np.argsort(layouts.axes(layout))).reshape(-1)
+        for view, layout in ((source, near), (target, far))
+    ]
+    expected = target.copy()
+    for layer in layers:
+        expected[layer, there] = source[layer, here]
+
+    largest = min(layouts.run_bytes(layout, sizes) for layout in (near, far))
+    pair = runs.pair(source.shape[2:], source.strides, target.strides, largest)
+    wanted = [data.draw(st.sampled_from([0, 1, 20])) for _ in range(2)]
+    total = flats[0].size
+    segments = tuple(
+        runs.segment_bytes(layouts.run_bytes(layout, sizes), total, size, granule=1) if size else 0
+        for layout, size in zip((near, far), wanted, strict=True)
+    )
+    found = runs.runs(pair, here, there, layers, (segments[0], segments[1]))
+
+    assert pair.page_bytes == expected[0, 0].size
+    assert int(found.length.sum()) == len(layers) * count * pair.page_bytes
+    for start, goal, length in zip(*found, strict=True):
+        for offset, segment in zip((start, goal), segments, strict=True):
+            assert not segment or offset // segment == (offset + length - 1) // segment
+        flats[1][goal : goal + length] = flats[0][start : start + length]
+    assert np.array_equal(target, expected)
+    _cannot_be_merged(found, segments)
+    access = runs.access_bytes(pair, (0, 16))
+    assert access in (1, 2, 4, 8, 16)
+    assert not any(int(number) % access for row in found for number in row)
+
+
+def _cannot_be_merged(found: runs.Runs, segments: tuple[int, ...]) -> None:
+    """No two runs are neighbours on both sides, but where a registration ends."""
+    ends = {
+        (int(start + length), int(goal + length))
+        for start, goal, length in zip(*found, strict=True)
+    }
+    for start, goal, _ in zip(*found, strict=True):
+        if (int(start), int(goal)) in ends:
+            assert any(
+                segment and offset % segment == 0
+                for offset, segment in zip((start, goal), segments, strict=True)
+            )
+
+
+def test_pages_that_follow_one_another_on_both_sides_are_one_run() -> None:
+    sizes = Sizes(layer=2, page=8, part=2, token=4, head=2, head_bytes=8)
+    buffers = [
+        layouts.canonical(np.zeros(layouts.shape("layer_first", sizes), np.uint8), "layer_first")
+        for _ in range(2)
+    ]
+    pair = runs.pair(buffers[0].shape[2:], buffers[0].strides, buffers[1].strides, 64)
+    here = np.array([3, 0, 1, 2])
+    found = runs.runs(pair, here, here + 4, range(2))
+    assert found.length.tolist() == [4 * 64] * 4, "one run per layer and part"
+    assert len(runs.runs(pair, here, here[::-1] + 4, range(1)).length) == 2 * 4
+
+
+def test_a_segment_holds_whole_pages_and_whole_pages_of_the_system() -> None:
+    assert runs.segment_bytes(8 << 20, 100 << 20, 20 << 20) == 16 << 20
+    assert runs.segment_bytes(3000, 100 << 20, 1 << 20) % (3000 * 512) == 0
+    assert runs.segment_bytes(3000, 1 << 20, 1 << 10) == 0, "less than one such segment is one"

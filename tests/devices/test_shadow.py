@@ -1,0 +1,140 @@
+"""The shadow over real bytes: clean runs are clean, and each planted fault is found and named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from hicache.core.types import Pages, Tier
+from hicache.devices.base import Direction
+from hicache.devices.cpu import CpuDevice
+from hicache.memory import arena
+from hicache.memory.layouts import Bytes, copy_direct
+from sim.errors import HazardError, SimError, WrongBytesError
+from sim.hazards import Hazards
+from sim.shadow import ShadowOptions
+from traces.shadow_run import Sizes, prove
+
+from .overlapped import LAYERS, MODEL, PAGE, Overlapped
+
+D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
+ALL = (0, LAYERS)
+
+
+@pytest.fixture
+def run() -> Iterator[Overlapped]:
+    made = Overlapped(8, 14)
+    yield made
+    made.close()
+
+
+def pages(*numbers: int) -> Pages:
+    return np.array(numbers, dtype=np.int64)
+
+
+def test_a_clean_run_is_clean_and_did_what_it_claims(run: Overlapped) -> None:
+    run.busy(60)
+    assert run.wrong == []
+    assert run.shadow.spoiled > 20, "no load was spoiled first: nothing was shown"
+    assert run.shadow.intact > 20, "no poison was looked at: nothing was shown"
+    report = run.samples.report()
+    assert report.mismatches == report.failed == 0
+    assert {row.direction for row in report.rows} == set(Direction)
+
+
+@contextmanager
+def made(sizes: Sizes) -> Iterator[CpuDevice]:
+    pages = {"full": sizes.device_pages}, {"full": sizes.host_pages}
+    with CpuDevice(
+        sizes.model, sizes.page_size, *pages, layout="layer_first", io_backend="direct"
+    ) as device:
+        yield device
+
+
+def test_any_stream_wait_that_is_dropped_is_caught() -> None:
+    found = prove(made, Sizes(MODEL, PAGE), 30)
+    assert found.waits > 40
+    assert found.waits // 2 < found.caught <= found.waits
+    assert min(found.accesses, found.spoiled, found.intact, found.reads) > 10
+    clean = Overlapped()
+    clean.busy(30)
+    clean.close()
+    assert set(clean.shadow.waits) == {"compute", "write", "load"}
+
+
+def test_a_wait_that_nobody_needs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hazards, "access", lambda *_: None)
+    with pytest.raises(SimError, match=r"wait 0 of \d+, on stream write: expected a hazard"):
+        prove(made, Sizes(MODEL, PAGE), 10)
+
+
+def test_a_load_that_misses_a_page_finds_nobodys_bytes(
+    run: Overlapped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = copy_direct
+
+    def short(source: Bytes, here: Pages, target: Bytes, there: Pages, layers: range) -> None:
+        to_host = target.shape[1] == 14
+        end = len(here) if to_host or len(here) < 2 else -1
+        whole(source, here[:end], target, there[:end], layers)
+
+    run.busy(20)
+    assert run.wrong == []
+    monkeypatch.setattr(arena, "copy_direct", short)
+    run.busy(40, seed=1)
+    assert run.wrong
+    report = run.samples.report()
+    assert report.mismatches
+    assert "h2d, pool kv, host page" in report.first[0]
+    assert "differs from its source" in report.first[0]
+
+
+def test_without_the_scribble_the_same_fault_can_hide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that still holds its old bytes looks loaded: why targets are spoiled at all."""
+    run = Overlapped(8, 14, rate=0, options=ShadowOptions(scribble=False, poison=False))
+    run.serve("ab")
+    run.drain()
+    device = run.shadow
+    load = device.stream("load")
+    monkeypatch.setattr(arena, "copy_direct", lambda *_: None)
+    before = run.cpu.digest(Tier.DEVICE, "full", 0)
+    device.wait(load, device.record(run.compute))
+    device.copy(load, H2D, "full", pages(0), pages(0), ALL, "a load that does nothing")
+    run.cpu.synchronize(device.record(load))
+    assert run.cpu.digest(Tier.DEVICE, "full", 0) == before
+    run.close()
+
+
+def test_a_write_to_a_free_page_is_found(run: Overlapped) -> None:
+    run.busy(30)
+    for tier in (Tier.DEVICE, Tier.HOST):
+        run.shadow.freed(tier, "full", pages(3))
+        run.settle(*run.shadow.sweep())
+        assert run.shadow.check()
+        (pool,) = run.cpu.arena.pools(tier, "full")
+        pool.view[1, 3, 0, 1, 0, 2] ^= 1
+        run.settle(*run.shadow.sweep())
+        with pytest.raises(
+            WrongBytesError, match=f"{tier.name.lower()} page 3 of full was written"
+        ):
+            run.shadow.check()
+        run.shadow._compared.clear()
+        pool.view[1, 3, 0, 1, 0, 2] ^= 1
+
+
+def test_a_free_page_is_not_to_be_read_or_copied(run: Overlapped) -> None:
+    run.shadow.freed(Tier.DEVICE, "full", pages(5))
+    with pytest.raises(HazardError, match=r"found free device pages \[5\] of full"):
+        run.shadow.touch(run.compute, "full", pages(4, 5), "r", ALL, "prefill")
+    with pytest.raises(HazardError, match="expected pages that somebody has"):
+        run.shadow.copy(run.compute, D2H, "full", pages(5), pages(0), ALL, "backup")
+
+
+def test_a_page_that_is_freed_while_a_load_writes_it_is_a_hazard(run: Overlapped) -> None:
+    load = run.shadow.stream("load")
+    run.shadow.copy(load, H2D, "full", pages(0), pages(6), ALL, "load 1")
+    with pytest.raises(HazardError, match=r"poison of freed pages.*'load 1' on stream load"):
+        run.shadow.freed(Tier.DEVICE, "full", pages(6))

@@ -1,0 +1,126 @@
+"""Memory that is asked for and not there, NUMA nodes, and sizes that are really the total."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Tier
+from hicache.devices.cpu import CpuDevice
+from hicache.memory import host, sizes
+from hicache.memory.arena import Arena
+from hicache.models import get, mha
+
+TINY = mha.describe(
+    "tiny", "made up for tests", layers=2, hidden_size=8, vocabulary=16, attention_heads=4,
+    kv_heads=4, head_elements=8, parameters=1000,
+)  # fmt: skip
+LLAMA = get("llama-3.1-8b")
+
+
+def test_what_the_system_has_left_is_asked_before_anything_is_taken() -> None:
+    left = host.available_bytes()
+    if left is None:
+        pytest.skip("this system does not say how much memory is available")
+    pages = left // TINY.bytes_per_page("full", 64) + 1
+    with pytest.raises(CallerError) as caught:
+        Arena(TINY, 64, {Tier.DEVICE: {"full": 1}, Tier.HOST: {"full": pages}})
+    said = str(caught.value)
+    assert "\n" not in said
+    assert str(pages * TINY.bytes_per_page("full", 64)) in said
+    found = re.search(r"the system has (\d+) available", said)
+    assert found
+    assert 0 < int(found[1]) < (pages + 1) * TINY.bytes_per_page("full", 64)
+
+
+def test_what_the_system_refuses_is_an_error_with_the_numbers() -> None:
+    with pytest.raises(CallerError, match=rf"room for {1 << 60} bytes \(kv {1 << 60}\), .*refused"):
+        host.allocate("kv", 1 << 60)
+
+
+def test_pools_that_fit_one_by_one_are_refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "available_bytes", lambda: 1000)
+    host.check_room({"a": 600, "b": 400})
+    with pytest.raises(CallerError, match=r"room for 1001 bytes \(a 600, b 401\).*1000 available"):
+        host.check_room({"a": 600, "b": 401})
+    monkeypatch.setattr(host, "available_bytes", lambda: None)
+    host.check_room({"a": 1 << 60})
+
+
+def test_a_control_groups_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory.stat").write_text("anon 7\ninactive_file 40\n")
+    (tmp_path / "memory.current").write_text("100\n")
+    names = ("memory.max", "memory.current", "inactive_file")
+    (tmp_path / "memory.max").write_text("500\n")
+    assert host._limit_of(tmp_path, *names) == [440]
+    (tmp_path / "memory.max").write_text("max\n")
+    assert host._limit_of(tmp_path, *names) == []
+    assert host._limit_of(tmp_path / "nowhere", *names) == []
+
+
+def test_a_buffer_starts_with_a_page_of_the_system_and_is_zero() -> None:
+    for size in (1, 4095, 1 << 20):
+        buffer = host.allocate("x", size)
+        assert buffer.nbytes == size
+        assert buffer.ctypes.data % host.GRANULE == 0
+        assert not buffer.any()
+    assert host.allocate("x", 0).nbytes == 0
+
+
+def test_memory_is_bound_to_the_node_that_was_asked_for() -> None:
+    nodes = host.numa_nodes()
+    maps = Path("/proc/self/numa_maps")
+    if not nodes or not maps.exists():
+        pytest.skip("this system has no NUMA nodes to choose from")
+    node = nodes[-1]
+    with CpuDevice(TINY, 64, {"full": 2}, {"full": 64}, numa_node=node) as device:
+        (pool,) = device.arena.pools(Tier.HOST, "full")
+        pool.flat[:] = 1
+        starts = f"{pool.flat.ctypes.data:08x} bind:{node} "
+        assert any(line.startswith(starts) for line in maps.read_text().splitlines())
+
+
+def test_a_node_that_cannot_be_had_is_never_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    if host.numa_nodes():
+        with pytest.raises(CallerError, match=r"numa_node: expected one of 0.*, found 4711"):
+            CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, numa_node=4711)
+    monkeypatch.setattr(host, "numa_nodes", lambda: ())
+    with pytest.raises(CallerError, match=r"numa_node: expected none, .*found 0; leave it out"):
+        CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, numa_node=0)
+
+
+def test_a_ratio_gives_at_least_one_page_more() -> None:
+    assert sizes.by_ratio({"full": 10, "swa": 3}, Fraction(5, 2)) == {"full": 25, "swa": 7}
+    assert sizes.by_ratio({"full": 10, "swa": 3}, Fraction(1)) == {"full": 11, "swa": 4}
+    with pytest.raises(CallerError, match="more than 0"):
+        sizes.by_ratio({"full": 1}, Fraction(0))
+
+
+@given(
+    device=st.integers(1, 5000),
+    total=st.integers(1, 1 << 36),
+    tp=st.sampled_from([1, 2, 4, 8, 16]),
+    stages=st.integers(1, 4),
+)
+def test_a_total_is_the_total_over_ranks(device: int, total: int, tp: int, stages: int) -> None:
+    one = LLAMA.bytes_per_page("full", 64, tp) * tp * stages
+    if total < one:
+        with pytest.raises(CallerError, match=f"at least {one}, .* on {tp * stages} ranks"):
+            sizes.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
+        return
+    pages = sizes.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
+    assert pages["full"] * one <= total < (pages["full"] + 1) * one
+
+
+def test_buffers_of_the_cpu_device_are_written_by_nobody_at_first() -> None:
+    with CpuDevice(TINY, 4, {"full": 2}, {"full": 4}) as device:
+        digests = {device.digest(tier, "full", 0) for tier in (Tier.DEVICE, Tier.HOST)}
+    assert len(digests) == 1
+    assert np.frombuffer(digests.pop(), dtype=np.uint8).any()

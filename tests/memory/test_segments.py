@@ -1,0 +1,148 @@
+"""PAGE-CONTIG over drawn pools, and registration whose answer is believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Tier
+from hicache.devices.cpu import CpuDevice
+from hicache.memory.host import GRANULE
+from hicache.memory.layouts import LAYOUTS
+from hicache.memory.pools import HostPool, PoolPlan
+from hicache.memory.segments import cut
+from hicache.models import mha
+
+TINY = mha.describe(
+    "tiny", "made up for tests", layers=3, hidden_size=8, vocabulary=16, attention_heads=4,
+    kv_heads=4, head_elements=5, parameters=1000,
+)  # fmt: skip
+KV = TINY.pools[0]
+
+
+class Clerk:
+    """A registrar that keeps a list, and answers `code` at call number `bad`."""
+
+    def __init__(self, bad: int = -1, code: int = 2) -> None:
+        self.bad, self.code = bad, code
+        self.held: dict[int, int] = {}
+        self.calls = 0
+
+    def register(self, address: int, size: int) -> int:
+        self.calls += 1
+        if self.calls - 1 == self.bad:
+            return self.code
+        assert address not in self.held
+        self.held[address] = size
+        return 0
+
+    def unregister(self, address: int) -> int:
+        return 0 if self.held.pop(address, None) else 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    layout=st.sampled_from(sorted(LAYOUTS)),
+    heads=st.sampled_from([1, 2, 4, 8]),
+    elements=st.integers(1, 300),
+    layers=st.integers(1, 4),
+    page_size=st.integers(1, 64),
+    pages=st.integers(0, 400),
+    wanted=st.integers(1, 1 << 22),
+)
+def test_no_page_straddles_two_segments(
+    layout: str,
+    heads: int,
+    elements: int,
+    layers: int,
+    page_size: int,
+    pages: int,
+    wanted: int,
+) -> None:
+    pool = replace(KV, heads=heads, head_elements=elements, layers=tuple(range(layers)))
+    plan = PoolPlan.of("host", pool, pages, page_size, layout)
+    segments = cut(plan.total_bytes, plan.run_bytes, wanted)
+    covered = 0
+    for start, size in segments:
+        assert start == covered
+        assert size > 0
+        covered += size
+        assert start % GRANULE == 0, "one page of the system would be registered twice"
+    assert covered == plan.total_bytes
+    borders = np.array([start for start, _ in segments[1:]], dtype=np.int64)
+    # Where each byte run of a page begins, from the plan's strides alone.
+    dims = plan.shape
+    steps = {
+        axis: int(np.prod(dims[place + 1 :], dtype=np.int64))
+        for place, axis in enumerate(LAYOUTS[layout])
+    }
+    if layout == "layer_first":
+        starts = [
+            layer * steps["layer"] + part * steps["part"] + page * steps["page"]
+            for layer in range(layers)
+            for part in range(2)
+            for page in range(pages)
+        ]
+    else:
+        starts = [page * steps["page"] for page in range(pages)]
+    runs = np.array(starts, dtype=np.int64)
+    assert plan.run_bytes * len(runs) == plan.total_bytes
+    before = np.searchsorted(runs, borders, side="right") - 1
+    assert (runs[before] == borders).all()
+
+
+def test_segments_are_about_as_large_as_wanted() -> None:
+    assert [size for _, size in cut(40 * GRANULE, GRANULE, 16 * GRANULE)] == [
+        16 * GRANULE, 16 * GRANULE, 8 * GRANULE
+    ]  # fmt: skip
+    assert len(cut(40 * GRANULE, GRANULE)) == 1
+    assert cut(0, 8) == ()
+    with pytest.raises(CallerError, match="segment_bytes: expected at least 1, found 0"):
+        cut(8, 8, 0)
+
+
+def test_each_segment_is_registered_once_and_given_back() -> None:
+    clerk = Clerk()
+    pool = HostPool(KV, 1024, 16, "page_first", registrar=clerk, segment_bytes=1 << 20)
+    assert len(pool.segments) == clerk.calls > 3
+    assert sum(clerk.held.values()) == pool.plan.total_bytes
+    assert min(clerk.held) == pool.flat.ctypes.data
+    pool.close()
+    assert not clerk.held
+    pool.close()
+
+
+def test_a_failed_registration_is_an_error_and_leaves_nothing_registered() -> None:
+    clerk = Clerk(bad=2)
+    with pytest.raises(CallerError, match=r"segment 3 of \d+, \d+ of \d+ bytes, .*answered 2") as e:
+        HostPool(KV, 1024, 16, "page_first", registrar=clerk, segment_bytes=1 << 20)
+    assert "\n" not in str(e.value)
+    assert clerk.calls == 3
+    assert not clerk.held
+
+
+def test_one_pool_that_fails_takes_the_others_with_it() -> None:
+    both = replace(TINY, pools=(KV, replace(KV, name="draft")))
+    clerk = Clerk(bad=1)
+    with pytest.raises(CallerError, match="host pool draft"):
+        CpuDevice(both, 2, {"full": 4}, {"full": 6}, registrar=clerk)
+    assert not clerk.held
+    clerk = Clerk()
+    with CpuDevice(both, 2, {"full": 4}, {"full": 6}, registrar=clerk) as device:
+        assert sorted(clerk.held.values()) == sorted(
+            pool.plan.total_bytes for pool in device.arena.pools(Tier.HOST, "full")
+        )
+    assert not clerk.held
+
+
+def test_a_device_that_does_not_let_go_is_an_error() -> None:
+    clerk = Clerk()
+    pool = HostPool(KV, 4, 2, "page_first", registrar=clerk)
+    clerk.held.clear()
+    with pytest.raises(CallerError, match="unregister"):
+        pool.close()

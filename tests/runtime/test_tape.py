@@ -1,0 +1,306 @@
+"""Tapes: what is recorded replays exactly, decisions follow from order alone, faults are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.actions import (
+    Backup,
+    Copy,
+    Evicted,
+    KvRemoved,
+    Load,
+    Matched,
+    Outcome,
+    Prefill,
+    Released,
+    Restarted,
+)
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from hicache.core.events import (
+    Admitted,
+    Arrived,
+    BackupDone,
+    EvictWanted,
+    Finished,
+    Flushed,
+    LoadDone,
+    PrefillDone,
+    Retracted,
+)
+from hicache.core.types import NO_PAGES, Key, Pages, Tier
+from hicache.runtime.decisions import Decisions
+from hicache.runtime.driver import Driver
+from hicache.runtime.immediate import ImmediateExecutor
+from hicache.runtime.tape import CHECK_EVERY, DivergedError, Recorder, replay
+from hicache.runtime.tape_format import MAX_LINE_BYTES, Tape, as_json, parse, read_tape
+from sim.options import WorldOptions
+from sim.world import World
+from tests.sim.rig import MODEL, PROFILE, shared_prefixes
+
+CONFIG = Config(page_size=4, device_pages=(24,), host_pages=(40,))
+
+
+def recorded(
+    seed: int = 1, requests: int = 12, options: WorldOptions | None = None, **config: Any
+) -> tuple[list[str], str]:
+    """The lines of a simulated run, and its digest."""
+    lines: list[str] = []
+    settings_ = {"page_size": 4, "device_pages": (24,), "host_pages": (40,), **config}
+    core = Config(**settings_)
+    recorder = Recorder(core, lines.append, made={"seed": seed})
+    options = options or WorldOptions(checks="off")
+    workload = shared_prefixes(seed, requests)
+    World(workload, core, MODEL, PROFILE, options=options, observers=(recorder,)).run()
+    return lines, recorder.close()
+
+
+def tape_of(lines: list[str]) -> Tape:
+    return parse("t.tape", [line.encode() for line in lines])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    policy=st.sampled_from(["write_through", "write_back", "write_through_selective"]),
+    lag=st.sampled_from([0, 5_000, 50_000_000]),
+    failing=st.integers(2, 9),
+    kv_events=st.booleans(),
+)
+def test_a_replay_decides_what_the_run_decided(
+    seed: int, policy: str, lag: int, failing: int, kv_events: bool
+) -> None:
+    """Whatever the times were and whichever copies failed: the order of events is all it takes."""
+    options = WorldOptions(seed=seed, lag_ns=lag, faults=lambda number, _: number % failing == 1)
+    lines, digest = recorded(seed, 14, options, write_policy=policy, kv_events=kv_events)
+    tape = tape_of(lines)
+    assert tape.digest == digest
+    assert replay(tape) == digest
+
+
+def test_another_order_is_another_run_and_the_first_event_that_differs_is_named() -> None:
+    lines, _ = recorded(3, 20)
+    tape = tape_of(lines)
+    records = [json.loads(line) for line in lines]
+    at = next(
+        index
+        for index, record in enumerate(records)
+        if record.get("op") == "Admitted" and index > len(records) // 2
+    )
+    records[at]["args"][1] = 1  # a chunk of one token: another prefill
+    changed = tape_of([json.dumps(record) + "\n" for record in records])
+    number = sum(
+        record.get("op", "check") not in ("check", "end", "start") for record in records[: at + 1]
+    )
+    with pytest.raises(DivergedError) as caught:
+        replay(changed)
+    assert f"t.tape:{at + 1}: event {number} (Admitted) is the first" in str(caught.value)
+    assert replay(tape) == tape.digest
+
+
+def test_a_decision_that_a_longer_digest_alone_would_show_is_found_at_the_end() -> None:
+    lines, digest = recorded()
+    end = json.loads(lines[-1])
+    end["digest"] = digest[:8] + "0" * 24
+    with pytest.raises(DivergedError, match="digest"):
+        replay(tape_of([*lines[:-1], json.dumps(end) + "\n"]))
+
+
+def test_every_event_survives_the_tape_exactly() -> None:
+    key = Key.from_tokens(range(8), 4, namespace="lora é\n")
+    for event in (
+        Arrived(3, key, 9, 2),
+        Finished(3, key, 8),
+        Retracted(3, key, 9, 2, 7),
+        EvictWanted(Tier.HOST, "full", 2),
+        Flushed(),
+        LoadDone(7, False),
+        BackupDone(8, True),
+        PrefillDone(9),
+    ):
+        lines: list[str] = []
+        recorder = Recorder(CONFIG, lines.append, lambda: 77)
+        recorder.on_event(event, Core(CONFIG).view)
+        recorder.on_outcomes(event, [], Core(CONFIG).view)
+        recorder.close()
+        (entry,) = tape_of(lines).entries
+        assert entry.event == event
+        assert type(entry.event) is type(event)
+        assert entry.time_ns == 77
+
+
+def test_long_runs_are_checked_on_the_way_and_files_are_read(tmp_path: Path) -> None:
+    lines, digest = recorded(5, 60)
+    tape = tape_of(lines)
+    assert len(tape.checks) == 1 + tape.events // CHECK_EVERY > 1
+    path = tmp_path / "run.tape"
+    path.write_text("".join(lines))
+    assert replay(read_tape(str(path))) == digest
+    assert tape.made == {"seed": 5}
+
+
+def test_a_tape_of_nothing_has_a_digest_too() -> None:
+    tape = tape_of([HEADER + "\n", f'{{"op":"end","events":0,"digest":"{EMPTY}"}}\n'])
+    with pytest.raises(DivergedError, match="ends with digest"):
+        replay(tape)
+
+
+def numbers(*values: int) -> Pages:
+    return np.array(values, dtype=np.int64)
+
+
+def test_every_field_of_every_decision_counts() -> None:
+    """Outcomes that differ in one place, or in where one ends and the next begins."""
+    answers: list[list[Outcome]] = [
+        [],
+        [Released(1)],
+        [Released(2)],
+        [Restarted(1)],
+        [Released(1), Released(1)],
+        [Matched(1, 2, 3)],
+        [Matched(1, 23, 0)],
+        [Prefill(1, 1, 0, 4, numbers(5, 6), (), True)],
+        [Prefill(1, 1, 0, 4, numbers(5, 7), (), True)],
+        [Prefill(1, 1, 0, 4, numbers(5), (), True)],
+        [Prefill(1, 1, 0, 4, numbers(5, 6), (3,), True)],
+        [Prefill(1, 1, 0, 4, numbers(5, 6), (), False)],
+        [Backup(1, (Copy("full", numbers(1), numbers(2)),))],
+        [Backup(1, (Copy("full", numbers(1), numbers(3)),))],
+        [Backup(1, (Copy("swa", numbers(1), numbers(2)),))],
+        [Backup(1, (Copy("full", numbers(1), numbers(2)), Copy("swa", NO_PAGES, NO_PAGES)))],
+        [Load(1, 0, (Copy("full", numbers(1), numbers(2)),))],
+        [KvRemoved(Tier.HOST, (b"ab", b"c"))],
+        [KvRemoved(Tier.HOST, (b"a", b"bc"))],
+        [Evicted(Tier.HOST, "full", numbers(1), 2, True)],
+        [Evicted(Tier.HOST, "full", numbers(1), 2, False)],
+    ]
+    found = set()
+    for outcomes in answers:
+        decisions = Decisions()
+        decisions.add(outcomes)
+        found.add(decisions.digest())
+    apart = Decisions()
+    apart.add([Released(1)])
+    apart.add([Released(1)])
+    assert len(found | {apart.digest()}) == len(answers) + 1
+
+
+def test_starts_are_noted_once_and_decide_nothing() -> None:
+    lines: list[str] = []
+    recorder = Recorder(CONFIG, lines.append)
+    driver = Driver(Core(CONFIG), ImmediateExecutor(), (recorder,))
+    recorder.started()
+    driver.feed(Arrived(0, Key.from_tokens(range(8), 4), 8, 1))
+    recorder.started()
+    recorder.started()
+    driver.feed(Admitted(0, 8))
+    digest = recorder.close()
+    tape = tape_of(lines)
+    assert [entry.event is None for entry in tape.entries] == [False, True, False]
+    assert replay(tape) == digest
+
+
+HEADER = json.dumps(
+    {
+        "hicache_tape": 1,
+        "config": {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__},
+        "made": {},
+    }
+)
+EMPTY = "0" * 32
+
+
+def arrived(**changes: Any) -> str:
+    key = as_json(Key.from_tokens(range(4), 4))
+    return json.dumps({"op": "Arrived", "t": 0, "args": [0, key, 4, 0], "d": "0" * 8, **changes})
+
+
+BAD: dict[str, tuple[list[str], int, str]] = {
+    "empty": ([], 1, "an empty file"),
+    "another file": (['{"format": "hicache-trace"}'], 1, "another kind of file"),
+    "not JSON": (["what"], 1, "a JSON object"),
+    "a list": (["[1]"], 1, "a JSON object"),
+    "version": ([HEADER.replace('"hicache_tape": 1', '"hicache_tape": 2')], 1, "version 1"),
+    "version true": ([HEADER.replace(": 1,", ": true,", 1)], 1, "version 1"),
+    "no such component": ([HEADER.replace('"full"', '"gone"')], 1, "expected one of full"),
+    "no such policy": ([HEADER.replace("write_through", "gone")], 1, "a configuration"),
+    "config field gone": ([HEADER.replace("kv_events", "kv_event")], 1, "config: page_size"),
+    "page size text": (
+        [HEADER.replace('"page_size": 4', '"page_size": "4"')],
+        1,
+        "a configuration",
+    ),
+    "page size 1.5": ([HEADER.replace('"page_size": 4', '"page_size": 1.5')], 1, "whole numbers"),
+    "pools without bound": (
+        [HEADER.replace('"device_pages": [', '"device_pages": [99999999999, ')],
+        1,
+        "pages together at most",
+    ),
+    "no end": ([HEADER, arrived()], 3, "truncated"),
+    "line cut": ([HEADER, arrived()[:20]], 2, "a JSON object"),
+    "unknown op": ([HEADER, arrived(op="Eval")], 2, "op: one of Arrived"),
+    "op a list": ([HEADER, arrived(op=["Arrived"])], 2, "op: one of"),
+    "one more field": ([HEADER, arrived(choices=1)], 2, "fields op, t, args, d"),
+    "too few args": ([HEADER, arrived(args=[0])], 2, "args: 4 values"),
+    "a float": ([HEADER, arrived(args=[0.0, [8, "", ""], 4, 0])], 2, "an integer"),
+    "true for 1": ([HEADER, arrived(args=[True, [8, "", ""], 4, 0])], 2, "an integer"),
+    "below 0": ([HEADER, arrived(args=[-1, [8, "", ""], 4, 0])], 2, "an integer from 0"),
+    "key no list": ([HEADER, arrived(args=[0, "AAAA", 4, 0])], 2, "a key"),
+    "stride 0": ([HEADER, arrived(args=[0, [0, "", ""], 4, 0])], 2, "a key"),
+    "half a row": ([HEADER, arrived(args=[0, [8, "", "AAAA"], 4, 0])], 2, "whole rows"),
+    "no base64": ([HEADER, arrived(args=[0, [8, "", "!"], 4, 0])], 2, "base64"),
+    "digest": ([HEADER, arrived(d="XYZ")], 2, "8 hexadecimal"),
+    "counted": ([HEADER, f'{{"op":"end","events":1,"digest":"{EMPTY}"}}'], 2, "events: 0"),
+    "behind the end": (
+        [HEADER, f'{{"op":"end","events":0,"digest":"{EMPTY}"}}', arrived()],
+        3,
+        "nothing behind the end",
+    ),
+    "tier": ([HEADER, arrived(op="EvictWanted", args=[7, "full", 1])], 2, "a tier"),
+    "ok": ([HEADER, arrived(op="LoadDone", args=[7, 1])], 2, "true or false"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_bad_tapes_are_one_line(fault: str) -> None:
+    lines, number, expected = BAD[fault]
+    with pytest.raises(CallerError) as caught:
+        tape_of([line + "\n" for line in lines])
+    message = str(caught.value)
+    assert message.startswith(f"t.tape:{number}: expected ")
+    assert expected in message
+    assert "\n" not in message
+
+
+def test_a_tape_cut_anywhere_is_refused() -> None:
+    lines, _ = recorded(1, 4)
+    text = "".join(lines).encode()
+    for cut in range(0, len(text), 97):
+        with pytest.raises(CallerError):
+            parse("t.tape", text[:cut].splitlines(keepends=True))
+
+
+def test_long_lines_and_missing_files_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(CallerError, match="at most 67108864 bytes"):
+        parse("t.tape", [b" " * (MAX_LINE_BYTES + 1)])
+    with pytest.raises(CallerError, match="No such file"):
+        read_tape(str(tmp_path / "absent"))
+
+
+def test_events_that_the_core_refuses_are_named() -> None:
+    lines, _ = recorded(1, 4)
+    records = [json.loads(line) for line in lines]
+    twice = [*lines[:2], *lines[1:]] if records[1]["op"] == "Arrived" else lines
+    end = json.loads(twice[-1])
+    end["events"] += 1
+    with pytest.raises(CallerError, match=r"t.tape:3: expected an event that the core can take"):
+        replay(tape_of([*twice[:-1], json.dumps(end) + "\n"]))

@@ -1,0 +1,210 @@
+"""Calibration: what it writes can be loaded and used, and nothing that was changed can."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hicache.core.errors import CallerError
+from hicache.devices.base import Direction
+from sim import hardware, measured
+from sim.clock import Clock
+from sim.curve import Curve
+from sim.link import Link
+from traces.cli import main
+
+from .rig import mooncake, write
+from .test_bad_input import fails
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real calibration of this machine's memory, as short as it can be."""
+    path = tmp_path_factory.mktemp("calibrated") / "cpu.json"
+    short = ["--pages", "8", "--repeats", "3", "--date", "2024-02-29"]
+    assert main(["calibrate", "--device", "cpu", "-o", str(path), *short]) == 0
+    return path
+
+
+def trace(folder: Path) -> Path:
+    return write(folder / "trace.jsonl", mooncake([1, 2]))
+
+
+def resealed(path: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The profile with a change and the right hash: what only a check of its content can refuse."""
+    document = json.loads(path.read_text())
+    del document["hash"], document["hicache_profile"]
+    change(document)
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(measured.seal(document)))
+    return other
+
+
+def test_a_calibration_is_a_profile(profile: Path) -> None:
+    document = json.loads(profile.read_text())
+    assert document["made"]["date"] == "2024-02-29"
+    assert document["machine"]["accelerator"]
+    assert document["geometry"]["page_bytes"] == 64 * 2048
+    for way, layers in (("d2h", 4), ("h2d", 1)):
+        counts = [count for count, _ in document["curves"][way]]
+        assert counts == [pages * 64 * 512 * layers for pages in (1, 2, 3, 4, 6, 8)]
+        assert document["measured"][way]["points"] == document["curves"][way]
+    found = hardware.get(str(profile))
+    assert found.name == f"cpu@{document['hash'][:12]}"
+    assert found.flops_per_s == document["measured"]["rates"]["flops_per_s"] > 0
+    assert set(found.curves) == {"d2h", "h2d"}
+
+
+def test_a_replay_takes_it_where_a_name_is_expected(
+    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    sizes = ["--device-pages", "64", "--host-ratio", "2", "--json", str(out)]
+    assert main(["replay", str(trace(tmp_path)), "--hardware", str(profile), *sizes]) == 0
+    assert f'"hardware": "{hardware.get(str(profile)).name}"' in out.read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"link_permille": 1000', '"link_permille": 1001'),
+        ('"date": "2024-02-29"', '"date": "2024-03-01"'),
+        ('"accelerator"', '"Accelerator"'),
+        ('"repeats": 3', '"repeats": 3000'),
+    ],
+)
+def test_a_changed_profile_is_refused(
+    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
+) -> None:
+    text = profile.read_text()
+    assert text.count(old) == 1
+    path = tmp_path / "changed.json"
+    path.write_text(text.replace(old, new))
+    capsys.readouterr()
+    message = fails(capsys, "replay", str(trace(tmp_path)), "--hardware", str(path))
+    assert "changed since" in message
+
+
+def test_no_byte_of_a_profile_can_change(profile: Path, tmp_path: Path) -> None:
+    text = profile.read_text()
+    path = tmp_path / "changed.json"
+    for at in range(0, len(text), 37):
+        if text[at].isspace():
+            continue
+        other = "1" if text[at] != "1" else "2"
+        path.write_text(text[:at] + other + text[at + 1 :])
+        with pytest.raises(CallerError) as caught:
+            hardware.get(str(path))
+        assert "\n" not in str(caught.value)
+
+
+FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "no curves": (lambda document: document.pop("curves"), "no curves"),
+    "one way": (lambda document: document["curves"].pop("h2d"), "h2d"),
+    "one point": (lambda document: document["curves"]["d2h"].__delitem__(slice(1, None)), "points"),
+    "backwards": (lambda document: document["curves"]["d2h"].reverse(), "ascending"),
+    "half a byte": (lambda document: document["curves"]["d2h"][0].__setitem__(0, 0.5), "integers"),
+    "a rate of 0": (lambda document: document["hardware"].update(flops_per_s=0), "flops_per_s"),
+    "a rate in text": (lambda document: document["hardware"].update(flops_per_s="1"), "flops"),
+    "a field more": (lambda document: document["hardware"].update(vram=1), "vram"),
+    "twice the link": (
+        lambda document: document["hardware"].update(link_shared_permille=2**61),
+        "link_shared_permille",
+    ),
+    "no page size": (lambda document: document["geometry"].pop("page_size"), "geometry.page_size"),
+    "model a number": (lambda document: document["geometry"].update(model=5), "geometry.model"),
+    "machine a list": (lambda document: document.update(machine=[]), "machine"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_sealed_profile_that_is_not_whole_is_refused(
+    fault: str, profile: Path, tmp_path: Path
+) -> None:
+    change, expected = FAULTS[fault]
+    path = resealed(profile, tmp_path, change)
+    with pytest.raises(CallerError, match="expected a whole profile") as caught:
+        hardware.get(str(path))
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_files_are_one_line(
+    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    path, requests = tmp_path / "other.json", str(trace(tmp_path))
+    for text, expected in (
+        ("", "another kind of file"),
+        ("[]", "another kind of file"),
+        ("{}", "another kind of file"),
+        (profile.read_text().replace('"hicache_profile": 1', '"hicache_profile": 2'), "version 1"),
+        ("[" * 100_000, "another kind of file"),
+    ):
+        path.write_text(text)
+        assert expected in fails(capsys, "replay", requests, "--hardware", str(path))
+    absent = str(tmp_path / "absent.json")
+    assert "No such file" in fails(capsys, "replay", requests, "--hardware", absent)
+    assert "Is a directory" in fails(capsys, "replay", requests, "--hardware", f"{tmp_path}/")
+
+
+BAD = {
+    "--device nothing": "expected one of cpu, cuda",
+    "--model nothing": "expected one of tiny",
+    "--pages 3": "expected at least 4",
+    "--repeats 0": "expected at least 3",
+    "--layout nothing": "layout: expected one of",
+    "--io-backend direct --layout page_first": "io_backend: direct cannot copy page_first",
+    "--pages 1M": "memory: expected pools of at most",
+    "-o /nowhere/cpu.json": "a file that can be written",
+}
+
+
+@pytest.mark.parametrize("given_", BAD)
+def test_options(given_: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", *given_.split()]) == 2
+    printed = capsys.readouterr()
+    assert BAD[given_] in printed.err
+    assert printed.err.count("\n") <= 2
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> Curve:
+    counts = sorted(draw(st.sets(st.integers(1, 10**9), min_size=2, max_size=8)))
+    times = sorted(
+        draw(st.lists(st.integers(1, 10**9), min_size=len(counts), max_size=len(counts)))
+    )
+    return Curve(tuple(zip(counts, times, strict=True)))
+
+
+@given(curves(), st.integers(1, 2 * 10**9), st.integers(1, 2 * 10**9))
+def test_a_curve_is_exact_at_its_points_and_never_falls(curve: Curve, one: int, other: int) -> None:
+    for count, ns in curve.points:
+        assert curve.ns(count) == ns
+        assert curve.covers(count)
+    low, high = sorted((one, other))
+    assert 1 <= curve.ns(low) <= curve.ns(high)
+
+
+@given(curves(), st.integers(1, 10**9))
+def test_a_copy_alone_takes_what_its_curve_says(curve: Curve, count: int) -> None:
+    clock = Clock()
+    latency = min(ns for _, ns in curve.points) // 2
+    link = Link(clock, 10**9, 2 * 10**9, latency, {"d2h": curve})
+    ended: list[int] = []
+    link.send(Direction.DEVICE_TO_HOST, count, [lambda: ended.append(clock.now_ns)])
+    clock.run_while(lambda: not ended)
+    assert abs(ended[0] - max(latency, curve.ns(count))) <= 1
+    assert link.bytes_moved(Direction.DEVICE_TO_HOST) == count
+
+
+def test_another_bandwidth_has_no_curve(profile: Path) -> None:
+    found = hardware.get(str(profile))
+    assert hardware.scaled_host_bandwidth(found, 1, 1).curves == found.curves
+    assert not hardware.scaled_host_bandwidth(found, 1, 2).curves

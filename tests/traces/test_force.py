@@ -1,0 +1,147 @@
+"""An overlap that the simulator shows as a failure happens on a device where a stream is held.
+
+No test here looks at how long anything took. A hold is long against the few copies it lets by.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hicache.core.errors import CallerError
+from hicache.devices.base import Direction
+from hicache.devices.cpu import CpuDevice
+from hicache.runtime.controller import COMPUTE, LOAD, WRITE
+from hicache.runtime.tape_format import Tape
+from sim import hardware
+from tests.sim.rig import shared_prefixes
+from traces.certified import Hold
+from traces.cli import main
+from traces.force import Forced, Shown, on_device, on_simulator
+
+from .test_bad_input import fails
+from .test_calibrate import profile
+from .test_twin import MODEL, serve, trace
+
+__all__ = ["profile", "trace"]
+
+HELD_NS = 200_000_000
+REPEATS = 5
+
+
+@pytest.fixture(scope="module")
+def tape() -> Tape:
+    """Prompts that come back after the device has forgotten them."""
+    made, real = serve(shared_prefixes(7, 30, longest=60), device_pages=22, host_pages=200)
+    assert any(one.direction is Direction.HOST_TO_DEVICE for one in real.timings)
+    return made
+
+
+def simulated(tape: Tape, drop: int = -1) -> Shown:
+    return on_simulator(tape, MODEL, hardware.get("h100"), drop)
+
+
+def real(tape: Tape, drop: int = -1, hold: Hold | None = None) -> Forced:
+    (device,), (host,) = tape.config.device_pages, tape.config.host_pages
+    with CpuDevice(MODEL, tape.config.page_size, {"full": device}, {"full": host}) as cpu:
+        return on_device(tape, MODEL, cpu, drop, hold)
+
+
+def test_with_every_wait_in_place_both_are_clean_and_decide_as_the_tape(tape: Tape) -> None:
+    shown = simulated(tape)
+    assert shown.failure == ""
+    assert {(one.stream, one.behind) for one in shown.waits} == {
+        (COMPUTE, LOAD),
+        (LOAD, COMPUTE),
+        (WRITE, COMPUTE),
+    }
+    found = real(tape)
+    assert found.wrong == ()
+    assert found.compared > 100
+    assert found.digest == tape.digest
+
+
+@pytest.mark.parametrize("stream", [COMPUTE, WRITE])
+def test_a_failure_of_the_simulator_is_forced_on_a_device_every_time(
+    tape: Tape, stream: str
+) -> None:
+    """The last wait of the stream whose loss the simulator objects to: a load that a pass does not
+    wait for, a backup of what a pass has not written yet."""
+    numbers = [at for at, one in enumerate(simulated(tape).waits) if one.stream == stream]
+    drop = next(at for at in reversed(numbers) if simulated(tape, at).failure)
+    hold = simulated(tape, drop).waits[drop].hold(HELD_NS)
+    assert hold.stream == (LOAD if stream == COMPUTE else COMPUTE)
+    for _ in range(REPEATS):
+        forced = real(tape, drop, hold)
+        assert forced.held == 1
+        assert forced.wrong, "the stream was held and every byte was right"
+        assert forced.digest == tape.digest
+    ordered = real(tape, hold=hold)
+    assert ordered.held == 1
+    assert ordered.wrong == ()
+
+
+@pytest.mark.parametrize("stream", [COMPUTE, WRITE, LOAD])
+def test_where_all_waits_are_kept_no_lane_that_is_slow_throughout_changes_a_byte(
+    tape: Tape, stream: str
+) -> None:
+    found = real(tape, hold=Hold(stream, 1_000_000))
+    assert found.held > 10
+    assert found.wrong == ()
+
+
+def test_a_tape_with_failed_transfers_is_refused() -> None:
+    copies = iter(range(1_000_000))
+    failing, _ = serve(
+        shared_prefixes(7, 40, longest=60),
+        device_pages=22,
+        host_pages=200,
+        fault=lambda *_: next(copies) % 3 == 1,
+    )
+    with pytest.raises(CallerError, match="expected a tape whose transfers all succeeded"):
+        real(failing)
+
+
+def test_a_stream_cannot_be_held_for_less_than_nothing() -> None:
+    expected = pytest.raises(CallerError, match="hold: expected 0 ns or more, found -1")
+    with CpuDevice(MODEL, 2, {"full": 1}, {"full": 1}) as cpu, expected:
+        cpu.hold(cpu.stream(LOAD), -1)
+
+
+@pytest.fixture(scope="module")
+def kept(profile: Path, trace: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tape as the twin's command keeps it."""
+    path = str(tmp_path_factory.mktemp("force") / "run.tape")
+    assert main(["twin", str(trace), "--profile", str(profile), "--tape", path]) == 0
+    return path
+
+
+def test_the_command(kept: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["force", kept, "--drop", "0", "--hold", "compute=20000"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "wait 0 left out: write behind compute"
+    assert "on stream write is not ordered after the write" in told[1]
+    assert "compute held 20,000 us before each item" in told[2]
+    assert ": 0 of " not in told[2]
+    assert "every wait in place: 0 of " in told[-1]
+    assert main(["force", kept, "--hold", "d2h:0=1000"]) == 0
+    assert "write held 1,000 us before item 0: 0 of " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "expected --drop, --hold or both, found neither"),
+        (["--drop", "99999"], "--drop: expected a wait from 0 to "),
+        (["--hold", "h3d=5"], "--hold: expected LANE[:ITEM]=MICROSECONDS"),
+        (["--hold", "h2d:=5"], "--hold: expected LANE[:ITEM]=MICROSECONDS"),
+        (["--hold", "h2d=5", "--model", "gpt-oss-120b"], "--model: expected the tape's components"),
+    ],
+)
+def test_bad_input_is_one_line(
+    kept: str, arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert expected in fails(capsys, "force", kept, *arguments)

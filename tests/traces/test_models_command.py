@@ -1,0 +1,85 @@
+"""`hicache models` prints what the descriptions say, and docs/models.md is its output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hicache import models
+from traces.cli import main
+
+PAGE = Path(__file__).parents[2] / "docs/models.md"
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["models", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_page_in_docs_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    assert PAGE.read_text() == shown(capsys, "--markdown"), "run: hicache models --markdown"
+
+
+def test_the_table_names_every_model_pool_and_source(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys).splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    for name in models.names():
+        model = models.get(name)
+        assert f"{model.bytes_per_token():,} bytes a token" in text
+        assert f"Source: {model.source}." in text
+        for pool in model.pools:
+            assert any(line.split()[:1] == [pool.name] for line in lines)
+
+
+def test_json_has_each_stage_and_the_model_itself(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["qwen3-next-80b-a3b", "--json", "--tp", "2", "--pp", "3", "--page-size", "64"]
+    (found,) = json.loads(shown(capsys, *arguments))["models"]
+    model = models.get("qwen3-next-80b-a3b")
+    stages = model.stages(3)
+    assert [stage["bytes_per_page"] for stage in found["stages"]] == [
+        {name: stage.bytes_per_page(name, 64, 2) for name in stage.components} for stage in stages
+    ]
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(found["model"]))
+    (again,) = json.loads(shown(capsys, str(own), *arguments[1:]))["models"]
+    assert again == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no-such-model"], "model: expected one of deepseek-v3"),
+        (["none.json"], "none.json: expected a model's JSON file"),
+        (["deepseek-v4-pro", "--page-size", "64"], "expected a multiple of 128"),
+        (["llama-3.1-8b", "--tp", "3"], "llama-3.1-8b: tp: expected a divisor"),
+        (["llama-3.1-8b", "--pp", "33"], "llama-3.1-8b: pp: expected 1 to 32 stages"),
+    ],
+)
+@pytest.mark.parametrize("form", ["", "--json", "--markdown"])
+def test_bad_input_is_one_line(
+    arguments: list[str], said: str, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["models", *arguments, *filter(None, [form])]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_replay_takes_a_file_and_refuses_pools_that_it_would_leave_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(models.as_document(models.get("llama-3.1-8b-eagle3"))))
+    trace = tmp_path / "trace.jsonl"
+    record = {"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]}
+    trace.write_text(json.dumps(record) + "\n")
+    assert main(["replay", str(trace), "--model", str(own), "--json", "-"]) == 0
+    capsys.readouterr()
+    assert main(["replay", str(trace), "--model", "gpt-oss-120b"]) == 2
+    assert "found full, swa of gpt-oss-120b" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""How much of one large pinned copy's bandwidth pages scattered at random get, per backend.
+
+Both are measured in the same run on the same device. Judged is the layout made for it; the others
+are told. Also told: what the kernel gets from fewer and more programs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hicache.devices.base import Direction
+from hicache.devices.cuda import BLOCKS
+from hicache.memory.layouts import legal
+
+from . import _bench
+from .base import Figure, Outcome, Settings
+
+SUMMARY = "bandwidth of scattered 64-token pages against one large pinned copy"
+
+_LEAST = {"direct": 0.90, "kernel": 0.85}
+_BLOCKS = (4, 8, 32, 64)
+
+
+def run(settings: Settings) -> Outcome:
+    figures: list[Figure] = []
+    for layout, backend in legal():
+        least = _LEAST[backend] if layout == _bench.LAYOUT else None
+        figures += _measure(layout, backend, BLOCKS, least, settings)
+    for blocks in _BLOCKS:
+        figures += _measure(_bench.LAYOUT, "kernel", blocks, None, settings)
+    return Outcome(figures)
+
+
+def _measure(
+    layout: str, backend: str, blocks: int, least: float | None, settings: Settings
+) -> list[Figure]:
+    figures = []
+    draw = np.random.default_rng(settings.seed)
+    name = f"{layout} {backend}" + (f" blocks={blocks}" if backend == "kernel" else "")
+    with _bench.make(layout, backend, blocks) as device:
+        stream = device.stream("bench")
+        for direction in Direction:
+            large_ns = _bench.large_copy(device, direction, settings.repeats)
+
+            def once(direction: Direction = direction) -> int:
+                pages = _bench.scattered(draw)
+                groups = _bench.groups_of(direction)
+                return _bench.timed(
+                    device,
+                    stream,
+                    lambda: _bench.transfer(device, stream, direction, pages, groups),
+                )
+
+            took_ns = _bench.repeated(once, settings.repeats)
+            moved = _bench.MOVED * _bench.PAGE_BYTES
+            way = f"{name} {direction.value}"
+            figures += [
+                Figure(f"{way}: one large copy", moved / large_ns, "GB/s"),
+                Figure(f"{way}: scattered pages", moved / took_ns, "GB/s"),
+                Figure(f"{way}: share", large_ns / took_ns, "", least),
+            ]
+    return figures

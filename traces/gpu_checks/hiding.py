@@ -1,0 +1,104 @@
+"""How much of a load's time a forward pass of the same length hides, layer by layer.
+
+The pass is the matrix products of Llama-3.1-8B's layers (projections and feed-forward, without
+attention) over 16,384 tokens in bf16; before each layer it waits for that layer of the load and
+reads its pages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from hicache.devices.base import Direction, Mark
+from hicache.devices.cuda import CudaDevice
+
+from . import _bench
+from .base import Figure, Outcome, Settings
+
+SUMMARY = "a 16k-token load behind a forward pass of the same length"
+
+_LEAST = 0.90
+_TOKENS = _bench.MOVED * _bench.PAGE_SIZE
+_HIDDEN, _QKV, _INNER = 4096, 6144, 14336
+
+
+class _Pass:
+    """One layer's weights, used for every layer."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        self.stream = device.stream("compute")
+        with device.on(self.stream):
+            self._states = self._made(_TOKENS, _HIDDEN)
+            self._weights = [
+                self._made(*shape)
+                for shape in (
+                    (_HIDDEN, _QKV),
+                    (_HIDDEN, _HIDDEN),
+                    (_HIDDEN, 2 * _INNER),
+                    (_INNER, _HIDDEN),
+                )
+            ]
+
+    def issue(self, pages: np.ndarray | None, marks: list[Mark]) -> None:
+        """pages: read in each layer, once the layer's mark is reached; none for a pass alone."""
+        device, states = self._device, self._states
+        qkv, out, up, down = self._weights
+        for layer in range(device.layers):
+            if marks:
+                device.wait(self.stream, marks[layer])
+            if pages is not None:
+                device.touch(self.stream, "full", pages, "r", (layer, layer + 1), "attention")
+            with device.on(self.stream):
+                torch.mm(states, qkv)
+                torch.mm(states, out)
+                inner = torch.mm(states, up)
+                torch.mm(inner[:, :_INNER], down)
+
+    def _made(self, rows: int, columns: int) -> torch.Tensor:
+        return torch.randn((rows, columns), dtype=torch.bfloat16, device="cuda") * 0.01
+
+
+def run(settings: Settings) -> Outcome:
+    figures = []
+    for backend in ("direct", "kernel"):
+        figures += _measure(backend, settings)
+    return Outcome(figures)
+
+
+def _measure(backend: str, settings: Settings) -> list[Figure]:
+    pages = _bench.scattered(np.random.default_rng(settings.seed))
+    h2d = Direction.HOST_TO_DEVICE
+    with _bench.make(_bench.LAYOUT, backend) as device:
+        forward, load = _Pass(device), device.stream("load")
+
+        def alone() -> int:
+            return _bench.timed(
+                device, load, lambda: _bench.transfer(device, load, h2d, pages, _bench.EACH)
+            )
+
+        def without() -> int:
+            return _bench.timed(device, forward.stream, lambda: forward.issue(pages[0], []))
+
+        def together() -> int:
+            """The load starts with the pass; the pass is over when both are."""
+
+            def issue() -> None:
+                device.wait(load, device.record(forward.stream))
+                marks = _bench.transfer(device, load, h2d, pages, _bench.EACH)
+                forward.issue(pages[0], marks)
+
+            return _bench.timed(device, forward.stream, issue)
+
+        load_ns, pass_ns, both_ns = (
+            _bench.repeated(measure, settings.repeats) for measure in (alone, without, together)
+        )
+    return [
+        Figure(f"{backend}: load alone", load_ns / 1e6, "ms"),
+        Figure(f"{backend}: pass alone", pass_ns / 1e6, "ms"),
+        Figure(f"{backend}: both", both_ns / 1e6, "ms"),
+        Figure(
+            f"{backend}: hidden share of the load", 1 - (both_ns - pass_ns) / load_ns, "", _LEAST
+        ),
+    ]

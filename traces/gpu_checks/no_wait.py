@@ -1,0 +1,65 @@
+"""No call on the hot path waits for the device: torch is told to raise where one would.
+
+The device is held busy meanwhile, and the calls must come back before it is done.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from hicache.devices.base import Direction
+from hicache.devices.cuda import CudaDevice
+from hicache.models import get
+
+from .base import Figure, Outcome, Settings
+
+SUMMARY = "no call on the hot path waits for the device"
+
+_MODEL = get("llama-3.1-8b")
+_HELD_NS = 2_000_000_000
+_WARM = 4
+_ALL = (0, _MODEL.layers)
+
+
+def run(settings: Settings) -> Outcome:
+    faults = []
+    for backend in ("direct", "kernel"):
+        sizes = {"full": 16}
+        with CudaDevice(
+            _MODEL, 16, sizes, sizes, layout="page_first_direct", io_backend=backend
+        ) as device:
+            # What is made at first use, kernels and pinned memory for reuse, may wait.
+            for _ in range(_WARM):
+                _calls(device)
+                for name in ("compute", "write", "load"):
+                    device.synchronize(device.record(device.stream(name)))
+            device.hold(device.stream("compute"), _HELD_NS)
+            before = torch.cuda.get_sync_debug_mode()
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                reached = _calls(device)
+            except RuntimeError as error:
+                faults.append(f"{backend}: {str(error).splitlines()[0]}")
+            else:
+                if reached:
+                    faults.append(f"{backend}: the calls came back after the stream that was held")
+            finally:
+                torch.cuda.set_sync_debug_mode(before)
+    return Outcome([Figure("backends tried", 2)], faults)
+
+
+def _calls(device: CudaDevice) -> bool:
+    """One of each, in order over three streams; whether the last was over at once."""
+    compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
+    pages, others = np.arange(8, dtype=np.int64), np.arange(8, 16, dtype=np.int64)
+    device.touch(compute, "full", pages, "w", _ALL, "prefill")
+    device.wait(write, device.record(compute))
+    device.copy(write, Direction.DEVICE_TO_HOST, "full", pages, others, _ALL, "backup")
+    device.wait(load, device.record(write))
+    for layer in range(device.layers):
+        group = (layer, layer + 1)
+        device.copy(load, Direction.HOST_TO_DEVICE, "full", others, others, group, "load")
+        device.wait(compute, device.record(load))
+        device.touch(compute, "full", others, "r", group, "prefill")
+    return device.query(device.record(compute))

@@ -1,0 +1,43 @@
+"""Spin kernels force an order of ends: whichever stream is held ends after the other.
+
+With this a run of the simulator that fails is tried on the device in the same order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hicache.devices.base import Direction
+from hicache.devices.cuda import CudaDevice
+from hicache.models import get
+
+from .base import Figure, Outcome, Settings
+
+SUMMARY = "a held stream ends after the other, either way round"
+
+_HELD_NS = 100_000_000
+_ALL = (0, get("llama-3.1-8b").layers)
+
+
+def run(settings: Settings) -> Outcome:
+    faults = []
+    sizes = {"full": 8}
+    for held, free in (("write", "load"), ("load", "write")):
+        with CudaDevice(
+            get("llama-3.1-8b"), 16, sizes, sizes, layout="page_first_direct", io_backend="direct"
+        ) as device:
+            pages = np.arange(4, dtype=np.int64)
+            device.hold(device.stream(held), _HELD_NS)
+            marks = {}
+            for name, direction, shift in (
+                ("write", Direction.DEVICE_TO_HOST, 0),
+                ("load", Direction.HOST_TO_DEVICE, 4),
+            ):
+                stream = device.stream(name)
+                device.copy(stream, direction, "full", pages + shift, pages + shift, _ALL, name)
+                marks[name] = device.record(stream)
+            device.synchronize(marks[free])
+            if device.query(marks[held]):
+                faults.append(f"{held} was held and ended before {free}")
+            device.synchronize(marks[held])
+    return Outcome([Figure("orders tried", 2)], faults)

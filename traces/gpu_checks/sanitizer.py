@@ -1,0 +1,73 @@
+"""PyTorch's stream sanitizer over a small case: silent when ordered, loud without the wait.
+
+The sanitizer is chosen by a process's environment, so each case has a process of its own, this
+file run as a program. It knows tensors by the address they begin at, so the case is of page 0,
+whose first layer begins where the pool does; and it sees torch's calls, thus copies one at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+from hicache.devices.base import Direction
+from hicache.devices.cuda import CudaDevice
+from hicache.models import get
+
+from .base import Figure, Outcome, Settings
+
+SUMMARY = "PyTorch's stream sanitizer on a small case"
+
+ORDERED, UNORDERED = "ordered", "unordered"
+_MODEL = get("llama-3.1-8b")
+
+
+def run(settings: Settings) -> Outcome:
+    faults = []
+    for case in (ORDERED, UNORDERED):
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, case],
+            env={**os.environ, "TORCH_CUDA_SANITIZER": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        accused = "data race" in done.stdout + done.stderr
+        if case == ORDERED and (done.returncode or accused):
+            said = (done.stderr.strip().splitlines() or ["no output"])[-1]
+            faults.append(f"{case}: expected silence, found: {said}")
+        if case == UNORDERED and not accused:
+            faults.append(f"{case}: expected a data race to be told, found none")
+    return Outcome([Figure("cases", 2)], faults)
+
+
+def program(case: str) -> None:
+    """A page is written, backed up and loaded again, each on its stream, each after the other."""
+    sizes = {"full": 2}
+    page, all_layers = np.zeros(1, dtype=np.int64), (0, _MODEL.layers)
+    with CudaDevice(
+        _MODEL,
+        16,
+        sizes,
+        sizes,
+        layout="page_first_direct",
+        io_backend="direct",
+        batched=False,
+    ) as device:
+        compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
+        device.touch(compute, "full", page, "w", all_layers, "prefill")
+        if case == ORDERED:
+            device.wait(write, device.record(compute))
+        device.copy(write, Direction.DEVICE_TO_HOST, "full", page, page, all_layers, "backup")
+        device.wait(load, device.record(write))
+        device.copy(load, Direction.HOST_TO_DEVICE, "full", page, page, all_layers, "load")
+        device.wait(compute, device.record(load))
+        device.touch(compute, "full", page, "r", all_layers, "prefill")
+        device.synchronize(device.record(compute))
+
+
+if __name__ == "__main__":
+    program(sys.argv[1])

@@ -1,0 +1,88 @@
+"""This process's own memory, copied by threads: the reference device."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hicache.devices.cpu import CpuDevice
+
+from .base import Geometry, Timer
+
+SUMMARY = "real bytes in this process, copied by threads"
+
+_SIDE = 1024
+_COPIED = 64 << 20
+_REPEATS = 7
+_SWITCH_S = 20e-6
+
+
+def machine() -> dict[str, Any]:
+    """The processor's name and count, and the software that copies."""
+    return {
+        "accelerator": _processor(),
+        "cores": os.cpu_count() or 1,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def rates() -> dict[str, int]:
+    """A float32 matrix product, and a large copy (bytes read and written)."""
+    draw = np.random.default_rng(0)
+    left, right = (draw.random((_SIDE, _SIDE), dtype=np.float32) for _ in range(2))
+    source = np.ones(_COPIED, dtype=np.uint8)
+    target = np.zeros_like(source)
+    products = [_timed(lambda: left @ right) for _ in range(_REPEATS)]
+    copies = [_timed(lambda: np.copyto(target, source)) for _ in range(_REPEATS)]
+    return {
+        "flops_per_s": 2 * _SIDE**3 * 1_000_000_000 // sorted(products)[_REPEATS // 2],
+        "memory_bytes_per_s": 2 * _COPIED * 1_000_000_000 // sorted(copies)[_REPEATS // 2],
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+@contextmanager
+def make(geometry: Geometry, timer: Timer) -> Iterator[CpuDevice]:
+    """Threads of this device share one interpreter lock with the caller, who would keep it for the
+    length of a whole copy (5 ms) before it is asked to let go."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        with CpuDevice(
+            geometry.model,
+            geometry.page_size,
+            geometry.device_pages,
+            geometry.host_pages,
+            layout=geometry.layout,
+            io_backend=geometry.io_backend,
+            timer=timer,
+        ) as device:
+            yield device
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _timed(work: Any) -> int:
+    started = time.perf_counter_ns()
+    work()
+    return max(1, time.perf_counter_ns() - started)
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            named = [
+                line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+            ]
+    except OSError:
+        named = []
+    return named[0] if named else platform.processor() or platform.machine()

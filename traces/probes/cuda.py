@@ -1,0 +1,94 @@
+"""One CUDA accelerator and its pinned host memory, through torch."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hicache.core.errors import CallerError
+from hicache.devices.cuda import CudaDevice
+
+from .base import Geometry, Timer
+
+SUMMARY = "the first CUDA device, through torch"
+
+_SIDE = 8192
+_COPIED = 1 << 30
+_REPEATS = 11
+_LAUNCHES = 200
+
+
+def machine() -> dict[str, Any]:
+    """The accelerator's name and the software beneath it. CallerError where there is none."""
+    if not torch.cuda.is_available():
+        built = torch.version.cuda or "none"
+        raise CallerError(
+            f"device cuda: expected a CUDA device, found none (torch {torch.__version__}, built "
+            f"for CUDA {built}); use --device cpu, or a machine and a torch with CUDA"
+        )
+    properties = torch.cuda.get_device_properties(0)
+    major, minor = torch.cuda.get_device_capability(0)
+    return {
+        "accelerator": properties.name,
+        "memory_bytes": properties.total_memory,
+        "capability": f"{major}.{minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def rates() -> dict[str, int]:
+    """A bf16 matrix product, a large copy in device memory (bytes read and written), a launch."""
+    place = torch.device("cuda")
+    left, right = (
+        torch.randn((_SIDE, _SIDE), dtype=torch.bfloat16, device=place) for _ in range(2)
+    )
+    source = torch.ones(_COPIED, dtype=torch.uint8, device=place)
+    target = torch.zeros_like(source)
+    small = torch.zeros(1, device=place)
+
+    def launches() -> None:
+        for _ in range(_LAUNCHES):
+            small.add_(1)
+
+    def copy() -> None:
+        target.copy_(source)
+
+    return {
+        "flops_per_s": 2 * _SIDE**3 * 1_000_000_000 // _median_ns(lambda: left @ right),
+        "memory_bytes_per_s": 2 * _COPIED * 1_000_000_000 // _median_ns(copy),
+        "memory_bytes": torch.cuda.get_device_properties(0).total_memory,
+        "launch_ns": _median_ns(launches) // _LAUNCHES,
+    }
+
+
+def make(geometry: Geometry, timer: Timer) -> CudaDevice:
+    return CudaDevice(
+        geometry.model,
+        geometry.page_size,
+        geometry.device_pages,
+        geometry.host_pages,
+        layout=geometry.layout,
+        io_backend=geometry.io_backend,
+        timer=timer,
+    )
+
+
+def _median_ns(work: Callable[[], object]) -> int:
+    """On the device's clock, the first run left out."""
+    times: list[int] = []
+    for _ in range(_REPEATS + 1):
+        begin: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(max(1, round(begin.elapsed_time(end) * 1_000_000)))
+    return sorted(times[1:])[_REPEATS // 2]

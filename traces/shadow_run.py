@@ -1,0 +1,240 @@
+"""Core, controller and streams on a real device, in its shadow; and again with each wait dropped.
+
+Lives here: a small engine that never waits for a forward pass, so that streams alone order the
+work: the reply to a pass is fed as soon as the pass is issued, as engines do that prepare the next
+batch meanwhile. Every read is compared with what its prompt says must be there. Must not live here:
+scheduling (sim/engine), what the shadow looks for (sim/shadow), how a device is made (probes).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hicache.core.actions import Prefill, Refused
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.events import Admitted, Arrived, Finished, PrefillDone
+from hicache.core.types import Key, Pages, Tier
+from hicache.devices.base import Bytes, Inspectable, Mark, Stream, Words
+from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
+from hicache.models import ModelDescription
+from hicache.runtime.controller import COMPUTE, TransferController
+from hicache.runtime.driver import Driver
+from hicache.runtime.samples import Samples
+from sim.errors import HazardError, SimError, WrongBytesError
+from sim.hazards import Hazards
+from sim.shadow import FreedPages, Shadow, ShadowOptions
+
+_WHOLE = 1 << 40
+_LETTERS = "abc"
+
+
+class Sizes(NamedTuple):
+    """Of the first component; small, so that pages are evicted, loaded and used again."""
+
+    model: ModelDescription
+    page_size: int
+    device_pages: int = 8
+    host_pages: int = 14
+
+
+Maker = Callable[[Sizes], AbstractContextManager[Inspectable]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowResult:
+    """accesses: that were ordered. spoiled: targets of loads. intact: free pages that kept their
+    poison. reads: of whole prefixes. waits, caught: dropped one by one, and those that mattered."""
+
+    accesses: int
+    spoiled: int
+    intact: int
+    reads: int
+    waits: int
+    caught: int
+
+
+class Forgetful(Shadow):
+    """Forgets wait number `drop`. waits: the stream of each."""
+
+    def __init__(
+        self, inner: Inspectable, hazards: Hazards, options: ShadowOptions | None, drop: int
+    ) -> None:
+        super().__init__(inner, hazards, options)
+        self.waits: list[str] = []
+        self._drop = drop
+        self._names: dict[Stream, str] = {}
+
+    def stream(self, name: str) -> Stream:
+        stream = super().stream(name)
+        self._names[stream] = name
+        return stream
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        self.waits.append(self._names[stream])
+        if len(self.waits) - 1 != self._drop:
+            super().wait(stream, mark)
+
+
+class ShadowRun:
+    """One device under one core. `wrong`: reads that did not find their prefix.
+
+    drop: number of the wait that is forgotten, -1 for none. Close it before the device.
+    """
+
+    def __init__(
+        self,
+        device: Inspectable,
+        sizes: Sizes,
+        *,
+        rate: float = 1.0,
+        drop: int = -1,
+        options: ShadowOptions | None = None,
+    ) -> None:
+        model, component = sizes.model, sizes.model.components[0]
+        pools = model.pools_of(component)
+        capacity = {Tier.DEVICE: sizes.device_pages, Tier.HOST: sizes.host_pages}
+        self._component = component
+        self._size = sizes.page_size
+        self._plans = [
+            PoolPlan.of("device", pool, sizes.device_pages, sizes.page_size, DEVICE_LAYOUT)
+            for pool in pools
+        ]
+        self.hazards = Hazards(
+            {(tier, component): pages for tier, pages in capacity.items()}, device.layers
+        )
+        layers = {component: [(pool.name, pool.layers) for pool in pools]}
+        self.samples = Samples(device, layers, rate)
+        self.shadow = Forgetful(self.samples, self.hazards, options, drop)
+        self.controller = TransferController(self.shadow)
+        config = Config(
+            sizes.page_size, (sizes.device_pages,), (sizes.host_pages,), components=(component,)
+        )
+        self._driver = Driver(Core(config), self.controller, (FreedPages(self.shadow),))
+        self.compute = self.shadow.stream(COMPUTE)
+        self.wrong: list[str] = []
+        self.reads = 0
+        self._requests = 0
+
+    def serve(self, text: str) -> None:
+        """One request, a page per letter; the last page is always computed."""
+        number = self._requests
+        self._requests += 1
+        feed = self._driver.feed
+        key = Key.from_tokens(np.repeat(np.array(list(map(ord, text))), self._size), self._size)
+        length = len(text) * self._size
+        feed(Arrived(number, key, length, len(text) - 1))
+        outcomes = feed(Admitted(number, _WHOLE))
+        while any(isinstance(one, Refused) for one in outcomes):
+            self.controller.start()
+            self._driver.poll()
+            outcomes = feed(Admitted(number, _WHOLE))
+        self.controller.start()
+        (prefill,) = (one for one in outcomes if isinstance(one, Prefill))
+        self._launch(prefill, text)
+        feed(PrefillDone(prefill.flight))
+        self.controller.start()
+        feed(Finished(number, key, length))
+        self.controller.start()
+        self._driver.poll()
+
+    def busy(self, requests: int, seed: int = 0) -> None:
+        """Prompts over three letters, which share prefixes, evict and load; then `drain`."""
+        draw = np.random.default_rng(seed)
+        for _ in range(requests):
+            letters = draw.integers(0, len(_LETTERS), int(draw.integers(2, 6)))
+            self.serve("".join(_LETTERS[letter] for letter in letters))
+        self.drain()
+
+    def drain(self) -> None:
+        """Until every transfer was answered and every look at a page is known."""
+        while self.controller.unanswered:
+            self.controller.start()
+            self._driver.poll()
+        self.settle(*self.shadow.sweep(), self.shadow.record(self.compute))
+        self.shadow.check()
+
+    def settle(self, *marks: Mark) -> None:
+        """Until the host may rely on the marks."""
+        for mark in marks:
+            while not self.shadow.query(mark):
+                time.sleep(0)
+
+    def close(self) -> None:
+        self.samples.close()
+
+    def _launch(self, prefill: Prefill, text: str) -> None:
+        """Layer by layer: wait for the loads of the layer, read the prefix, write the rest."""
+        why = f"prefill of {text}"
+        first, last = prefill.start // self._size, prefill.end // self._size
+        tags = np.array([_tag(text[: end + 1]) for end in range(last)], dtype=np.uint64)
+        loads = [self.controller.load_marks(flight) for flight in prefill.after]
+        read, written = prefill.table[:first], prefill.table[first:last]
+        for layer in range(self.shadow.layers):
+            span = (layer, layer + 1)
+            for marks in loads:
+                if marks:
+                    self.shadow.wait(self.compute, marks[layer])
+            if first:
+                self.shadow.touch(self.compute, self._component, read, "r", span, why)
+                self._read(read, tags[:first], span, why)
+            self.shadow.touch(self.compute, self._component, written, "w", span, why)
+            self.shadow.scribble(
+                self.compute, Tier.DEVICE, self._component, written, tags[first:], span
+            )
+
+    def _read(self, pages: Pages, tags: Words, span: tuple[int, int], why: str) -> None:
+        def compare(found: tuple[Bytes, ...]) -> None:
+            self.reads += 1
+            for number, (plan, block) in enumerate(zip(self._plans, found, strict=True)):
+                expected = plan.stamped(tags, number, plan.layers_in(*span))
+                if not np.array_equal(block, expected):
+                    self.wrong.append(f"{why}, layer {span[0]}, pool {plan.pool.name}")
+
+        self.shadow.peek(self.compute, Tier.DEVICE, self._component, pages, span, compare)
+
+
+def prove(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> ShadowResult:
+    """A clean run, then one for each of its waits without it.
+
+    Raises HazardError or WrongBytesError where the clean run is not clean, and SimError for a wait
+    whose loss nobody notices.
+    """
+    with make(sizes) as device:
+        run = ShadowRun(device, sizes)
+        run.busy(requests, seed)
+        run.close()
+        if run.wrong or run.samples.report().mismatches:
+            raise WrongBytesError((*run.wrong, *run.samples.report().first)[0])
+        waits = run.shadow.waits
+    caught = 0
+    for drop in range(len(waits)):
+        with make(sizes) as device:
+            other = ShadowRun(device, sizes, rate=0, drop=drop)
+            try:
+                other.busy(requests, seed)
+            except HazardError:
+                caught += 1
+            else:
+                # How often a refused request asks again is the machine's: a run may have fewer.
+                if len(other.shadow.waits) > drop:
+                    raise SimError(
+                        f"wait {drop} of {len(waits)}, on stream {waits[drop]}: expected a hazard "
+                        f"without it, found none"
+                    )
+            finally:
+                other.close()
+    return ShadowResult(
+        run.hazards.checked, run.shadow.spoiled, run.shadow.intact, run.reads, len(waits), caught
+    )
+
+
+def _tag(text: str) -> int:
+    """A number per prefix of at most seven letters."""
+    return int.from_bytes(text.encode().rjust(7, b"."), "little")
