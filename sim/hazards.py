@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Device, Direction, Mark, Stream
+from hicache.devices.base import Device, Direction, Front, Mark, Stream
 
 from .errors import HazardError
 
@@ -142,39 +142,32 @@ def _merge(clock: list[int], other: tuple[int, ...] | list[int]) -> None:
             clock[index] = tick
 
 
-class HazardDevice:
+class HazardDevice(Front[Device]):
     """A device whose every issue call is reported to a detector before it is passed on."""
 
     def __init__(self, inner: Device, hazards: Hazards) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._hazards = hazards
 
-    @property
-    def layers(self) -> int:
-        return self._inner.layers
-
     def stream(self, name: str) -> Stream:
-        stream = self._inner.stream(name)
+        stream = self.inner.stream(name)
         self._hazards.stream(stream, name)
         return stream
 
     def record(self, stream: Stream) -> Mark:
-        mark = self._inner.record(stream)
+        mark = self.inner.record(stream)
         self._hazards.record(stream, mark)
         return mark
 
     def wait(self, stream: Stream, mark: Mark) -> None:
         self._hazards.wait(stream, mark)
-        self._inner.wait(stream, mark)
+        self.inner.wait(stream, mark)
 
     def query(self, mark: Mark) -> bool:
-        reached = self._inner.query(mark)
+        reached = self.inner.query(mark)
         if reached:
             self._hazards.observed(mark)
         return reached
-
-    def failed(self, mark: Mark) -> bool:
-        return self._inner.failed(mark)
 
     def copy(
         self,
@@ -189,7 +182,7 @@ class HazardDevice:
         near, far = _ENDS[direction]
         self._hazards.access(stream, (near, component), source, "r", layers, why)
         self._hazards.access(stream, (far, component), target, "w", layers, why)
-        self._inner.copy(stream, direction, component, source, target, layers, why)
+        self.inner.copy(stream, direction, component, source, target, layers, why)
 
     def touch(
         self,
@@ -201,7 +194,4 @@ class HazardDevice:
         why: str,
     ) -> None:
         self._hazards.access(stream, (Tier.DEVICE, component), pages, mode, layers, why)
-        self._inner.touch(stream, component, pages, mode, layers, why)
-
-    def digest(self, tier: Tier, component: str, page: int) -> bytes:
-        return self._inner.digest(tier, component, page)
+        self.inner.touch(stream, component, pages, mode, layers, why)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from hicache.core.types import Pages, Tier
-from hicache.devices.base import Device, Direction, Inspectable, Mark, Stream
+from hicache.core.types import Pages
+from hicache.devices.base import Device, Direction, Front, Inspectable, Mark, Stream
 
 
 class TimedDevice(Device, Protocol):
@@ -44,14 +44,14 @@ class Timing(NamedTuple):
         return self.end_ns - self.start_ns
 
 
-class Stopwatch:
+class Stopwatch(Front[TimedDevice]):
     """A `Device` around another. timings: of the copies that are known to have ended, by number.
 
     page_bytes: bytes of a page of each component in one of the device's layers.
     """
 
     def __init__(self, inner: TimedDevice, page_bytes: Mapping[str, tuple[int, ...]]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._page_bytes = page_bytes
         self._own: dict[Stream, list[Mark]] = {}
         self._behind: dict[Mark, tuple[Mark, ...]] = {}
@@ -59,29 +59,16 @@ class Stopwatch:
         self._copies = 0
         self.timings: dict[int, Timing] = {}
 
-    @property
-    def layers(self) -> int:
-        return self._inner.layers
-
-    def stream(self, name: str) -> Stream:
-        return self._inner.stream(name)
-
     def record(self, stream: Stream) -> Mark:
         """Keeps the marks of our own before it: a failure that one of them tells is this one's."""
         own = self._own.pop(stream, [])
-        mark = self._inner.record(stream)
+        mark = self.inner.record(stream)
         if own:
             self._behind[mark] = tuple(own)
         return mark
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        self._inner.wait(stream, mark)
-
-    def query(self, mark: Mark) -> bool:
-        return self._inner.query(mark)
-
     def failed(self, mark: Mark) -> bool:
-        inner = self._inner
+        inner = self.inner
         return inner.failed(mark) or any(inner.failed(one) for one in self._behind.get(mark, ()))
 
     def copy(
@@ -99,40 +86,26 @@ class Stopwatch:
         size = len(source) * sum(self._page_bytes[component][layers[0] : layers[1]])
         number = self._copies
         self._copies += 1
-        before = self._inner.record(stream)
-        self._inner.copy(stream, direction, component, source, target, layers, why)
-        after = self._inner.record(stream)
+        before = self.inner.record(stream)
+        self.inner.copy(stream, direction, component, source, target, layers, why)
+        after = self.inner.record(stream)
         self._own.setdefault(stream, []).extend((before, after))
         timing = Timing(
             number, direction, component, len(source), layers, size, why, 0, 0, failed=False
         )
         self._open.append((timing, before, after))
 
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        self._inner.touch(stream, component, pages, mode, layers, why)
-
-    def digest(self, tier: Tier, component: str, page: int) -> bytes:
-        return self._inner.digest(tier, component, page)
-
     def collect(self) -> None:
         """Read the clock's marks of every copy that has ended."""
         for _ in range(len(self._open)):
             timing, before, after = self._open.popleft()
-            if not self._inner.query(after):
+            if not self.inner.query(after):
                 self._open.append((timing, before, after))
                 continue
             self.timings[timing.number] = timing._replace(
-                start_ns=self._inner.reached_ns(before),
-                end_ns=self._inner.reached_ns(after),
-                failed=self._inner.failed(after),
+                start_ns=self.inner.reached_ns(before),
+                end_ns=self.inner.reached_ns(after),
+                failed=self.inner.failed(after),
             )
 
     def settle(self, idle: Callable[[], None]) -> list[Timing]:

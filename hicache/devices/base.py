@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Literal, NewType, Protocol, TypeAlias
+from typing import Generic, Literal, NewType, Protocol, TypeAlias, TypeVar
 
 from hicache.core.types import Pages, Tier
 from hicache.memory.layouts import Bytes
@@ -134,3 +134,59 @@ class Holdable(Inspectable, Protocol):
 
     def hold(self, stream: Stream, time_ns: int) -> None:
         """Queue work that does nothing for about so long. Does not block the caller."""
+
+
+D = TypeVar("D", bound=Device)
+
+
+class Front(Generic[D]):
+    """A device in front of another, to which it passes every call on. Whoever watches or changes
+    some of the calls overrides those."""
+
+    def __init__(self, inner: D) -> None:
+        self.inner = inner
+
+    @property
+    def layers(self) -> int:
+        return self.inner.layers
+
+    def stream(self, name: str) -> Stream:
+        return self.inner.stream(name)
+
+    def record(self, stream: Stream) -> Mark:
+        return self.inner.record(stream)
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        self.inner.wait(stream, mark)
+
+    def query(self, mark: Mark) -> bool:
+        return self.inner.query(mark)
+
+    def failed(self, mark: Mark) -> bool:
+        return self.inner.failed(mark)
+
+    def copy(
+        self,
+        stream: Stream,
+        direction: Direction,
+        component: str,
+        source: Pages,
+        target: Pages,
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        self.inner.copy(stream, direction, component, source, target, layers, why)
+
+    def touch(
+        self,
+        stream: Stream,
+        component: str,
+        pages: Pages,
+        mode: Literal["r", "w"],
+        layers: tuple[int, int],
+        why: str,
+    ) -> None:
+        self.inner.touch(stream, component, pages, mode, layers, why)
+
+    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+        return self.inner.digest(tier, component, page)

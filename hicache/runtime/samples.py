@@ -23,13 +23,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Queue
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Bytes, Direction, Inspectable, Mark, Peeker, Stream, Words
+from hicache.devices.base import Bytes, Direction, Front, Inspectable, Mark, Peeker, Stream, Words
 
 # Of each pool: its name and the model's layers that have it.
 PoolLayers: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
@@ -91,7 +91,7 @@ class _Sample:
     digests: dict[Tier, dict[tuple[int, int, int], bytes]] = field(default_factory=dict)
 
 
-class Samples:
+class Samples(Front[Inspectable]):
     """Implements `Inspectable`. `close` it, or use it in a `with` statement, to end its thread."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Samples:
         """pools: of each component, in the device's order. rate: share of pages, 0 to 1."""
         if not 0 <= rate <= 1:
             raise CallerError(f"sample: expected a rate from 0 to 1, found {rate}")
-        self.inner = inner
+        super().__init__(inner)
         self.rate = rate
         self._pools = {name: tuple(found) for name, found in pools.items()}
         self._limit = int(rate * (1 << 32))
@@ -125,10 +125,6 @@ class Samples:
         self._worker = threading.Thread(target=self._hash, name="samples", daemon=True)
         self._worker.start()
 
-    @property
-    def layers(self) -> int:
-        return self.inner.layers
-
     def stream(self, name: str) -> Stream:
         return self.inner.stream(name)
 
@@ -140,18 +136,12 @@ class Samples:
             self._streams[mark] = stream
         return mark
 
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        self.inner.wait(stream, mark)
-
     def query(self, mark: Mark) -> bool:
         reached = self.inner.query(mark)
         if reached and mark in self._streams:
             self._end(self._marked[self._streams[mark]], mark)
             self._settle()
         return reached
-
-    def failed(self, mark: Mark) -> bool:
-        return self.inner.failed(mark)
 
     def copy(
         self,
@@ -185,20 +175,6 @@ class Samples:
         self.inner.copy(stream, direction, component, source, target, layers, why)
         look(far, component, target[chosen], layers, partial(self._looked, sample, far))
         self._issued.setdefault(stream, []).append(sample)
-
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        self.inner.touch(stream, component, pages, mode, layers, why)
-
-    def digest(self, tier: Tier, component: str, page: int) -> bytes:
-        return self.inner.digest(tier, component, page)
 
     def scribble(
         self,
