@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup, Evicted, Granted, Refused, Seated
-from hicache.core.events import EvictWanted
+from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
+from invariants.checks._victims import wanted
+from invariants.pages import PageBook
+from invariants.shadow import SERVES
 
 
 class EvictMinimum(Check):
     name = "EVICT-MIN"
     sentence = (
         "An operation evicts at most the pages that it took beyond those free, or was asked to "
-        "free; nothing for a match or a refusal other than draining."
+        "free, and what could serve nobody without them; nothing for a match or a refusal other "
+        "than draining."
     )
     watches = (Evicted,)
 
@@ -25,40 +28,54 @@ class EvictMinimum(Check):
         if self._operation == book.operations:
             return
         self._operation = book.operations
+        gone = [0] * len(book.pages)
+        short = [wanted(book, slot) for slot in range(len(book.pages))]
+        asked = {slot for slot, pages in enumerate(short) if pages}
         dropped = False
-        gone = [0, 0]
-        retiring = [0, 0]
+        victims: list[tuple[int, Evicted]] = []
         for other in book.outcomes:
             if type(other) is Evicted:
-                gone[other.tier] += len(other.pages)
-                retiring[other.tier] += int((book.pages[other.tier].busy[other.pages] > 0).sum())
                 dropped |= other.tier == Tier.DEVICE and not other.demoted
-        wanted = self._wanted(book)
-        for tier in (Tier.DEVICE, Tier.HOST):
-            if tier == Tier.HOST and dropped:
+                slot = other.tier * book.width + book.index_of(other.component)
+                victims.append((slot, other))
+        with_others = _tags(book, victims, asked)
+        for slot, other in victims:
+            pages = book.pages[slot]
+            alone = 0
+            for page, tag in zip(other.pages.tolist(), _content(pages, other), strict=True):
+                retiring = pages.busy[page] > 0
+                beside = any(tag in tags for at, tags in with_others.items() if at != slot)
+                alone += not (retiring or beside or _useless(pages, page))
+            gone[slot] += alone
+        for slot, pages in enumerate(book.pages):
+            if pages.tier == Tier.HOST and dropped:
                 continue  # pages on host below a dropped node go with it
-            if gone[tier] - retiring[tier] > wanted[tier]:
+            if gone[slot] > short[slot]:
                 self.fail(
-                    f"{tier.name.lower()}: evicted {gone[tier]} pages, {retiring[tier]} of them "
-                    f"retiring; free before {book.free_before[tier]}, missing {wanted[tier]}"
+                    f"{pages.where}: evicted {gone[slot]} pages that nothing else took along; free "
+                    f"before {book.free_before[slot]}, missing {short[slot]}"
                 )
 
-    def _wanted(self, book: Book) -> list[int]:
-        """Pages that were missing on each tier, by what the operation took or was refused."""
-        event, needed = book.event, [0, 0]
-        if type(event) is EvictWanted:
-            needed[event.tier] = event.pages + book.free_before[event.tier]
-        for item in book.outcomes:
-            if type(item) is Seated:
-                seat = book.seats.by_id.get(item.request)
-                needed[0] += len(seat.table) - item.device_pages if seat is not None else 0
-            elif type(item) is Granted:
-                needed[0] += sum(len(claimed) for claimed, _ in book.device.claimed)
-            elif type(item) is Refused and item.reason == "draining":
-                needed[0] += item.needed
-            elif type(item) is Backup:
-                needed[1] += sum(len(copy.target) for copy in item.copies)
-        return [max(0, needed[tier] - book.free_before[tier]) for tier in (0, 1)]
+
+def _content(pages: PageBook, item: Evicted) -> list[int]:
+    found: list[int] = pages.content[item.pages].tolist()
+    return found
+
+
+def _tags(
+    book: Book, victims: list[tuple[int, Evicted]], asked: set[int]
+) -> dict[int, set[int]]:
+    """Per pool that was short, the prefixes whose copies went."""
+    found: dict[int, set[int]] = {}
+    for slot, item in victims if book.width > 1 else ():
+        if slot in asked:
+            found.setdefault(slot, set()).update(_content(book.pages[slot], item))
+    return found
+
+
+def _useless(pages: PageBook, page: int) -> bool:
+    """Whether no live boundary required it any more when it went: whatever went first saw to it."""
+    return bool(pages.rank[page] < SERVES)
 
 
 def check() -> EvictMinimum:
