@@ -45,7 +45,7 @@ from .leaving import commit
 from .pages import NODE, PageBook
 from .reference import find
 from .seats import Seat, SeatBook, tags_of
-from .shadow import NodeBook, Shadow
+from .shadow import NodeBook, Shadow, valid
 from .tags import Tags
 from .tickets import Move, Ticket, TicketBook, Use, moves_of, uses_of
 
@@ -63,7 +63,7 @@ class Book:
         self.kinds = kinds = kinds_of(config)
         self.width = len(kinds)
         self.pages = [
-            PageBook(tier, kind, view.pool(tier, kind.index).capacity)
+            PageBook(tier, kind, view.pool(tier, kind.at).capacity)
             for tier in (Tier.DEVICE, Tier.HOST)
             for kind in kinds
         ]
@@ -86,7 +86,7 @@ class Book:
         self.missing: list[str] = []  # paths that were used but are not in the tree
         self.answered: Ticket | None = None  # the ticket that the present event answered
         self._arriving = Seat(-1, Key(b"", 1), 0, 0, self.width)
-        self.left: tuple[Seat, Tags, int] | None = None  # a request that committed and left
+        self.left: tuple[Seat, Tags, list[int]] | None = None  # a request that committed and left
         self.parted: list[Seat] = []  # requests that are not seated any more
 
     def before(self, event: Event, view: CoreView) -> None:
@@ -118,7 +118,7 @@ class Book:
 
     def index_of(self, component: str) -> int:
         """Where a component stands, 0 where the name is unknown."""
-        return next((kind.index for kind in self.kinds if kind.name == component), 0)
+        return next((kind.at for kind in self.kinds if kind.name == component), 0)
 
     def after(
         self,
@@ -142,6 +142,9 @@ class Book:
             self.tickets.unpin_all()
         self.nodes.retract(view.touched, view.root)
         touched = list(view.touched_requests)
+        if self.width > 1:  # a chunk takes pages of windows
+            touched += [item.request for item in outcomes if type(item) is Prefill]
+            touched = list(dict.fromkeys(touched))
         for request_id in touched:
             self._leave(request_id, view)
         for item in outcomes:
@@ -200,7 +203,7 @@ class Book:
     def _file(self, action: Load | Backup | Prefill, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)
         for move in self.moves:
-            one, other = (view.pool(tier, move.index).generation for tier in ticket.tiers)
+            one, other = (view.pool(tier, move.at).generation for tier in ticket.tiers)
             ticket.generations.append((one[move.source], other[move.target]))
         if type(action) is Backup:
             return
@@ -229,10 +232,12 @@ class Book:
                 continue
             seat.rehold, seat.low = True, 0
             if kind is Cached:
+                seat.before = seat.boundary
                 seat.boundary, seat.states = item.pages, item.states  # type: ignore[union-attr]
                 self.seats.lower(seat, seat.computed)
             else:
-                seat.boundary = item.device_pages + item.host_pages  # type: ignore[union-attr]
+                seat.boundary = item.device_pages + item.host_pages  # type: ignore
+                seat.branch = item.matched  # type: ignore[union-attr]
                 seat.computed = min(seat.length, seat.boundary * self.page_size)
                 seat.working = 0 if not seat.computed else -1
 
@@ -243,7 +248,7 @@ class Book:
         load = self.tickets.open.get(seat.load)
         awaited = 0
         if load is not None and not load.landed:
-            awaited = sum(len(move.target) for move in load.moves if not move.index)
+            awaited = sum(len(move.target) for move in load.moves if not move.at)
         self.seats.retract(seat, request, awaited)
 
     def _pin(self, ticket: Ticket) -> None:
@@ -252,20 +257,20 @@ class Book:
         deepest: Shadow | None = None
         tier = ticket.tiers[0]
         for move in ticket.moves:
-            book = self.pool(tier, move.index)
+            book = self.pool(tier, move.at)
             codes = book.owner[move.source]
             strays = move.source[codes & 3 != NODE]
             if len(strays):
                 self.missing.append(f"flight {ticket.id} reads page {strays[0]} of no node")
                 return
-            for code in dict.fromkeys(codes.tolist() if move.index else codes[-1:].tolist()):
+            for code in dict.fromkeys(codes.tolist() if move.at else codes[-1:].tolist()):
                 shadow = self.nodes.by_id[code >> 2]
                 self.nodes.dirty[shadow.id] = shadow
                 if deepest is None or shadow.end > deepest.end:
                     deepest = shadow
-            if move.index:
+            if move.at:
                 book.locks[move.source] += 1
-                ticket.pins.append((tier * self.width + move.index, move.source))
+                ticket.pins.append((tier * self.width + move.at, move.source))
         for shadow in self.nodes.path(deepest.id) if deepest is not None else ():
             ticket.path += 1
             for slot in (0, self.width):
@@ -285,15 +290,30 @@ class Book:
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    self._use(seat.tags, item.pages, item.request)
+                    self._use(seat.tags, item.pages, item.request, self._branch(seat, item.pages))
         if self.left is not None:
-            seat, tags, pages = self.left
-            self._use(tags, pages, seat.id)
+            seat, tags, made = self.left
+            self._use(tags, made[0], seat.id, made[1:])
 
-    def _use(self, tags: Tags, pages: int, request: RequestId) -> None:
+    def _use(
+        self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()
+    ) -> None:
+        """A use of the boundary at `pages`, and of those above it that were made together with it."""
         self.nodes.clock += 1
-        if pages and not (pages <= len(tags) and self.nodes.used(int(tags[pages - 1]))):
+        if pages and not (pages <= len(tags) and self.nodes.used(int(tags[pages - 1]), above)):
             self.missing.append(f"{pages} pages of request {request} end at no node")
+
+    def _branch(self, seat: Seat, pages: int) -> Sequence[int]:
+        """The boundary that an insertion makes where the prompt was known deeper than it could be
+        reused: others are likely to part from it there."""
+        if self.width == 1:
+            return ()
+        each = max(kind.interval for kind in self.kinds)
+        depth = seat.branch * self.page_size // each * each // self.page_size
+        if not seat.before < depth < pages:
+            return ()
+        shadow = self.nodes.at.get(int(seat.tags[depth - 1]))
+        return (depth,) if shadow is not None and valid(shadow, self.kinds) else ()
 
     # What an event says about bytes and tickets, before anything the core did about it.
 
@@ -343,8 +363,8 @@ class Book:
         seat = self.seats.by_id.get(request)
         if seat is not None:
             tags = tags_of(key)
-            end = commit(seat, tags, length, self.pages, self.kinds, self.page_size)
-            self.left = (seat, tags, end)
+            made = commit(seat, tags, length, self.pages, self.kinds, self.page_size)
+            self.left = (seat, tags, made)
 
     def shadow_of(self, book: PageBook, page: int) -> Shadow | None:
         """The node that has a page, if one has."""

@@ -25,7 +25,7 @@ def garbage_report(view: CoreView) -> dict[str, dict[str, int]]:
     for node, distance in zip(nodes, _distances(nodes, view), strict=True):
         for tier in (Tier.DEVICE, Tier.HOST):
             for kind in kinds:
-                pages = node.pages[tier][kind.index]
+                pages = node.pages[tier][kind.at]
                 if pages is not None:
                     found = report[f"{tier.name.lower()} {kind.name}"]
                     found["cached"] += len(pages)

@@ -26,7 +26,7 @@ class Kind(NamedTuple):
     """window: tokens that a token reads, itself included. interval: tokens between depths at which
     a boundary can come to be. slots: pages that a seated request has besides those by position."""
 
-    index: int
+    at: int
     name: str
     positional: bool
     need: int

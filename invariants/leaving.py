@@ -23,26 +23,30 @@ def commit(
     device: Sequence[PageBook],
     kinds: Sequence[Kind],
     page_size: int,
-) -> int:
+) -> list[int]:
     """Behind the tokens that prefills computed, the engine vouches for the bytes by position, and
-    for the states that decoding left in the tracks. Returns the deepest boundary, in pages, that
-    the request has everything for."""
+    for the states that decoding left in the tracks. Returns the boundaries, in pages and the
+    deepest first, that the request has everything for; the one that it shares if there is none."""
     known = min(seat.computed // page_size, len(seat.tags))
     pages = min(len(tags), len(seat.tables[0]))
     states = iter(seat.states)
     for kind in kinds:
-        book = device[kind.index]
+        book = device[kind.at]
         if not kind.positional:
             _left_in_tracks(book, next(states, None), seat, tags, length, page_size)
         elif pages > known:
-            table = seat.tables[kind.index][known:pages]
+            table = seat.tables[kind.at][known:pages]
             book.content[table[table >= 0]] = tags[known:pages][table >= 0]
     if len(kinds) == 1:
-        return pages
-    for depth in range(pages, seat.boundary, -1):
-        if all(_has(seat, kind, device[kind.index], tags, depth) for kind in kinds):
-            return depth
-    return seat.boundary
+        return [pages]
+    made = [
+        depth
+        for depth in range(pages, seat.boundary, -1)
+        if all(_has(seat, kind, device[kind.at], tags, depth) for kind in kinds)
+    ]
+    if all(kind.positional for kind in kinds):
+        made = made[:1]  # any depth would do: the last
+    return made or [seat.boundary]
 
 
 def _left_in_tracks(
@@ -67,8 +71,8 @@ def _left_in_tracks(
 def _has(seat: Seat, kind: Kind, book: PageBook, tags: Tags, depth: int) -> bool:
     """Whether the request holds, or shares, what this boundary requires of a component."""
     if not kind.positional:
-        own = seat.own[kind.index]
+        own = seat.own[kind.at]
         return bool((book.content[own] == tags[depth - 1]).any())
-    if not kind.index:
+    if not kind.at:
         return True
-    return bool((seat.tables[kind.index][max(0, depth - kind.need) : depth] >= 0).all())
+    return bool((seat.tables[kind.at][max(0, depth - kind.need) : depth] >= 0).all())

@@ -23,7 +23,7 @@ def is_live(node: Node, kinds: Sequence[Kind]) -> bool:
     for kind in kinds[1:]:
         step = node
         while step.parent is not None and node.end - step.end < kind.need:
-            if step.pages[0][kind.index] is None and step.pages[1][kind.index] is None:
+            if step.pages[0][kind.at] is None and step.pages[1][kind.at] is None:
                 return False
             step = step.parent
     return True

@@ -1,7 +1,7 @@
 """The book of one pool's pages: who has each page, what is in it, who locks, reads and writes it.
 
-Lives here: page arrays of one component on one tier and the retract-then-claim bookkeeping on them. Must not live
-here: why a page changes hands, and any verdict: clashes are noted, checks judge them.
+Lives here: page arrays of one component on one tier and the retract-then-claim bookkeeping on them.
+Must not live here: why a page changes hands, and any verdict: clashes are noted, checks judge them.
 
     owner       0, or id * 4 + kind of the one holder that the books know
     content     tag of the prefix whose bytes the page holds (POISON: nobody wrote it)
@@ -51,10 +51,10 @@ class PageBook:
 
     def __init__(self, tier: Tier, kind: Kind, capacity: int) -> None:
         self.tier = tier
-        self.component = kind.index
+        self.component = kind.at
         self.name = kind.name
         self.positional = kind.positional
-        self.where = f"{tier.name.lower()} {kind.name}" if kind.index else tier.name.lower()
+        self.where = f"{tier.name.lower()} {kind.name}" if kind.at else tier.name.lower()
         self.capacity = capacity
         self.owner: Pages = np.zeros(capacity, dtype=np.int64)
         self.content: Tags = np.zeros(capacity, dtype=np.uint64)

@@ -100,10 +100,10 @@ def _seats(book: Book, view: CoreView, kept: Book, history: bool) -> None:
             continue
         seat, code = kept.seats.by_id.get(request.id), code_of(REQUEST, request.id)
         for kind in book.kinds:
-            table = request.tables[kind.index]
+            table = request.tables[kind.at]
             own = table[request.shared :] if kind.positional else table
-            own = own[own >= 0] if kind.index else own
-            book.pool(0, kind.index).claim(own, code)
+            own = own[own >= 0] if kind.at else own
+            book.pool(0, kind.at).claim(own, code)
         if not history:
             _locked(book, request.receipt)
         elif seat is not None:
@@ -131,9 +131,9 @@ def _open_tickets(book: Book, kept: Book) -> None:
                 book.pages[index].locks[pages] += 1
         for use in ticket.uses:
             for pages in kept.tickets.touched(ticket, use):
-                book.pages[use.index].busy[pages] += 1
+                book.pages[use.at].busy[pages] += 1
         for move in ticket.moves if not ticket.landed else ():
-            one, other = (book.pages[slot] for slot in kept.tickets.slots(ticket, move.index))
+            one, other = (book.pages[slot] for slot in kept.tickets.slots(ticket, move.at))
             one.busy[move.source] += 1
             other.busy[move.target] += 1
             other.claim(move.target, code_of(FLIGHT, ticket.id))
@@ -170,9 +170,7 @@ def compare(kept: Book, counted: Book) -> None:
             sizes[slot] += 0 if pages is None else len(pages)
     for book, cached, known in zip(kept.pages, sizes, kept.nodes.resident, strict=True):
         if len(known) != cached:
-            raise Mismatch(
-                f"{book.where}: cached prefixes kept {len(known)}, recounted {cached}"
-            )
+            raise Mismatch(f"{book.where}: cached prefixes kept {len(known)}, recounted {cached}")
 
 
 def _compare_pages(one: PageBook, other: PageBook) -> None:
@@ -182,8 +180,7 @@ def _compare_pages(one: PageBook, other: PageBook) -> None:
             page = int((kept != found).argmax())
             shown = [name_of(int(x[page])) if name == "owner" else x[page] for x in (kept, found)]
             raise Mismatch(
-                f"{one.where} page {page}, {name}: kept {shown[0]}, "
-                f"recounted {shown[1]}",
+                f"{one.where} page {page}, {name}: kept {shown[0]}, recounted {shown[1]}",
                 story.page(one, page),
             )
     if (one.held, one.protected) != (other.held, other.protected):

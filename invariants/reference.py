@@ -46,7 +46,7 @@ def find(known: Sequence[int], resident: Sequence[set[int]], kinds: Sequence[Kin
     everywhere[0][on_device + 1 :] = [False] * (known_pages - on_device)
     depths = [known_pages]
     for kind in kinds[1:]:
-        above, below = resident[kind.index], resident[width + kind.index]
+        above, below = resident[kind.at], resident[width + kind.at]
         present = [tag in above for tag in known[:known_pages]]
         somewhere = [
             here or tag in below for here, tag in zip(present, known[:known_pages], strict=True)
@@ -57,7 +57,7 @@ def find(known: Sequence[int], resident: Sequence[set[int]], kinds: Sequence[Kin
         depths.append(_deepest(_valid(somewhere, kind.need)))
     best = _deepest(everywhere[1])
     lacking = tuple(
-        sum(tag not in resident[kind.index] for tag in known[max(0, best - kind.need) : best])
+        sum(tag not in resident[kind.at] for tag in known[max(0, best - kind.need) : best])
         for kind in kinds
     )
     return Expected(_deepest(everywhere[0]), best, tuple(depths), lacking)

@@ -31,7 +31,9 @@ class Seat:
     """One request, waiting or seated. tags: of the prompt's pages, by prefix."""
 
     __slots__ = (
+        "before",
         "boundary",
+        "branch",
         "computed",
         "expected",
         "handed",
@@ -40,10 +42,10 @@ class Seat:
         "known",
         "length",
         "load",
+        "low",
         "match_pages",
         "may_load",
         "own",
-        "low",
         "prefill",
         "rehold",
         "seated",
@@ -71,6 +73,8 @@ class Seat:
         self.computed = 0  # tokens whose bytes are in the table
         self.low = 0  # pages behind whose windows it holds nothing of the boundary any more
         self.boundary = 0  # pages whose required nodes it locks
+        self.before = 0  # the boundary before the last insertion
+        self.branch = 0  # pages of it that were known when it was seated
         self.rehold = False  # its boundary, or what is there of it, changed
         self.shared: Pages = NO_PAGES  # the backbone's pages that it locks
         self.tables: list[Pages] = [NO_PAGES] * width
@@ -142,6 +146,7 @@ class SeatBook:
     def _own(self, seat: Seat, index: int, own: Pages) -> None:
         if index and len(own) and own.min() < 0:
             own = own[own >= 0]
+            own.flags.writeable = False
         before, book, code = seat.own[index], self.device[index], code_of(REQUEST, seat.id)
         kept, now = len(before), len(own)
         if now >= kept and np.array_equal(own[:kept], before):

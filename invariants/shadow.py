@@ -283,17 +283,18 @@ class NodeBook:
             return chain_root(shadow.namespace)
         return parent.digests[-1]
 
-    def used(self, tag: int) -> bool:
-        """A request used the boundary that ends with this tag. False if there is no such node."""
+    def used(self, tag: int, above: Sequence[int] = ()) -> bool:
+        """A request used the boundary that ends with this tag, and those at the depths `above` it.
+        False if there is no such node."""
         shadow = self.at.get(tag)
         if shadow is None:
             return False
         end, clock, uses = shadow.end, self.clock, self.uses
         step: Shadow | None = shadow
         while step is not None and step is not self.root:
-            above = end - step.end
+            at = step.end
             for index, need in enumerate(uses):
-                if above < need:
+                if end - at < need or any(0 <= depth - at < need for depth in above):
                     step.use[index] = clock
             self.dirty[step.id] = step
             step = step.parent
@@ -364,6 +365,17 @@ class NodeBook:
 def serves(kind: Kind, near: int) -> bool:
     """Whether a copy serves a live boundary `near` pages below its node's end, or at it."""
     return near < kind.need
+
+
+def valid(shadow: Shadow, kinds: Sequence[Kind]) -> bool:
+    """Whether all that the node's end requires is on device."""
+    for kind in kinds:
+        step = shadow
+        while step.parent is not None and shadow.end - step.end < kind.need:
+            if step.pages[kind.at] is None:
+                return False
+            step = step.parent
+    return True
 
 
 def candidacy(shadow: Shadow, width: int) -> int:

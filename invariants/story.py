@@ -94,7 +94,7 @@ def _has_page(item: Any, one: About) -> bool:
     arrays: list[Any] = []
     if one.tier == 0:
         arrays = [getattr(item, "table", None)] if one.backbone else list(_tables(item)[1:])
-    if getattr(item, "tier", None) == one.tier and item.component == one.component:
+    if getattr(item, "tier", None) == one.tier and getattr(item, "component", "") == one.component:
         arrays.append(getattr(item, "pages", None))
     for copy in getattr(item, "copies", ()):
         if copy.component == one.component:

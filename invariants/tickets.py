@@ -28,7 +28,7 @@ from .tags import POISON, Tags
 class Move(NamedTuple):
     """What a transfer moves of one component, all its copies in order."""
 
-    index: int
+    at: int
     source: Pages
     target: Pages
 
@@ -36,7 +36,7 @@ class Move(NamedTuple):
 class Use(NamedTuple):
     """What a pass touches of one component's device pages."""
 
-    index: int
+    at: int
     reads: Pages
     writes: Pages
 
@@ -83,11 +83,11 @@ def moves_of(copies: Sequence[Copy], kinds: Sequence[Kind]) -> list[Move]:
     for kind in kinds:
         mine = [copy for copy in copies if copy.component == kind.name]
         if len(mine) == 1:
-            moves.append(Move(kind.index, mine[0].source, mine[0].target))
+            moves.append(Move(kind.at, mine[0].source, mine[0].target))
         elif mine:
             source = np.concatenate([copy.source for copy in mine])
             target = np.concatenate([copy.target for copy in mine])
-            moves.append(Move(kind.index, source, target))
+            moves.append(Move(kind.at, source, target))
     return moves
 
 
@@ -107,9 +107,9 @@ def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int) -> list[Use]
             reads = np.array([state.source], dtype=np.int64)
             marks = [page for _, page in state.checkpoints]
             writes = np.array([state.working, *marks], dtype=np.int64)
-        if kind.index:
+        if kind.at:
             reads, writes = reads[reads >= 0], writes[writes >= 0]
-        uses.append(Use(kind.index, reads, writes))
+        uses.append(Use(kind.at, reads, writes))
     return uses
 
 
@@ -147,12 +147,12 @@ class TicketBook:
         ticket = Ticket(action, request)
         ticket.moves, ticket.uses = moves, uses
         for use in uses:
-            book = self.pages[use.index]
+            book = self.pages[use.at]
             for pages in self.touched(ticket, use):
                 book.begin_use(pages)
             book.writer[use.writes] = action.flight
         for move in moves:
-            one, other = (self.pages[slot] for slot in self.slots(ticket, move.index))
+            one, other = (self.pages[slot] for slot in self.slots(ticket, move.at))
             one.begin_use(move.source)
             other.begin_use(move.target)
             other.writer[move.target] = action.flight
@@ -165,13 +165,13 @@ class TicketBook:
     def touched(self, ticket: Ticket, use: Use) -> tuple[Pages, ...]:
         """All that a pass keeps busy of a component: the request's table from what it reads on, or
         the slots of its state, and the state that it begins with."""
-        action, kind = ticket.action, self.kinds[use.index]
+        action, kind = ticket.action, self.kinds[use.at]
         if type(action) is not Prefill:
             return ()
-        if not use.index:
+        if not use.at:
             return (action.table,)
         if kind.positional:
-            return (_tail(action, use.index, self.kinds, self.page_size),)
+            return (_tail(action, use.at, self.kinds, self.page_size),)
         state = next(one for one in action.states if one.component == kind.name)
         slots = np.array([state.source, state.working, *state.tracks], dtype=np.int64)
         return (slots[slots >= 0],)
@@ -182,7 +182,7 @@ class TicketBook:
             return
         ticket.landed = True
         for move in ticket.moves:
-            one, other = (self.pages[slot] for slot in self.slots(ticket, move.index))
+            one, other = (self.pages[slot] for slot in self.slots(ticket, move.at))
             other.content[move.target] = one.content[move.source] if ok else POISON
             other.writer[move.target] = 0
             one.end_use(move.source)
@@ -199,7 +199,7 @@ class TicketBook:
         done = min(action.end // self.page_size, len(tags)) if ok else first
         tables, states = iter(action.tables or (action.table,)), iter(action.states)
         for use, kind in zip(ticket.uses, self.kinds, strict=True):
-            book = self.pages[use.index]
+            book = self.pages[use.at]
             book.writer[use.writes] = 0
             if not ok or not kind.positional:
                 book.content[use.writes] = POISON

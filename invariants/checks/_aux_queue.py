@@ -22,14 +22,14 @@ class AuxQueue(Check):
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
         for kind in book.kinds[1:]:
-            here, other = (node.pages[tier][kind.index] for tier in (self.tier, 1 - self.tier))
-            if here is None or node.holders[self.tier][kind.index] or node.parent is None:
+            here, other = (node.pages[tier][kind.at] for tier in (self.tier, 1 - self.tier))
+            if here is None or node.holders[self.tier][kind.at] or node.parent is None:
                 continue
             queue = DEVICE
             if self.tier == Tier.HOST:
                 queue = HOST if other is None else DUPLICATE
             garbage = near_of(node, book.kinds) >= kind.need
-            part = 2 * (3 * kind.index + queue) + garbage
+            part = 2 * (3 * kind.at + queue) + garbage
             if not node.queued >> part & 1:
                 self.fail(
                     f"node {node.id} has {len(here)} unlocked {kind.name} pages on "
@@ -50,14 +50,14 @@ class AuxQueue(Check):
         pages = 0
         for queue in queues:
             for garbage in (False, True):
-                for _, _, node_id in view.queue_entries(queue, kind.index, garbage):
+                for _, _, node_id in view.queue_entries(queue, kind.at, garbage):
                     shadow = nodes.get(node_id)
-                    if shadow is None or not shadow.candidate >> 3 * kind.index + queue & 1:
+                    if shadow is None or not shadow.candidate >> 3 * kind.at + queue & 1:
                         continue
-                    if (shadow.rank[kind.index] < SERVES) == garbage:
-                        held = shadow.pages[self.tier * book.width + kind.index]
+                    if (shadow.rank[kind.at] < SERVES) == garbage:
+                        held = shadow.pages[self.tier * book.width + kind.at]
                         pages += 0 if held is None else len(held)
-        evictable = view.pool(self.tier, kind.index).evictable
+        evictable = view.pool(self.tier, kind.at).evictable
         if pages != evictable:
             self.fail(
                 f"{self.tier.name.lower()} {kind.name}: the queues lead to {pages} pages, expected "

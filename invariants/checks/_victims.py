@@ -43,7 +43,7 @@ def sheltered(book: Book) -> set[int]:
     """Nodes that may have been no candidates while the victims were chosen: those that came to be
     on host only in this operation, those that became garbage in it, and those on the path of a
     request being admitted, which were locked even where the admission was refused in the end."""
-    hosted = sum(1 << 3 * kind.index + HOST for kind in book.kinds)
+    hosted = sum(1 << 3 * kind.at + HOST for kind in book.kinds)
     found = {shadow.id for shadow in book.nodes.dirty.values() if shadow.candidate & hosted}
     found |= book.nodes.sank
     if type(book.event) is not Admitted:

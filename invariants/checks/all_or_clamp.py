@@ -27,7 +27,9 @@ class AllOrClamp(Check):
                 return
             if not item.ok:
                 self._nothing(book, item)
-            seat = next((one for one in book.seats.by_id.values() if one.id == ticket.request), None)
+            seat = next(
+                (one for one in book.seats.by_id.values() if one.id == ticket.request), None
+            )
         else:
             seat = book.seats.by_id.get(item.request)  # type: ignore[union-attr]
         if seat is not None and seat.seated and not seat.load:
@@ -36,7 +38,7 @@ class AllOrClamp(Check):
     def _whole(self, book: Book, seat: Seat) -> None:
         depth = seat.boundary
         for kind in book.kinds:
-            there = book.nodes.resident[kind.index]
+            there = book.nodes.resident[kind.at]
             first = max(0, depth - kind.need, seat.low - kind.need if kind.positional else 0)
             for at in range(depth - 1, first - 1, -1):
                 if int(seat.tags[at]) not in there:
@@ -49,7 +51,7 @@ class AllOrClamp(Check):
     def _nothing(self, book: Book, item: LoadDone) -> None:
         ticket = book.answered
         for move in ticket.moves if ticket is not None else ():
-            pages = book.pages[move.index]
+            pages = book.pages[move.at]
             kept = move.target[pages.owner[move.target] & 3 == NODE]
             if len(kept):
                 self.fail(

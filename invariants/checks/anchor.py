@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hicache.core.actions import Cached, Seated
 from hicache.core.events import Finished, Retracted
 from hicache.core.types import Pages
@@ -30,7 +32,7 @@ class Anchor(Check):
         seat, record = book.seats.by_id.get(item.request), view.requests.get(item.request)
         if seat is None or record is None:
             self.fail(f"request {item.request} is answered but unknown", request(item.request))
-        depth = _depth(item)
+        depth = _depth(item)  # type: ignore[arg-type]
         shared = seat.shared
         if len(shared) < depth or (type(item) is Seated and len(shared) != depth):
             self.fail(
@@ -59,11 +61,12 @@ class Anchor(Check):
 
     def _window(self, seat: Seat, step: Shadow, kind: Kind) -> None:
         """A window's pages are the nodes' where it has any, and where its boundary requires them."""
-        held = step.pages[kind.index]
-        mine = seat.tables[kind.index][step.end - step.span : step.end]
+        held = step.pages[kind.at]
+        mine = seat.tables[kind.at][step.end - step.span : step.end]
         if held is None:
             return  # a load fills these positions, or nobody reads them
-        required = seat.boundary - step.end < kind.need and step.end <= seat.boundary
+        required = np.arange(step.end - step.span, step.end) >= seat.low - kind.need
+        required &= seat.boundary - kind.need < step.end <= seat.boundary
         wrong = (mine != held) & ((mine >= 0) | required)
         if wrong.any():
             at = int(wrong.argmax())

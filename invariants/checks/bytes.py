@@ -52,7 +52,7 @@ class Bytes(Check):
         tables = iter(item.tables[1:])
         for kind in book.kinds[1:]:
             if kind.positional:
-                pages, held = book.pages[kind.index], next(tables)[:start]
+                pages, held = book.pages[kind.at], next(tables)[:start]
                 here = held >= 0
                 here[here] = pages.writer[held[here]] == 0
                 self._compare(pages, held[here], seat.tags[:start][here], f"request {seat.id}")
@@ -61,7 +61,7 @@ class Bytes(Check):
         """A pass goes on from the state of exactly the prefix before it."""
         kinds = [kind for kind in book.kinds if not kind.positional]
         for kind, state in zip(kinds, item.states, strict=True):
-            pages, start = book.pages[kind.index], item.start
+            pages, start = book.pages[kind.at], item.start
             if state.source < 0:
                 if start != seat.working:
                     self.fail(

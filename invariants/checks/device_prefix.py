@@ -25,7 +25,7 @@ class DevicePrefix(Check):
         if shadow.pages[0] is None and any(
             shadow.pages[index] is not None for index in range(1, book.width)
         ):
-            names = [kind.name for kind in book.kinds[1:] if shadow.pages[kind.index] is not None]
+            names = [kind.name for kind in book.kinds[1:] if shadow.pages[kind.at] is not None]
             self.fail(
                 f"node {node.id}: {', '.join(names)} on device, full is not", node_story(node.id)
             )

@@ -35,7 +35,7 @@ class Durable(Check):
             if not item.ok and book.answered is not None:
                 self._excused = True
                 for move in book.answered.moves:
-                    pages = book.pool(Tier.DEVICE, move.index)
+                    pages = book.pool(Tier.DEVICE, move.at)
                     self._failed.update(pages.content[move.source].tolist())
             return
         if type(item) is not Evicted:
@@ -74,12 +74,12 @@ class Durable(Check):
             if record.hits < least or record.pages[1][0] is None or not is_live(record, book.kinds):
                 continue
             for kind in book.kinds[1:]:
-                pool = view.pool(Tier.HOST, kind.index)
+                pool = view.pool(Tier.HOST, kind.at)
                 if not pool.capacity or pool.free < book.config.page_size:
                     continue
                 step = record
                 while step.parent is not None and record.end - step.end < kind.need:
-                    if step.pages[0][kind.index] is not None and step.pages[1][kind.index] is None:
+                    if step.pages[0][kind.at] is not None and step.pages[1][kind.at] is None:
                         self.fail(
                             f"boundary {record.end} at node {record.id}, {record.hits} uses: "
                             f"expected {kind.name} of node {step.id} on host, it is on device only; "

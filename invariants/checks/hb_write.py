@@ -20,10 +20,10 @@ class HappensBeforeWrite(Check):
 
     def issue(self, book: Book, item: Load | Backup | Prefill, view: CoreView) -> None:
         for use in book.uses:
-            self._nobody_else(book, item, book.pool(Tier.DEVICE, use.index), use.writes)
+            self._nobody_else(book, item, book.pool(Tier.DEVICE, use.at), use.writes)
         tier = Tier.DEVICE if type(item) is Load else Tier.HOST
         for move in book.moves:
-            self._nobody_else(book, item, book.pool(tier, move.index), move.target)
+            self._nobody_else(book, item, book.pool(tier, move.at), move.target)
 
     def _nobody_else(
         self, book: Book, item: Load | Backup | Prefill, pages: PageBook, target: Pages
@@ -34,8 +34,8 @@ class HappensBeforeWrite(Check):
             others = [
                 ticket.id
                 for ticket in book.tickets.open.values()
-                if any(move.index == pages.component and _in(at, move[1:]) for move in ticket.moves)
-                or any(use.index == pages.component and _in(at, use[1:]) for use in ticket.uses)
+                if any(move.at == pages.component and _in(at, move[1:]) for move in ticket.moves)
+                or any(use.at == pages.component and _in(at, use[1:]) for use in ticket.uses)
             ]
             self.fail(
                 f"flight {item.flight} writes {pages.where} page {at}: expected 0 unanswered "

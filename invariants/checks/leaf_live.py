@@ -22,7 +22,7 @@ class LeafLive(Check):
             return
         for kind in book.kinds:
             for queue in range(3):
-                at = 3 * kind.index + queue
+                at = 3 * kind.at + queue
                 if not shadow.candidate >> at & 1:
                     continue
                 serving, garbage = node.queued >> 2 * at & 1, node.queued >> 2 * at + 1 & 1

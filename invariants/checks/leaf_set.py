@@ -30,7 +30,7 @@ class LeafSet(Check):
         for kind in book.kinds if bits else ():
             garbage = not serves(kind, node.near)
             for queue in (DEVICE, HOST, DUPLICATE):
-                at = 3 * kind.index + queue
+                at = 3 * kind.at + queue
                 if bits >> at & 1 and not queued >> 2 * at + garbage & 1:
                     self.fail(
                         f"node {node.id} is a {_NAMES[queue]} of {kind.name}, garbage: {garbage}; "
@@ -42,11 +42,11 @@ class LeafSet(Check):
     def audit(self, book: Book, view: CoreView) -> None:
         for kind in book.kinds:
             for queue in (DEVICE, HOST, DUPLICATE):
-                parts = [view.queue_entries(queue, kind.index, part) for part in (False, True)]
+                parts = [view.queue_entries(queue, kind.at, part) for part in (False, True)]
                 members = parts[0] + parts[1]
                 known = {entry[-1] for entry in members}
                 for shadow in book.nodes.by_id.values():
-                    if shadow.candidate >> 3 * kind.index + queue & 1 and shadow.id not in known:
+                    if shadow.candidate >> 3 * kind.at + queue & 1 and shadow.id not in known:
                         self.fail(
                             f"node {shadow.id} is a {_NAMES[queue]} of {kind.name}: expected in "
                             f"queue {queue}, found {len(members)} other entries",

@@ -31,7 +31,7 @@ class LockSpan(Check):
         if record.receipt is None:
             return
         for kind in book.kinds[1:]:
-            held = [node.pages[0][kind.index] for node, tier in record.receipt.locked[kind.index]]
+            held = [node.pages[0][kind.at] for node, tier in record.receipt.locked[kind.at]]
             pages = sum(len(one) for one in held if one is not None)
             most = kind.window + book.page_size if kind.positional else book.page_size
             if pages * book.page_size > most:
@@ -42,8 +42,8 @@ class LockSpan(Check):
                 )
             if not kind.positional or record.load:
                 continue
-            shared = record.tables[kind.index][: record.shared]
-            pages_of = book.pages[kind.index]
+            shared = record.tables[kind.at][: record.shared]
+            pages_of = book.pages[kind.at]
             loose = [one for one in shared[shared >= 0].tolist() if not pages_of.locks[one]]
             if loose:
                 self.fail(

@@ -21,7 +21,7 @@ class Lru(Check):
         if node.parent is None or node.last_use == shadow.use:
             return
         for kind in book.kinds:
-            at = kind.index
+            at = kind.at
             held = shadow.pages[at] is not None or shadow.pages[book.width + at] is not None
             if held and node.last_use[at] != shadow.use[at]:
                 self.fail(
@@ -35,12 +35,10 @@ class Lru(Check):
             self.fail(f"ticks: expected {book.nodes.clock}, found {view.tick}")
         for kind in book.kinds:
             for part in range(6):
-                entries = view.queue_entries(part // 2, kind.index, bool(part % 2))
-                self._queue(book, f"{kind.name} queue {part // 2}", 6 * kind.index + part, entries)
+                entries = view.queue_entries(part // 2, kind.at, bool(part % 2))
+                self._queue(book, f"{kind.name} queue {part // 2}", 6 * kind.at + part, entries)
 
-    def _queue(
-        self, book: Book, name: str, part: int, entries: list[tuple[int, int, int]]
-    ) -> None:
+    def _queue(self, book: Book, name: str, part: int, entries: list[tuple[int, int, int]]) -> None:
         members = [node_id for _, _, node_id in entries]
         if len(set(members)) != len(members):
             twice = next(one for one in members if members.count(one) > 1)

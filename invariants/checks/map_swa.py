@@ -14,8 +14,7 @@ from invariants.kinds import Kind
 from invariants.pages import PageBook, name_of
 from invariants.seats import Seat
 from invariants.shadow import Shadow
-from invariants.story import node as node_story
-from invariants.story import page, request
+from invariants.story import page
 
 
 class PeerMap(Check):
@@ -28,7 +27,7 @@ class PeerMap(Check):
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
         for slot in range(len(book.pages)):
-            tier, index = divmod(slot, book.width)
+            _tier, index = divmod(slot, book.width)
             full, peers = shadow.pages[slot - index], shadow.pages[slot]
             if index and book.kinds[index].positional and full is not None and peers is not None:
                 one, other = book.pages[slot - index], book.pages[slot]
@@ -42,7 +41,7 @@ class PeerMap(Check):
         for kind in book.kinds[1:]:
             if kind.positional:
                 full, peers = _own(book, seat, kind)
-                self._one_owner(book.device, full, book.pages[kind.index], peers)
+                self._one_owner(book.device, full, book.pages[kind.at], peers)
 
     def _one_owner(self, one: PageBook, full: Pages, other: PageBook, peers: Pages) -> None:
         if len(full) != len(peers):
@@ -64,17 +63,17 @@ class PeerMap(Check):
                     self._agree(book, view, tier, kind)
 
     def _agree(self, book: Book, view: CoreView, tier: Tier, kind: Kind) -> None:
-        full, other = book.pool(tier), book.pool(tier, kind.index)
+        full, other = book.pool(tier), book.pool(tier, kind.at)
         expected = np.zeros(full.capacity, dtype=np.int64)
         for shadow in book.nodes.by_id.values():
-            one, peers = (shadow.pages[tier * book.width + index] for index in (0, kind.index))
+            one, peers = (shadow.pages[tier * book.width + index] for index in (0, kind.at))
             if one is not None and peers is not None and len(one) == len(peers):
                 expected[one] = peers + 1
         if tier == Tier.DEVICE:
             for seat in book.seats.by_id.values():
                 one, peers = _own(book, seat, kind)
                 expected[one] = peers + 1
-        found = view.peers(tier, kind.index)
+        found = view.peers(tier, kind.at)
         if not np.array_equal(found, expected):
             at = int((found != expected).argmax())
             self.fail(
@@ -96,7 +95,7 @@ def _own(book: Book, seat: Seat, kind: Kind) -> tuple[Pages, Pages]:
     own = seat.own[0]
     if not len(own):
         return NO_PAGES, NO_PAGES
-    peers = seat.tables[kind.index][len(seat.tables[0]) - len(own) :]
+    peers = seat.tables[kind.at][len(seat.tables[0]) - len(own) :]
     there = peers >= 0
     return own[there], peers[there]
 

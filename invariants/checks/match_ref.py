@@ -30,9 +30,12 @@ class MatchReference(Check):
             config = book.config
             quota = config.load_quota_pages
             least = max(1, config.load_threshold_pages)
-            if not seat.may_load or host < least or (quota and host > quota):
-                host = 0
-            elif not item.host_pages and _too_dear(book, loaded):  # type: ignore[union-attr]
+            if (
+                not seat.may_load
+                or host < least
+                or (quota and host > quota)
+                or (not item.host_pages and _too_dear(book, loaded))
+            ):
                 host = 0
             found = item.loaded if host else loaded  # type: ignore[union-attr]
             if found != loaded or item.matched != wanted.depths[0]:  # type: ignore[union-attr]

@@ -53,7 +53,7 @@ class NoOom(Check):
         for kind, table in zip(positional, item.tables or (item.table,), strict=True):
             least = max(0, item.start - kind.window + 1) // book.page_size
             most = -(-item.end // book.page_size)
-            lacking = table[least:most] < 0 if kind.index else table[:0]
+            lacking = table[least:most] < 0 if kind.at else table[:0]
             if lacking.any() or len(table) < most:
                 at = least + int(lacking.argmax()) if lacking.any() else len(table)
                 self.fail(

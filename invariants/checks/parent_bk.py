@@ -20,7 +20,11 @@ class ParentBackedUp(Check):
         if book.config.write_policy == "write_back" or shadow.parent is None:
             return
         above = shadow.parent
-        if node.pages[1][0] is not None and above.parent is not None and above.pages[book.width] is None:
+        if (
+            node.pages[1][0] is not None
+            and above.parent is not None
+            and above.pages[book.width] is None
+        ):
             self.fail(
                 f"node {node.id} has a host copy, its parent {above.id} has none",
                 node_story(node.id),
@@ -32,8 +36,10 @@ class ParentBackedUp(Check):
                 node_story(node.id),
             )
         if node.pages[1][0] is None and any(pages is not None for pages in node.pages[1]):
-            names = [kind.name for kind in book.kinds if node.pages[1][kind.index] is not None]
-            self.fail(f"node {node.id}: {', '.join(names)} on host, full is not", node_story(node.id))
+            names = [kind.name for kind in book.kinds if node.pages[1][kind.at] is not None]
+            self.fail(
+                f"node {node.id}: {', '.join(names)} on host, full is not", node_story(node.id)
+            )
 
 
 def check() -> ParentBackedUp:

@@ -43,10 +43,10 @@ class PinIo(Check):
             for tier, used, before in zip(
                 ticket.tiers, (move.source, move.target), generations, strict=True
             ):
-                now = view.pool(tier, move.index).generation[used]
+                now = view.pool(tier, move.at).generation[used]
                 if np.count_nonzero(now != before):
                     at = int((now != before).argmax())
-                    pages = book.pool(tier, move.index)
+                    pages = book.pool(tier, move.at)
                     self.fail(
                         f"{pages.where} page {used[at]} of flight {item.flight}: expected "
                         f"generation {before[at]} until the reply, found {now[at]}",

@@ -43,8 +43,7 @@ class PinNode(Check):
         if np.count_nonzero(locks):
             at = int(lost[int(locks.argmax())])
             self.fail(
-                f"{pages.where} page {at} left its node under {pages.locks[at]} "
-                "locks, expected 0",
+                f"{pages.where} page {at} left its node under {pages.locks[at]} locks, expected 0",
                 page(pages, at),
             )
 

@@ -24,10 +24,10 @@ class ReadAfterArrive(Check):
     def issue(self, book: Book, item: Load | Backup | Prefill, view: CoreView) -> None:
         after = item.after if type(item) is Prefill else ()
         for use in book.uses:
-            self._arrived(item, after, book.pool(Tier.DEVICE, use.index), use.reads)
+            self._arrived(item, after, book.pool(Tier.DEVICE, use.at), use.reads)
         tier = Tier.HOST if type(item) is Load else Tier.DEVICE
         for move in book.moves:
-            self._arrived(item, after, book.pool(tier, move.index), move.source)
+            self._arrived(item, after, book.pool(tier, move.at), move.source)
 
     def _arrived(
         self,

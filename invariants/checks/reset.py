@@ -24,12 +24,12 @@ class Reset(Check):
             return
         nodes = sum(1 for _ in view.nodes())
         queued = sum(
-            len(view.queue_entries(queue, kind.index, garbage))
+            len(view.queue_entries(queue, kind.at, garbage))
             for queue in range(3)
             for kind in book.kinds
             for garbage in (False, True)
         )
-        draining = sum(view.draining(kind.index) for kind in book.kinds)
+        draining = sum(view.draining(kind.at) for kind in book.kinds)
         if nodes or queued or draining or len(book.nodes.by_id) != 1:
             self.fail(
                 f"expected no nodes, entries or draining pages, found {nodes}, {queued} and "

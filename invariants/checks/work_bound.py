@@ -13,8 +13,8 @@ from invariants.story import node
 class WorkBound(Check):
     name = "WORK-BOUND"
     sentence = (
-        "An operation touches no more nodes than stand on the paths that it uses, locks or copies, "
-        "than came, went or were evicted, and their parents, and than came to serve another distance."
+        "An operation touches no more nodes than stand on the paths that it uses or copies, than "
+        "came, went or were evicted, with their neighbours, and than serve another distance now."
     )
 
     def totals(self, book: Book, view: CoreView) -> None:
@@ -30,8 +30,8 @@ class WorkBound(Check):
         most = 8 + paths + 3 * (victims + moved) + 2 * turned
         if touched > most:
             self.fail(
-                f"{touched} nodes touched by {type(book.event).__name__}; expected at most {most}: 8 "
-                f"+ {paths} on paths + 3 * ({victims} victims + {moved} that came or went) + 2 * "
+                f"{touched} nodes touched by {type(book.event).__name__}; expected at most {most}: "
+                f"8 + {paths} on paths + 3 * ({victims} victims + {moved} that came or went) + 2 * "
                 f"{turned} that serve another distance now",
                 *(node(one) for one in list(view.touched)[:1]),
             )
