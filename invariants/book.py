@@ -16,6 +16,7 @@ from typing import Any
 from hicache.core.actions import (
     Backup,
     Cached,
+    Evicted,
     Granted,
     Load,
     Outcome,
@@ -152,7 +153,7 @@ class Book:
             if kind is Load or kind is Backup:
                 self.moves, self.uses = moves_of(item.copies, self.kinds), []  # type: ignore[union-attr]
             elif kind is Prefill:
-                self.moves, self.uses = [], uses_of(item, self.kinds, self.page_size)  # type: ignore[arg-type]
+                self.moves, self.uses = [], self._uses(item, view)  # type: ignore[arg-type]
             for ask in issue.get(kind, ()):
                 ask(self, item, view)
             if kind is Load or kind is Backup or kind is Prefill:
@@ -215,6 +216,11 @@ class Book:
         else:
             seat.prefill, seat.states = action.flight, action.states  # type: ignore[union-attr]
 
+    def _uses(self, action: Prefill, view: CoreView) -> list[Use]:
+        record = view.requests.get(action.request)
+        shared = record.shared if record is not None else 0
+        return uses_of(action, self.kinds, self.page_size, shared)
+
     def _heard(self, event: Event, outcomes: Sequence[Outcome]) -> None:
         """What requests were told: the boundary that they stand on, and the slots of their states."""
         if type(event) is PagesWanted and event.computed and event.request in self.seats.by_id:
@@ -232,7 +238,6 @@ class Book:
                 continue
             seat.rehold, seat.low = True, 0
             if kind is Cached:
-                seat.before = seat.boundary
                 seat.boundary, seat.states = item.pages, item.states  # type: ignore[union-attr]
                 self.seats.lower(seat, seat.computed)
             else:
@@ -310,10 +315,19 @@ class Book:
             return ()
         each = max(kind.interval for kind in self.kinds)
         depth = seat.branch * self.page_size // each * each // self.page_size
-        if not seat.before < depth < pages:
+        since = self.answered.action.start if self.answered else 0  # type: ignore[union-attr]
+        if not since < depth * self.page_size < pages * self.page_size:
             return ()
         shadow = self.nodes.at.get(int(seat.tags[depth - 1]))
-        return (depth,) if shadow is not None and valid(shadow, self.kinds) else ()
+        evicted = [  # states that were too many on the path, perhaps this very one
+            (item.component, tag)
+            for item in self.outcomes
+            if type(item) is Evicted
+            for tag in self.pages[self.index_of(item.component)].content[item.pages].tolist()
+        ]
+        tag = int(seat.tags[depth - 1])
+        held = [kind for kind in self.kinds if (kind.name, tag) not in evicted or kind.positional]
+        return (depth,) if shadow is not None and valid(shadow, held) else ()
 
     # What an event says about bytes and tickets, before anything the core did about it.
 

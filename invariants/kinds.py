@@ -24,7 +24,8 @@ EVERYTHING = (1 << 40) + 1
 
 class Kind(NamedTuple):
     """window: tokens that a token reads, itself included. interval: tokens between depths at which
-    a boundary can come to be. slots: pages that a seated request has besides those by position."""
+    a boundary can come to be. slots: pages that a seated request has besides those by position.
+    per_path: copies that a path may keep, 0 for all of them."""
 
     at: int
     name: str
@@ -33,19 +34,21 @@ class Kind(NamedTuple):
     window: int
     interval: int
     slots: int
+    per_path: int
 
 
 def _full(index: int, config: Config) -> Kind:
-    return Kind(index, "full", True, EVERYTHING, EVERYTHING, config.page_size, 0)
+    return Kind(index, "full", True, EVERYTHING, EVERYTHING, config.page_size, 0, 0)
 
 
 def _window(index: int, config: Config) -> Kind:
     need = -(-config.swa_window // config.page_size)
-    return Kind(index, "swa", True, need, config.swa_window, config.page_size, 0)
+    return Kind(index, "swa", True, need, config.swa_window, config.page_size, 0, 0)
 
 
 def _state(index: int, config: Config) -> Kind:
-    return Kind(index, "mamba", False, 1, 0, config.mamba_interval or config.page_size, 3)
+    limit = config.mamba_states_per_path
+    return Kind(index, "mamba", False, 1, 0, config.mamba_interval or config.page_size, 3, limit)
 
 
 _MAKERS: dict[str, Callable[[int, Config], Kind]] = {

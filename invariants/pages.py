@@ -10,6 +10,7 @@ Must not live here: why a page changes hands, and any verdict: clashes are noted
     writer      the unanswered action that writes it, 0 if none
     generation  the pool's generation when the page was last claimed
     rank        how soon the node that last gave the page up was to go (see shadow)
+    giver       which node that was
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class PageBook:
         self.writer: Pages = np.zeros(capacity, dtype=np.int64)
         self.generation: Pages = np.zeros(capacity, dtype=np.int64)
         self.rank: Pages = np.zeros(capacity, dtype=np.int64)
+        self.giver: Pages = np.zeros(capacity, dtype=np.int64)
         self.held = [0, 0, 0, 0]
         self.protected = 0
         self.clashes: list[Clash] = []

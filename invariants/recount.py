@@ -22,6 +22,7 @@ from hicache.core.view import CoreView
 from . import story
 from .book import Book
 from .pages import FLIGHT, NODE, REQUEST, PageBook, code_of, name_of
+from .seats import own_of
 from .shadow import NodeBook, Shadow, candidacy
 from .tags import run_tags, seed_of
 
@@ -100,10 +101,7 @@ def _seats(book: Book, view: CoreView, kept: Book, history: bool) -> None:
             continue
         seat, code = kept.seats.by_id.get(request.id), code_of(REQUEST, request.id)
         for kind in book.kinds:
-            table = request.tables[kind.at]
-            own = table[request.shared :] if kind.positional else table
-            own = own[own >= 0] if kind.at else own
-            book.pool(0, kind.at).claim(own, code)
+            book.pool(0, kind.at).claim(own_of(request, kind), code)
         if not history:
             _locked(book, request.receipt)
         elif seat is not None:
@@ -130,8 +128,7 @@ def _open_tickets(book: Book, kept: Book) -> None:
             for pages in locked:
                 book.pages[index].locks[pages] += 1
         for use in ticket.uses:
-            for pages in kept.tickets.touched(ticket, use):
-                book.pages[use.at].busy[pages] += 1
+            book.pages[use.at].busy[use.busy] += 1
         for move in ticket.moves if not ticket.landed else ():
             one, other = (book.pages[slot] for slot in kept.tickets.slots(ticket, move.at))
             one.busy[move.source] += 1

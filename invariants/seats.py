@@ -31,7 +31,6 @@ class Seat:
     """One request, waiting or seated. tags: of the prompt's pages, by prefix."""
 
     __slots__ = (
-        "before",
         "boundary",
         "branch",
         "computed",
@@ -73,7 +72,6 @@ class Seat:
         self.computed = 0  # tokens whose bytes are in the table
         self.low = 0  # pages behind whose windows it holds nothing of the boundary any more
         self.boundary = 0  # pages whose required nodes it locks
-        self.before = 0  # the boundary before the last insertion
         self.branch = 0  # pages of it that were known when it was seated
         self.rehold = False  # its boundary, or what is there of it, changed
         self.shared: Pages = NO_PAGES  # the backbone's pages that it locks
@@ -85,6 +83,17 @@ class Seat:
         self.states: tuple[StateSlots, ...] = ()  # as last handed out
         self.working = 0  # tokens that its working states have read, -1 where nobody knows
         self.handed: tuple[tuple[Pages, bytes], ...] = ()  # tables last given out, and copies
+
+
+def own_of(request: Request, kind: Kind) -> Pages:
+    """Device pages of a component that are the request's and no node's or load's."""
+    own: Pages = request.tables[kind.at]
+    if kind.positional:
+        own = own[request.shared :]
+    if kind.at and len(own) and own.min() < 0:
+        own = own[own >= 0]
+        own.flags.writeable = False
+    return own
 
 
 def tags_of(key: Key) -> Tags:
@@ -127,7 +136,7 @@ class SeatBook:
         for index, kind in enumerate(self.kinds):
             table = request.tables[index]
             if table is not seat.tables[index] or kind.positional:
-                self._own(seat, index, table[request.shared :] if kind.positional else table)
+                self._own(seat, index, own_of(request, kind))
             seat.tables[index] = table
         book = self.device[0]
         shared = seat.tables[0][: request.shared - awaited]
@@ -144,9 +153,6 @@ class SeatBook:
                 self._holds.append(seat)
 
     def _own(self, seat: Seat, index: int, own: Pages) -> None:
-        if index and len(own) and own.min() < 0:
-            own = own[own >= 0]
-            own.flags.writeable = False
         before, book, code = seat.own[index], self.device[index], code_of(REQUEST, seat.id)
         kept, now = len(before), len(own)
         if now >= kept and np.array_equal(own[:kept], before):
@@ -203,5 +209,4 @@ class SeatBook:
         kept = all(min(state.working, *state.tracks) >= 0 for state in seat.states)
         if boundary > seat.boundary and kept:
             low = boundary
-        if low > seat.low:
-            seat.low, seat.rehold = low, True
+        seat.low, seat.rehold = max(seat.low, low), True

@@ -143,7 +143,7 @@ class NodeBook:
                 continue
             book = self.pages[slot]
             book.retract(before, code_of(NODE, shadow.id))
-            book.rank[before] = shadow.rank[index]
+            book.rank[before], book.giver[before] = shadow.rank[index], shadow.id
             if shadow.locked[slot]:
                 book.protected -= len(before)
                 shadow.locked[slot] = 0

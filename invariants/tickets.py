@@ -34,11 +34,14 @@ class Move(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What a pass touches of one component's device pages."""
+    """What a pass touches of one component's device pages. busy: all that it keeps from being used
+    again: of the backbone the whole table, else what it reads and whatever the request has itself.
+    """
 
     at: int
     reads: Pages
     writes: Pages
+    busy: Pages
 
 
 class Ticket:
@@ -91,8 +94,11 @@ def moves_of(copies: Sequence[Copy], kinds: Sequence[Kind]) -> list[Move]:
     return moves
 
 
-def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int) -> list[Use]:
-    """What a pass reads and writes, per component; the pages at both ends perhaps in part."""
+def uses_of(
+    action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int
+) -> list[Use]:
+    """What a pass reads and writes, per component; the pages at both ends perhaps in part. shared:
+    leading positions that are not the request's own."""
     uses = []
     first, last = action.start // page_size, -(-action.end // page_size)
     tables, states = iter(action.tables or (action.table,)), iter(action.states)
@@ -102,24 +108,17 @@ def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int) -> list[Use]
             least = max(0, action.start - kind.window + 1) // page_size
             reads = table[least : -(-action.start // page_size)]
             writes = table[first:last] if action.end > action.start else NO_PAGES
+            busy = table[min(least, shared) :] if kind.at else table
         else:
             state = next(states)
             reads = np.array([state.source], dtype=np.int64)
             marks = [page for _, page in state.checkpoints]
             writes = np.array([state.working, *marks], dtype=np.int64)
+            busy = np.array([state.source, state.working, *state.tracks], dtype=np.int64)
         if kind.at:
-            reads, writes = reads[reads >= 0], writes[writes >= 0]
-        uses.append(Use(kind.at, reads, writes))
+            reads, writes, busy = (pages[pages >= 0] for pages in (reads, writes, busy))
+        uses.append(Use(kind.at, reads, writes, busy))
     return uses
-
-
-def _tail(action: Prefill, index: int, kinds: Sequence[Kind], page_size: int) -> Pages:
-    """A request's pages of a component by position, but for those behind the pass's window."""
-    at = sum(kind.positional for kind in kinds[:index])
-    least = max(0, action.start - kinds[index].window + 1) // page_size
-    pages = action.tables[at][least:]
-    held: Pages = pages[pages >= 0]
-    return held
 
 
 class TicketBook:
@@ -148,8 +147,7 @@ class TicketBook:
         ticket.moves, ticket.uses = moves, uses
         for use in uses:
             book = self.pages[use.at]
-            for pages in self.touched(ticket, use):
-                book.begin_use(pages)
+            book.begin_use(use.busy)
             book.writer[use.writes] = action.flight
         for move in moves:
             one, other = (self.pages[slot] for slot in self.slots(ticket, move.at))
@@ -161,20 +159,6 @@ class TicketBook:
         self.latest = max(self.latest, action.flight)
         self.fresh.append(ticket)
         return ticket
-
-    def touched(self, ticket: Ticket, use: Use) -> tuple[Pages, ...]:
-        """All that a pass keeps busy of a component: the request's table from what it reads on, or
-        the slots of its state, and the state that it begins with."""
-        action, kind = ticket.action, self.kinds[use.at]
-        if type(action) is not Prefill:
-            return ()
-        if not use.at:
-            return (action.table,)
-        if kind.positional:
-            return (_tail(action, use.at, self.kinds, self.page_size),)
-        state = next(one for one in action.states if one.component == kind.name)
-        slots = np.array([state.source, state.working, *state.tracks], dtype=np.int64)
-        return (slots[slots >= 0],)
 
     def land(self, ticket: Ticket, ok: bool) -> None:
         """A transfer's bytes are there, or will never be; its target pages are up for adoption."""
@@ -211,8 +195,7 @@ class TicketBook:
                 for depth, page in next(states).checkpoints if ok else ():
                     if page >= 0 and depth // self.page_size <= len(tags):
                         book.content[page] = tags[depth // self.page_size - 1]
-            for pages in self.touched(ticket, use):
-                book.end_use(pages)
+            book.end_use(use.busy)
 
     def close(self, ticket: Ticket) -> None:
         """Its reply came: pins and inherited locks end."""

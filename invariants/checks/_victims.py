@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.actions import Evicted, Refused
-from hicache.core.events import Admitted, EvictWanted
+from hicache.core.events import Admitted, EvictWanted, PagesWanted
 from hicache.core.types import Tier
 from invariants.book import Book
 from invariants.pages import NODE, PageBook
@@ -18,11 +18,19 @@ def wanted(book: Book, slot: int) -> int:
         needed += event.pages + book.free_before[slot]
     if pages.tier == Tier.DEVICE:
         needed += sum(
-            item.needed
+            item.needed if item.component == pages.name else _at_most(book, item)
             for item in book.outcomes
-            if type(item) is Refused and item.reason == "draining" and item.component == pages.name
+            if type(item) is Refused and item.reason == "draining"
         )
     return max(0, needed - book.free_before[slot])
+
+
+def _at_most(book: Book, item: Refused) -> int:
+    """What a request can have wanted of a pool, where it was another one that had to drain."""
+    seat = book.seats.by_id.get(item.request)
+    event = book.event
+    tokens = event.length if type(event) is PagesWanted else seat.length if seat is not None else 0
+    return max(-(-tokens // book.page_size), *(kind.slots for kind in book.kinds))
 
 
 def chosen(book: Book, pages: PageBook) -> bool:

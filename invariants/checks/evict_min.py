@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Evicted
+from hicache.core.actions import Cached, Evicted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -38,14 +38,19 @@ class EvictMinimum(Check):
                 dropped |= other.tier == Tier.DEVICE and not other.demoted
                 slot = other.tier * book.width + book.index_of(other.component)
                 victims.append((slot, other))
-        with_others = _tags(book, victims, asked)
-        dead = _died(book, with_others)
+        givers = {
+            slot: set(book.pages[slot].giver[other.pages].tolist())
+            for slot, other in victims
+            if slot in asked and book.width > 1
+        }
+        dead = _died(book, givers)
         for slot, other in victims:
             pages = book.pages[slot]
-            for page, tag in zip(other.pages.tolist(), _content(pages, other), strict=True):
-                retiring = pages.busy[page] > 0
-                beside = any(tag in tags for at, tags in with_others.items() if at != slot)
-                gone[slot] += not (retiring or beside or tag in dead or _useless(pages, page))
+            for page in other.pages.tolist():
+                node, retiring = int(pages.giver[page]), pages.busy[page] > 0
+                beside = any(node in found for at, found in givers.items() if at != slot)
+                spare = node in dead or _useless(pages, page) or _thinned(book, pages, page)
+                gone[slot] += not (retiring or beside or spare)
         for slot, pages in enumerate(book.pages):
             if pages.tier == Tier.HOST and dropped:
                 continue  # pages on host below a dropped node go with it
@@ -56,41 +61,34 @@ class EvictMinimum(Check):
                 )
 
 
-def _content(pages: PageBook, item: Evicted) -> list[int]:
-    found: list[int] = pages.content[item.pages].tolist()
-    return found
+def _died(book: Book, givers: dict[int, set[int]]) -> set[int]:
+    """Nodes that left the tree because the copies that went were of the boundaries that they
+    served: what was live among them required one of those copies."""
+    if not any(slot % book.width for slot in givers):
+        return set()
+    return {shadow.id for shadow in book.nodes.gone if shadow.near or _lost(book, shadow, givers)}
 
 
-def _tags(book: Book, victims: list[tuple[int, Evicted]], asked: set[int]) -> dict[int, set[int]]:
-    """Per pool that was short, the prefixes whose copies went."""
-    found: dict[int, set[int]] = {}
-    for slot, item in victims if book.width > 1 else ():
-        if slot in asked:
-            found.setdefault(slot, set()).update(_content(book.pages[slot], item))
-    return found
-
-
-def _died(book: Book, evicted: dict[int, set[int]]) -> set[int]:
-    """Prefixes of nodes that left the tree because the copies that went were of the boundaries that
-    they served: what was live among them required one of those copies."""
-    found: set[int] = set()
-    for shadow in book.nodes.gone:
-        if not any(slot % book.width for slot in evicted):
-            break
-        if shadow.near or _lost(book, shadow, evicted):
-            found.update(shadow.tags.tolist())
-    return found
-
-
-def _lost(book: Book, shadow: Shadow, evicted: dict[int, set[int]]) -> bool:
-    for slot, tags in evicted.items():
+def _lost(book: Book, shadow: Shadow, givers: dict[int, set[int]]) -> bool:
+    for slot, nodes in givers.items():
         need = book.kinds[slot % book.width].need
         step: Shadow | None = shadow
         while step is not None and slot % book.width and shadow.end - step.end < need:
-            if not tags.isdisjoint(step.tags.tolist()):
+            if step.id in nodes:
                 return True
             step = step.parent
     return False
+
+
+def _thinned(book: Book, pages: PageBook, page: int) -> bool:
+    """Whether it was one state too many on the path that a request has just extended."""
+    if not book.kinds[pages.component].per_path:
+        return False
+    seats = [book.seats.by_id.get(item.request) for item in book.outcomes if type(item) is Cached]
+    tags = [seat.tags for seat in seats if seat is not None]
+    if book.left is not None:
+        tags.append(book.left[1])
+    return any(pages.content[page] in one for one in tags)
 
 
 def _useless(pages: PageBook, page: int) -> bool:
