@@ -13,7 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hicache.core.actions import Backup, Cached, Load, Outcome, Prefill, Refused, Restarted, Seated
+from hicache.core.actions import (
+    Backup,
+    Cached,
+    Evicted,
+    Granted,
+    Load,
+    Outcome,
+    Prefill,
+    Refused,
+    Restarted,
+    Seated,
+)
 from hicache.core.events import (
     Admitted,
     Arrived,
@@ -23,58 +34,75 @@ from hicache.core.events import (
     Flushed,
     LoadDone,
     MatchWanted,
+    PagesWanted,
     PrefillDone,
     Retracted,
 )
-from hicache.core.types import NO_PAGES, Key, RequestId, Tier
+from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
+from .kinds import kinds_of, needs_of
+from .leaving import commit
 from .pages import NODE, PageBook
+from .reference import find
 from .seats import Seat, SeatBook, tags_of
-from .shadow import NodeBook, Shadow
-from .tags import Tags, leading
-from .tickets import SOURCE, TARGET, Ticket, TicketBook, joined
+from .shadow import NodeBook, Shadow, valid
+from .tags import Tags
+from .tickets import Move, Ticket, TicketBook, Use, moves_of, uses_of
 
 Issue = Callable[["Book", Outcome, CoreView], None]
 
 
 class Book:
-    """All that the checks know about one core."""
+    """All that the checks know about one core. Lists that follow a *slot* have an entry per tier and
+    component: tier * width + component."""
 
     def __init__(self, view: CoreView) -> None:
         config = view.config
         self.page_size = config.page_size
         self.config = config
-        self.pages = [PageBook(tier, view.pool(tier).capacity) for tier in (Tier.DEVICE, Tier.HOST)]
-        self.device, self.host = self.pages
-        self.nodes = NodeBook(self.pages, config.kv_events)
+        self.kinds = kinds = kinds_of(config)
+        self.width = len(kinds)
+        self.pages = [
+            PageBook(tier, kind, view.pool(tier, kind.at).capacity)
+            for tier in (Tier.DEVICE, Tier.HOST)
+            for kind in kinds
+        ]
+        self.device, self.host = self.pages[0], self.pages[self.width]  # the backbone's
+        self.nodes = NodeBook(
+            self.pages, kinds, needs_of(config), config.page_size, config.kv_events
+        )
         self.nodes.root.node = view.root
-        self.tickets = TicketBook(self.pages, config.page_size)
-        self.seats = SeatBook(self.device)
+        self.tickets = TicketBook(self.pages, kinds, config.page_size)
+        self.seats = SeatBook(self.pages[: self.width], kinds, self.nodes)
         self.operations = 0
         self.history = True  # whether every operation was filed
         self.event: Event = Flushed()
         self.outcomes: Sequence[Outcome] = ()
         self.free_before = [book.capacity for book in self.pages]
-        self.evictable_before = [0, 0]
-        self.draining_before = 0
-        self.moving = (NO_PAGES, NO_PAGES)  # source and target of the transfer being filed
+        self.evictable_before = [0] * len(self.pages)
+        self.draining_before = [0] * self.width
+        self.moves: list[Move] = []  # of the transfer being filed
+        self.uses: list[Use] = []  # of the pass being filed
         self.missing: list[str] = []  # paths that were used but are not in the tree
         self.answered: Ticket | None = None  # the ticket that the present event answered
-        self._arriving = Seat(-1, Key(b"", 1), 0, 0)
-        self.left: tuple[Seat, Tags, int] | None = None  # a request that committed and left
+        self._arriving = Seat(-1, Key(b"", 1), 0, 0, self.width)
+        self.left: tuple[Seat, Tags, list[int]] | None = None  # a request that committed and left
+        self.parted: list[Seat] = []  # requests that are not seated any more
 
     def before(self, event: Event, view: CoreView) -> None:
         """The core is about to see the event: note what only the state before can tell."""
         self.event = event
-        for book in self.pages:
+        for slot, book in enumerate(self.pages):
             book.begin()
-            self.free_before[book.tier] = view.pool(book.tier).free
-            self.evictable_before[book.tier] = book.held[NODE] - book.protected
-        self.draining_before = view.draining
+            self.free_before[slot] = view.pool(book.tier, book.component).free
+            self.evictable_before[slot] = book.held[NODE] - book.protected
+        for index in range(self.width):
+            self.draining_before[index] = view.draining(index)
         kind = type(event)
         if kind is Arrived:
-            seat = Seat(event.request, event.key, event.length, event.match_pages)  # type: ignore
+            key, pages = event.key, event.match_pages  # type: ignore[union-attr]
+            seat = Seat(event.request, key, event.length, pages, self.width)  # type: ignore[union-attr]
             self._expect(seat)
             self._arriving = seat
         elif kind is Admitted or kind is MatchWanted:
@@ -83,16 +111,15 @@ class Book:
                 self._expect(known)
 
     def _expect(self, seat: Seat) -> None:
-        """Brute force over flat sets of cached prefixes: the longest on device, the longest on any
-        tier behind it."""
-        device, host = self.nodes.resident
-        on_device = leading(seat.known, device)
-        on_any = on_device
-        for tag in seat.known[on_device:]:
-            if tag not in device and tag not in host:
-                break
-            on_any += 1
-        seat.expected = (on_device, on_any - on_device)
+        seat.expected = find(seat.known, self.nodes.resident, self.kinds)
+
+    def pool(self, tier: int, index: int = 0) -> PageBook:
+        """The page book of a component on a tier."""
+        return self.pages[tier * self.width + index]
+
+    def index_of(self, component: str) -> int:
+        """Where a component stands, 0 where the name is unknown."""
+        return next((kind.at for kind in self.kinds if kind.name == component), 0)
 
     def after(
         self,
@@ -104,7 +131,7 @@ class Book:
         """File one operation. `issue` are the checks to ask before an action is filed."""
         self.operations += 1
         self.outcomes = outcomes
-        self.missing, self.left, self.answered = [], None, None
+        self.missing, self.left, self.answered, self.parted = [], None, None, []
         self.tickets.fresh = []
         if type(event) is Arrived:
             self.seats.by_id[event.request] = self._arriving
@@ -116,16 +143,22 @@ class Book:
             self.tickets.unpin_all()
         self.nodes.retract(view.touched, view.root)
         touched = list(view.touched_requests)
+        if self.width > 1:  # a chunk takes pages of windows
+            touched += [item.request for item in outcomes if type(item) is Prefill]
+            touched = list(dict.fromkeys(touched))
         for request_id in touched:
             self._leave(request_id, view)
         for item in outcomes:
             kind = type(item)
             if kind is Load or kind is Backup:
-                self.moving = joined(item.copies, SOURCE), joined(item.copies, TARGET)  # type: ignore[union-attr]
+                self.moves, self.uses = moves_of(item.copies, self.kinds), []  # type: ignore[union-attr]
+            elif kind is Prefill:
+                self.moves, self.uses = [], self._uses(item, view)  # type: ignore[arg-type]
             for ask in issue.get(kind, ()):
                 ask(self, item, view)
             if kind is Load or kind is Backup or kind is Prefill:
                 self._file(item, view)  # type: ignore[arg-type]
+        self._heard(event, outcomes)
         for request_id in touched:
             self._sit(request_id, view)
         self.nodes.claim()
@@ -149,29 +182,30 @@ class Book:
         seat, request = self.seats.by_id.get(request_id), view.requests.get(request_id)
         if seat is None or (request is not None and request.seated):
             return
+        self.parted.append(seat)
         if seat.seated:
             prefill = self.tickets.open.get(seat.prefill)
             load = self.tickets.open.get(seat.load)
-            shared = self.seats.leave(seat, keep_locks=prefill is not None)
+            locked = self.seats.leave(seat, keep_locks=prefill is not None)
             if prefill is not None:
-                prefill.shared, prefill.request = shared, -1
+                prefill.locked, prefill.request = locked, -1
             if load is not None:
                 load.request = -1
         if request is None:
             del self.seats.by_id[request_id]
         elif type(self.event) is Retracted:
             event = self.event
-            again = Seat(request_id, event.key, event.length, event.match_pages)
+            again = Seat(request_id, event.key, event.length, event.match_pages, self.width)
             again.may_load = seat.may_load
             self.seats.by_id[request_id] = again
         elif any(type(item) is Restarted for item in self.outcomes):
             seat.may_load = False
 
     def _file(self, action: Load | Backup | Prefill, view: CoreView) -> None:
-        ticket = self.tickets.file(action, *self.moving)
-        if type(action) is not Prefill:
-            one, other = (view.pool(tier).generation for tier in ticket.tiers)
-            ticket.generations = (one[ticket.source], other[ticket.target])
+        ticket = self.tickets.file(action, self.moves, self.uses)
+        for move in self.moves:
+            one, other = (view.pool(tier, move.at).generation for tier in ticket.tiers)
+            ticket.generations.append((one[move.source], other[move.target]))
         if type(action) is Backup:
             return
         seat = self.seats.by_id.get(action.request)  # type: ignore[union-attr]
@@ -180,30 +214,75 @@ class Book:
         if type(action) is Load:
             seat.load = action.flight
         else:
-            seat.prefill = action.flight
+            seat.prefill, seat.states = action.flight, action.states  # type: ignore[union-attr]
+
+    def _uses(self, action: Prefill, view: CoreView) -> list[Use]:
+        record = view.requests.get(action.request)
+        shared = record.shared if record is not None else 0
+        return uses_of(action, self.kinds, self.page_size, shared)
+
+    def _heard(self, event: Event, outcomes: Sequence[Outcome]) -> None:
+        """What requests were told: the boundary that they stand on, and the slots of their states."""
+        if type(event) is PagesWanted and event.computed and event.request in self.seats.by_id:
+            if not any(type(item) is Refused and item.reason == "too_large" for item in outcomes):
+                self.seats.lower(self.seats.by_id[event.request], event.computed)
+        for item in outcomes:
+            kind = type(item)
+            if kind is not Seated and kind is not Cached and kind is not Granted:
+                continue
+            seat = self.seats.by_id.get(item.request)  # type: ignore[union-attr]
+            if seat is None:
+                continue
+            if kind is Granted:
+                seat.states = item.states  # type: ignore[union-attr]
+                continue
+            seat.rehold, seat.low = True, 0
+            if kind is Cached:
+                seat.boundary, seat.states = item.pages, item.states  # type: ignore[union-attr]
+                self.seats.lower(seat, seat.computed)
+            else:
+                seat.boundary = item.device_pages + item.host_pages  # type: ignore
+                seat.branch = item.matched  # type: ignore[union-attr]
+                seat.computed = min(seat.length, seat.boundary * self.page_size)
+                seat.working = 0 if not seat.computed else -1
 
     def _sit(self, request_id: RequestId, view: CoreView) -> None:
         seat, request = self.seats.by_id.get(request_id), view.requests.get(request_id)
         if seat is None or request is None or not request.seated:
             return
         load = self.tickets.open.get(seat.load)
-        awaited = 0 if load is None or load.landed else len(load.target)
+        awaited = 0
+        if load is not None and not load.landed:
+            awaited = sum(len(move.target) for move in load.moves if not move.at)
         self.seats.retract(seat, request, awaited)
 
     def _pin(self, ticket: Ticket) -> None:
-        """A transfer pins the path to the deepest node it reads, on both tiers, until its reply."""
-        if not len(ticket.source):
-            return
-        code = int(self.pages[ticket.tiers[0]].owner[ticket.source[-1]])
-        if code & 3 != NODE:
-            self.missing.append(f"flight {ticket.id} reads page {ticket.source[-1]} of no node")
-            return
-        for shadow in self.nodes.path(code >> 2):
-            for tier in (0, 1):
-                pages = shadow.pages[tier]
+        """A transfer pins until its reply: the backbone of the path to the deepest node that it
+        reads, on both tiers, and what it reads of other components where it reads it."""
+        deepest: Shadow | None = None
+        tier = ticket.tiers[0]
+        for move in ticket.moves:
+            book = self.pool(tier, move.at)
+            codes = book.owner[move.source]
+            strays = move.source[codes & 3 != NODE]
+            if len(strays):
+                self.missing.append(f"flight {ticket.id} reads page {strays[0]} of no node")
+                return
+            for code in dict.fromkeys(codes.tolist() if move.at else codes[-1:].tolist()):
+                shadow = self.nodes.by_id[code >> 2]
+                self.nodes.dirty[shadow.id] = shadow
+                if deepest is None or shadow.end > deepest.end:
+                    deepest = shadow
+            if move.at:
+                book.locks[move.source] += 1
+                ticket.pins.append((tier * self.width + move.at, move.source))
+        for shadow in self.nodes.path(deepest.id) if deepest is not None else ():
+            ticket.path += 1
+            for slot in (0, self.width):
+                pages = shadow.pages[slot]
                 if pages is not None:
-                    self.pages[tier].locks[pages] += 1
-                    ticket.pins.append((tier, pages))
+                    self.pages[slot].locks[pages] += 1
+                    ticket.pins.append((slot, pages))
                     self.nodes.dirty[shadow.id] = shadow
 
     def _advance_clock(self, outcomes: Sequence[Outcome]) -> None:
@@ -216,15 +295,39 @@ class Book:
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    self._use(seat.tags, item.pages, item.request)
+                    self._use(seat.tags, item.pages, item.request, self._branch(seat, item.pages))
         if self.left is not None:
-            seat, tags, pages = self.left
-            self._use(tags, pages, seat.id)
+            seat, tags, made = self.left
+            self._use(tags, made[0], seat.id, made[1:])
 
-    def _use(self, tags: Tags, pages: int, request: RequestId) -> None:
+    def _use(
+        self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()
+    ) -> None:
+        """A use of the boundary at `pages`, and of those above it that were made together with it."""
         self.nodes.clock += 1
-        if pages and not (pages <= len(tags) and self.nodes.used(int(tags[pages - 1]))):
+        if pages and not (pages <= len(tags) and self.nodes.used(int(tags[pages - 1]), above)):
             self.missing.append(f"{pages} pages of request {request} end at no node")
+
+    def _branch(self, seat: Seat, pages: int) -> Sequence[int]:
+        """The boundary that an insertion makes where the prompt was known deeper than it could be
+        reused: others are likely to part from it there."""
+        if self.width == 1:
+            return ()
+        each = max(kind.interval for kind in self.kinds)
+        depth = seat.branch * self.page_size // each * each // self.page_size
+        since = self.answered.action.start if self.answered else 0  # type: ignore[union-attr]
+        if not since < depth * self.page_size < pages * self.page_size:
+            return ()
+        shadow = self.nodes.at.get(int(seat.tags[depth - 1]))
+        evicted = [  # states that were too many on the path, perhaps this very one
+            (item.component, tag)
+            for item in self.outcomes
+            if type(item) is Evicted
+            for tag in self.pages[self.index_of(item.component)].content[item.pages].tolist()
+        ]
+        tag = int(seat.tags[depth - 1])
+        held = [kind for kind in self.kinds if (kind.name, tag) not in evicted or kind.positional]
+        return (depth,) if shadow is not None and valid(shadow, held) else ()
 
     # What an event says about bytes and tickets, before anything the core did about it.
 
@@ -239,8 +342,9 @@ class Book:
             if event.ok:
                 if load is not None:
                     self.tickets.land(load, True)
+                    seat.rehold = True
                 seat.load = 0
-                seat.computed = ticket.action.end  # type: ignore[union-attr]
+                seat.computed = seat.working = ticket.action.end  # type: ignore[union-attr]
             self.tickets.land_prefill(ticket, event.ok, seat.tags)
         else:
             self.tickets.land_prefill(ticket, False, self.nodes.root.tags)
@@ -254,7 +358,7 @@ class Book:
         self.tickets.close(ticket)
         seat = self.seats.by_id.get(ticket.request)
         if seat is not None and seat.load == ticket.id:
-            seat.load = 0
+            seat.load, seat.rehold = 0, True
 
     def _backup_done(self, event: BackupDone) -> None:
         ticket = self.answered = self.tickets.open.get(event.flight)
@@ -263,26 +367,22 @@ class Book:
             self.tickets.close(ticket)
 
     def _finished(self, event: Finished) -> None:
-        self._commit(event.request, event.key)
+        self._commit(event.request, event.key, event.length)
 
     def _retracted(self, event: Retracted) -> None:
-        self._commit(event.request, event.key.first(event.committed // self.page_size))
+        whole = event.committed // self.page_size
+        self._commit(event.request, event.key.first(whole), event.committed)
 
-    def _commit(self, request: RequestId, key: Key) -> None:
-        """The engine vouches for the bytes of the pages behind those computed by prefills."""
+    def _commit(self, request: RequestId, key: Key, length: int) -> None:
         seat = self.seats.by_id.get(request)
-        if seat is None:
-            return
-        tags = tags_of(key)
-        known = min(seat.computed // self.page_size, len(seat.tags))
-        pages = min(len(tags), len(seat.table))
-        if pages > known:
-            self.device.content[seat.table[known:pages]] = tags[known:pages]
-        self.left = (seat, tags, pages)
+        if seat is not None:
+            tags = tags_of(key)
+            made = commit(seat, tags, length, self.pages, self.kinds, self.page_size)
+            self.left = (seat, tags, made)
 
-    def shadow_of(self, tier: int, page: int) -> Shadow | None:
+    def shadow_of(self, book: PageBook, page: int) -> Shadow | None:
         """The node that has a page, if one has."""
-        code = int(self.pages[tier].owner[page])
+        code = int(book.owner[page])
         return self.nodes.by_id.get(code >> 2) if code & 3 == NODE else None
 
 

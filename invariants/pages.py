@@ -1,7 +1,7 @@
 """The book of one pool's pages: who has each page, what is in it, who locks, reads and writes it.
 
-Lives here: page arrays of one tier and the retract-then-claim bookkeeping on them. Must not live
-here: why a page changes hands, and any verdict: clashes are noted, checks judge them.
+Lives here: page arrays of one component on one tier and the retract-then-claim bookkeeping on them.
+Must not live here: why a page changes hands, and any verdict: clashes are noted, checks judge them.
 
     owner       0, or id * 4 + kind of the one holder that the books know
     content     tag of the prefix whose bytes the page holds (POISON: nobody wrote it)
@@ -9,7 +9,8 @@ here: why a page changes hands, and any verdict: clashes are noted, checks judge
     busy        unanswered actions that read or write it
     writer      the unanswered action that writes it, 0 if none
     generation  the pool's generation when the page was last claimed
-    last_use    when the node that last gave the page up had been used, by the books' clock
+    rank        how soon the node that last gave the page up was to go (see shadow)
+    giver       which node that was
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from hicache.core.ledger import Pool
 from hicache.core.types import NO_PAGES, Pages, PageState, Tier
 
+from .kinds import Kind
 from .tags import POISON, Tags
 
 NODE, REQUEST, FLIGHT = 1, 2, 3
@@ -46,10 +48,14 @@ class Clash(NamedTuple):
 
 
 class PageBook:
-    """All pages of one tier's pool."""
+    """All pages of one component's pool on one tier. `where` names it in reports."""
 
-    def __init__(self, tier: Tier, capacity: int) -> None:
+    def __init__(self, tier: Tier, kind: Kind, capacity: int) -> None:
         self.tier = tier
+        self.component = kind.at
+        self.name = kind.name
+        self.positional = kind.positional
+        self.where = f"{tier.name.lower()} {kind.name}" if kind.at else tier.name.lower()
         self.capacity = capacity
         self.owner: Pages = np.zeros(capacity, dtype=np.int64)
         self.content: Tags = np.zeros(capacity, dtype=np.uint64)
@@ -57,7 +63,8 @@ class PageBook:
         self.busy: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
         self.writer: Pages = np.zeros(capacity, dtype=np.int64)
         self.generation: Pages = np.zeros(capacity, dtype=np.int64)
-        self.last_use: Pages = np.zeros(capacity, dtype=np.int64)
+        self.rank: Pages = np.zeros(capacity, dtype=np.int64)
+        self.giver: Pages = np.zeros(capacity, dtype=np.int64)
         self.held = [0, 0, 0, 0]
         self.protected = 0
         self.clashes: list[Clash] = []

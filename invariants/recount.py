@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from hicache.core.node import Node
+from hicache.core.node import Node, Receipt
 from hicache.core.types import NO_PAGES
 from hicache.core.view import CoreView
 
 from . import story
 from .book import Book
 from .pages import FLIGHT, NODE, REQUEST, PageBook, code_of, name_of
+from .seats import own_of
 from .shadow import NodeBook, Shadow, candidacy
 from .tags import run_tags, seed_of
 
@@ -46,28 +47,28 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
     book.nodes.stride = kept.nodes.stride
     for node in (view.root, *view.nodes()):
         _node(book.nodes, node, kept.nodes, history)
-    _seats(book, view)
+    _seats(book, view, kept, history)
     if history:
         _open_tickets(book, kept)
     else:
         _flights(book, view)
     for shadow in book.nodes.by_id.values():
-        for tier, pages in enumerate(shadow.pages):
+        for slot, pages in enumerate(shadow.pages):
             if pages is not None and len(pages):
-                count = shadow.locked[tier] = int(book.pages[tier].locks[pages[0]])
-                book.pages[tier].protected += len(pages) if count else 0
-        shadow.candidate = candidacy(shadow)
+                count = shadow.locked[slot] = int(book.pages[slot].locks[pages[0]])
+                book.pages[slot].protected += len(pages) if count else 0
+        shadow.candidate = candidacy(shadow, book.width)
     book.seats.seated = sum(request.seated for request in view.requests.values())
     return book
 
 
 def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     before = kept.by_id.get(node.id)
-    shadow = nodes.root if node.parent is None else Shadow(node.id)
+    shadow = nodes.root if node.parent is None else Shadow(node.id, nodes.width)
     shadow.node, shadow.key, shadow.label, shadow.end = node, node.key, node.label, node.end
     nodes.by_id[node.id] = shadow
     parent = nodes.by_id.get(node.parent.id) if node.parent is not None else None
-    shadow.use = before.use if before is not None and history else node.last_use
+    shadow.use = before.use if before is not None and history else list(node.last_use)
     if parent is None:
         return
     shadow.parent = parent
@@ -84,47 +85,67 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
         shadow.tags = before.tags
     elif history:
         shadow.tags = run_tags(node.key, nodes.stride, parent.end, above)
-    for tier in (0, 1):
-        pages = node.pages[tier][0]
-        shadow.pages[tier] = pages
+    for slot in range(2 * nodes.width):
+        tier, index = divmod(slot, nodes.width)
+        pages = node.pages[tier][index]
+        shadow.pages[slot] = pages
         if pages is not None:
-            parent.kids_on[tier] += 1
-            nodes.pages[tier].claim(pages, code_of(NODE, node.id))
+            parent.kids_on[tier] += not index
+            nodes.pages[slot].claim(pages, code_of(NODE, node.id))
 
 
-def _seats(book: Book, view: CoreView) -> None:
+def _seats(book: Book, view: CoreView, kept: Book, history: bool) -> None:
+    """What requests own and, where history tells their boundaries, what they lock."""
     for request in view.requests.values():
-        if request.seated:
-            own = request.table[request.shared + request.loading :]
-            book.device.claim(own, code_of(REQUEST, request.id))
-            book.device.locks[request.table[: request.shared]] += 1
+        if not request.seated:
+            continue
+        seat, code = kept.seats.by_id.get(request.id), code_of(REQUEST, request.id)
+        for kind in book.kinds:
+            book.pool(0, kind.at).claim(own_of(request, kind), code)
+        if not history:
+            _locked(book, request.receipt)
+        elif seat is not None:
+            book.device.locks[seat.shared] += 1
+            settled = not seat.load and not seat.low
+            for index, before in enumerate(seat.held, 1):
+                held = kept.seats.required(seat, index) if settled else before
+                for pages in held:
+                    book.pool(0, index).locks[pages] += 1
+
+
+def _locked(book: Book, receipt: Receipt | None) -> None:
+    for index, entries in enumerate(receipt.locked if receipt is not None else ()):
+        for node, tier in entries:
+            pages = node.pages[tier][index]
+            book.pool(tier, index).locks[NO_PAGES if pages is None else pages] += 1
 
 
 def _open_tickets(book: Book, kept: Book) -> None:
     for ticket in kept.tickets.open.values():
-        for tier, pages in ticket.pins:
-            book.pages[tier].locks[pages] += 1
-        book.device.locks[ticket.shared] += 1
-        book.device.busy[ticket.wide] += 1
-        if len(ticket.source) and not ticket.landed:
-            one, other = (book.pages[tier] for tier in ticket.tiers)
-            one.busy[ticket.source] += 1
-            other.busy[ticket.target] += 1
-            other.claim(ticket.target, code_of(FLIGHT, ticket.id))
+        for slot, pages in ticket.pins:
+            book.pages[slot].locks[pages] += 1
+        for index, locked in enumerate(ticket.locked):
+            for pages in locked:
+                book.pages[index].locks[pages] += 1
+        for use in ticket.uses:
+            book.pages[use.at].busy[use.busy] += 1
+        for move in ticket.moves if not ticket.landed else ():
+            one, other = (book.pages[slot] for slot in kept.tickets.slots(ticket, move.at))
+            one.busy[move.source] += 1
+            other.busy[move.target] += 1
+            other.claim(move.target, code_of(FLIGHT, ticket.id))
 
 
 def _flights(book: Book, view: CoreView) -> None:
     for flight in view.flights.values():
-        if flight.receipt is not None:
-            for node, tier, index in flight.receipt.locked:
-                pages = node.pages[tier][index]
-                book.pages[tier].locks[NO_PAGES if pages is None else pages] += 1
-        book.device.busy[flight.lent] += 1
+        _locked(book, flight.receipt)
+        for index, lent in enumerate(flight.lent):
+            book.pool(0, index).busy[lent] += 1
+        source, target = (0, 1) if flight.kind == "backup" else (1, 0)
         for leg in flight.legs:
-            one, other = book.pages if flight.kind == "backup" else book.pages[::-1]
-            one.busy[leg.source] += 1
-            other.busy[leg.target] += 1
-            other.claim(leg.target, code_of(FLIGHT, flight.id))
+            book.pool(source, leg.component).busy[leg.source] += 1
+            book.pool(target, leg.component).busy[leg.target] += 1
+            book.pool(target, leg.component).claim(leg.target, code_of(FLIGHT, flight.id))
 
 
 def compare(kept: Book, counted: Book) -> None:
@@ -139,17 +160,14 @@ def compare(kept: Book, counted: Book) -> None:
             f"first difference {odd[0]}",
             story.node(odd[0]),
         )
-    spans = [0, 0]
+    sizes = [0] * len(kept.pages)
     for shadow in counted.nodes.by_id.values():
         _compare_node(kept.nodes.by_id[shadow.id], shadow)
-        for tier, pages in enumerate(shadow.pages):
-            spans[tier] += 0 if pages is None else shadow.span
-    for tier, cached in enumerate(spans):
-        if len(kept.nodes.resident[tier]) != cached:
-            raise Mismatch(
-                f"tier {tier}: cached prefixes kept {len(kept.nodes.resident[tier])}, "
-                f"recounted {cached}"
-            )
+        for slot, pages in enumerate(shadow.pages):
+            sizes[slot] += 0 if pages is None else len(pages)
+    for book, cached, known in zip(kept.pages, sizes, kept.nodes.resident, strict=True):
+        if len(known) != cached:
+            raise Mismatch(f"{book.where}: cached prefixes kept {len(known)}, recounted {cached}")
 
 
 def _compare_pages(one: PageBook, other: PageBook) -> None:
@@ -159,13 +177,12 @@ def _compare_pages(one: PageBook, other: PageBook) -> None:
             page = int((kept != found).argmax())
             shown = [name_of(int(x[page])) if name == "owner" else x[page] for x in (kept, found)]
             raise Mismatch(
-                f"{one.tier.name.lower()} page {page}, {name}: kept {shown[0]}, "
-                f"recounted {shown[1]}",
-                story.page(one.tier, page),
+                f"{one.where} page {page}, {name}: kept {shown[0]}, recounted {shown[1]}",
+                story.page(one, page),
             )
     if (one.held, one.protected) != (other.held, other.protected):
         raise Mismatch(
-            f"{one.tier.name.lower()} pages held by (-, nodes, requests, flights) and protected: "
+            f"{one.where} pages held by (-, nodes, requests, flights) and protected: "
             f"kept {one.held} {one.protected}, recounted {other.held} {other.protected}"
         )
 

@@ -3,23 +3,29 @@
 Lives here: the retract-old, add-new bookkeeping of nodes, the flat reference of cached prefixes
 and the reference clock. Must not live here: verdicts, or a look into the core's own sums
 (`with_pages`, `queued`, counts), which checks compare with these.
+
+Per (tier, component) there is one *slot*: tier * components + component, the device's first. Lists
+of a shadow and of the book are indexed by slot, lists of uses by component, bits of `candidate` and
+the reference queues by 3 * component + queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
 
-from hicache.core.node import Node
+from hicache.core.node import NONE, Node
 from hicache.core.types import Pages
 
+from .kinds import Kind
 from .pages import NODE, PageBook, code_of
 from .tags import NO_TAGS, Tags, chain, chain_root, run_tags, seed_of
 
-DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues; the first two are also tiers
+DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues of a component; the first two are also tiers
 QUEUE_TIER = (0, 1, 1)
+SERVES = 1 << 40  # what serves a live boundary ranks above all that does not
 
 
 class Shadow:
@@ -29,7 +35,6 @@ class Shadow:
         "candidate",
         "digests",
         "end",
-        "filed",
         "id",
         "key",
         "kids",
@@ -37,15 +42,17 @@ class Shadow:
         "label",
         "locked",
         "namespace",
+        "near",
         "node",
         "pages",
         "parent",
+        "rank",
         "span",
         "tags",
         "use",
     )
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, width: int) -> None:
         self.id = node_id
         self.node: Node | None = None  # the record it shadows
         self.parent: Shadow | None = None
@@ -54,39 +61,56 @@ class Shadow:
         self.namespace = ""
         self.end = 0
         self.span = 0  # pages of the run
-        self.pages: list[Pages | None] = [None, None]
-        self.locked = [0, 0]  # holders expected on each tier
+        self.pages: list[Pages | None] = [None] * (2 * width)
+        self.locked = [0] * (2 * width)  # holders expected in each slot
         self.tags: Tags = NO_TAGS
         self.digests: tuple[bytes, ...] | None = None
         self.kids = 0
-        self.kids_on = [0, 0]
-        self.use = 0
-        self.candidate = 0  # bit q: could be evicted from queue q now
-        self.filed = -1  # the use under which `order` has it
+        self.kids_on = [0, 0]  # children that have the backbone on each tier
+        self.use = [0] * width
+        self.near = NONE  # as the record had it after the last operation
+        self.rank = [-1] * width  # how soon it is to go: its use, behind all that is garbage
+        self.candidate = 0  # bit 3 * c + q: could be evicted from queue q of component c now
 
 
 class NodeBook:
     """Every node of the tree, the prefixes they cache, and who could be evicted next."""
 
-    def __init__(self, pages: list[PageBook], with_digests: bool) -> None:
+    def __init__(
+        self,
+        pages: list[PageBook],
+        kinds: Sequence[Kind],
+        uses: Sequence[int],
+        page_size: int,
+        with_digests: bool,
+    ) -> None:
         self.pages = pages
+        self.kinds = kinds
+        self.uses = uses  # positions above a boundary that a hit there uses, per component
+        self.page_size = page_size
+        self.width = width = len(kinds)
         self.with_digests = with_digests
         self.stride = 1  # bytes per key row, told by the first request
-        self.root = Shadow(0)
+        self.root = Shadow(0, width)
         self.by_id: dict[int, Shadow] = {0: self.root}
         self.at: dict[int, Shadow] = {}  # by the tag of a node's last page
-        self.resident: tuple[set[int], set[int]] = (set(), set())
+        self.resident: list[set[int]] = [set() for _ in range(2 * width)]
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
-        self.order: list[list[tuple[int, int]]] = [[], [], []]  # (use, id), lazily
+        self.order: list[list[tuple[int, int]]] = [[] for _ in range(3 * width)]  # (rank, id)
         self.clock = 0
         self.recounts = 0
         self.dirty: dict[int, Shadow] = {}
         self.gone: list[Shadow] = []
+        self.sank: set[int] = set()  # nodes that this operation made garbage of
+        self.came = self.turned = 0  # nodes that are new, or serve another distance now
         self._moved: list[tuple[Shadow, Node]] = []
 
     def retract(self, touched: Mapping[int, Node], root: Node) -> None:
         """First half of an operation: take out what changed, whatever it is going to be."""
         self.dirty, self.gone, self._moved = {}, [], []
+        self.came = self.turned = 0
+        if self.sank:
+            self.sank = set()
         self.root.node = root
         for node_id, node in touched.items():
             shadow = self.by_id.get(node_id)
@@ -95,41 +119,42 @@ class NodeBook:
                 self.dirty[node_id] = self.root
             elif parent is None or parent.children.get(node.label) is not node:
                 if shadow is not None:
-                    self._take_out(shadow, None, None)
+                    self._take_out(shadow, None)
                     self._unlink(shadow)
             elif shadow is None:
-                self._moved.append((Shadow(node_id), node))
+                self._moved.append((Shadow(node_id, self.width), node))
             else:
                 self.dirty[node_id] = shadow
-                device, host = node.pages[0][0], node.pages[1][0]
                 if (
                     node.key is not shadow.key
-                    or device is not shadow.pages[0]
-                    or host is not shadow.pages[1]
                     or shadow.parent is None
                     or parent.id != shadow.parent.id
+                    or _differ(shadow, node)
                 ):
-                    same = node.key is shadow.key
-                    keep = (device, host) if same else (None, None)
-                    self._take_out(shadow, *keep)
+                    self._take_out(shadow, node if node.key is shadow.key else None)
                     self._moved.append((shadow, node))
 
-    def _take_out(self, shadow: Shadow, device: Pages | None, host: Pages | None) -> None:
-        """Retract the tiers whose pages differ from what is going to be there."""
+    def _take_out(self, shadow: Shadow, keep: Node | None) -> None:
+        """Retract the slots whose pages differ from what `keep` has there."""
         tags: list[int] | None = None
-        for tier, now in ((0, device), (1, host)):
-            before = shadow.pages[tier]
-            if before is None or before is now:
+        for slot, before in enumerate(shadow.pages):
+            tier, index = divmod(slot, self.width)
+            if before is None or (keep is not None and keep.pages[tier][index] is before):
                 continue
-            book = self.pages[tier]
+            book = self.pages[slot]
             book.retract(before, code_of(NODE, shadow.id))
-            book.last_use[before] = shadow.use
-            if shadow.locked[tier]:
+            book.rank[before], book.giver[before] = shadow.rank[index], shadow.id
+            if shadow.locked[slot]:
                 book.protected -= len(before)
-                shadow.locked[tier] = 0
-            shadow.pages[tier] = None
+                shadow.locked[slot] = 0
+            shadow.pages[slot] = None
+            if not self.kinds[index].positional:
+                self.resident[slot].discard(int(shadow.tags[-1]))
+                continue
             tags = shadow.tags.tolist() if tags is None else tags
-            self.resident[tier].difference_update(tags)
+            self.resident[slot].difference_update(tags)
+            if index:
+                continue
             if shadow.digests is not None:
                 self.digests[tier].difference_update(shadow.digests)
             if shadow.parent is not None:
@@ -162,36 +187,43 @@ class NodeBook:
             self.dirty[shadow.id] = shadow
             self._place(shadow, node)
             if fresh:
+                self.came += 1
                 shadow.use = self._inherited(shadow, node)
         for shadow, node in moved:
             tags: list[int] | None = None
-            for tier in (0, 1):
-                now = node.pages[tier][0]
-                if now is None or shadow.pages[tier] is now:
+            for slot, before in enumerate(shadow.pages):
+                tier, index = divmod(slot, self.width)
+                now = node.pages[tier][index]
+                if now is None or before is now:
                     continue
-                shadow.pages[tier] = now
-                self.pages[tier].claim(now, code_of(NODE, shadow.id))
+                shadow.pages[slot] = now
+                self.pages[slot].claim(now, code_of(NODE, shadow.id))
+                if not self.kinds[index].positional:
+                    self.resident[slot].add(int(shadow.tags[-1]))
+                    continue
                 tags = shadow.tags.tolist() if tags is None else tags
-                self.resident[tier].update(tags)
+                self.resident[slot].update(tags)
+                if index:
+                    continue
                 if shadow.digests is not None:
                     self.digests[tier].update(shadow.digests)
                 if shadow.parent is not None:
                     shadow.parent.kids_on[tier] += 1
                     self.dirty[shadow.parent.id] = shadow.parent
 
-    def _inherited(self, shadow: Shadow, node: Node) -> int:
+    def _inherited(self, shadow: Shadow, node: Node) -> list[int]:
         """A split's upper half has been used when its lower half was, even where the lower half
         is gone by now; anything else is new."""
         while len(node.children) == 1:
             node = next(iter(node.children.values()))
             lower = self.by_id.get(node.id)
             if lower is not None:
-                return lower.use
+                return lower.use.copy()
         for gone in self.gone:
             at = shadow.end - (gone.end - gone.span) - 1
             if 0 <= at < gone.span and gone.tags[at] == shadow.tags[-1]:
-                return gone.use
-        return self.clock
+                return gone.use.copy()
+        return [self.clock] * self.width
 
     def _place(self, shadow: Shadow, node: Node) -> None:
         """Parent, key and what follows from the key."""
@@ -201,12 +233,12 @@ class NodeBook:
             if shadow.parent is not None:
                 shadow.parent.kids -= 1
                 for tier in (0, 1):
-                    shadow.parent.kids_on[tier] -= shadow.pages[tier] is not None
+                    shadow.parent.kids_on[tier] -= shadow.pages[tier * self.width] is not None
                 self._mark(shadow.parent)
             if parent is not None:
                 parent.kids += 1
                 for tier in (0, 1):
-                    parent.kids_on[tier] += shadow.pages[tier] is not None
+                    parent.kids_on[tier] += shadow.pages[tier * self.width] is not None
                 self.dirty[parent.id] = parent
             shadow.parent = parent
         if node.key is not shadow.key:
@@ -251,14 +283,19 @@ class NodeBook:
             return chain_root(shadow.namespace)
         return parent.digests[-1]
 
-    def used(self, tag: int) -> bool:
-        """A request used the path that ends with this tag. False if there is no such path."""
+    def used(self, tag: int, above: Sequence[int] = ()) -> bool:
+        """A request used the boundary that ends with this tag, and those at the depths `above` it.
+        False if there is no such node."""
         shadow = self.at.get(tag)
         if shadow is None:
             return False
+        end, clock, uses = shadow.end, self.clock, self.uses
         step: Shadow | None = shadow
         while step is not None and step is not self.root:
-            step.use = self.clock
+            at = step.end
+            for index, need in enumerate(uses):
+                if end - at < need or any(0 <= depth - at < need for depth in above):
+                    step.use[index] = clock
             self.dirty[step.id] = step
             step = step.parent
         return True
@@ -272,29 +309,48 @@ class NodeBook:
             step = step.parent
         return above
 
+    def required(self, index: int, tag: int) -> list[Shadow]:
+        """The nodes, deepest first, that the boundary with this tag requires of a component."""
+        step = self.at.get(tag)
+        found: list[Shadow] = []
+        if step is None:
+            return found
+        end, need = step.end, self.kinds[index].need
+        while step is not None and step is not self.root and end - step.end < need:
+            found.append(step)
+            step = step.parent
+        return found
+
     def refresh(self, shadow: Shadow) -> None:
-        """Locks and candidacy, which follow from the page books once all is filed."""
-        for tier in (0, 1):
-            pages = shadow.pages[tier]
-            locked = 0 if pages is None or not len(pages) else int(self.pages[tier].locks[pages[0]])
-            if (locked > 0) != (shadow.locked[tier] > 0) and pages is not None:
-                self.pages[tier].protected += len(pages) if locked else -len(pages)
-            shadow.locked[tier] = locked
-        bits = candidacy(shadow)
-        if bits and (bits & ~shadow.candidate or shadow.filed != shadow.use):
-            shadow.filed = shadow.use
-            for queue in (DEVICE, HOST, DUPLICATE):
-                if bits >> queue & 1:
-                    heappush(self.order[queue], (shadow.use, shadow.id))
+        """Locks, ranks and candidacy, which follow from the page books once all is filed."""
+        for slot, pages in enumerate(shadow.pages):
+            locked = 0 if pages is None or not len(pages) else int(self.pages[slot].locks[pages[0]])
+            if (locked > 0) != (shadow.locked[slot] > 0) and pages is not None:
+                self.pages[slot].protected += len(pages) if locked else -len(pages)
+            shadow.locked[slot] = locked
+        bits = candidacy(shadow, self.width)
+        fresh, near = bits & ~shadow.candidate, shadow.node.near if shadow.node else NONE
+        self.turned += near != shadow.near
+        shadow.near = near
+        for index, use in enumerate(shadow.use):
+            rank = use + SERVES if serves(self.kinds[index], near) else use
+            before, shadow.rank[index] = shadow.rank[index], rank
+            if rank < before:
+                self.sank.add(shadow.id)
+            if bits >> 3 * index & 7 and (rank != before or fresh >> 3 * index & 7):
+                for queue in range(3 * index, 3 * index + 3):
+                    if bits >> queue & 1:
+                        heappush(self.order[queue], (rank, shadow.id))
         shadow.candidate = bits
 
-    def coldest(self, queue: int, but: Iterable[int]) -> Shadow | None:
-        """The candidate with the least last use that is not one of `but`."""
+    def coldest(self, index: int, queue: int, but: Collection[int]) -> Shadow | None:
+        """The candidate of a component's queue that is to go first, of those that are not `but`."""
+        queue += 3 * index
         heap, skipped, found = self.order[queue], [], None
         while heap:
-            use, node_id = heap[0]
+            rank, node_id = heap[0]
             shadow = self.by_id.get(node_id)
-            if shadow is None or shadow.use != use or not shadow.candidate >> queue & 1:
+            if shadow is None or shadow.rank[index] != rank or not shadow.candidate >> queue & 1:
                 heappop(heap)
             elif node_id in but:
                 skipped.append(heappop(heap))
@@ -306,17 +362,52 @@ class NodeBook:
         return found
 
 
-def candidacy(shadow: Shadow) -> int:
-    """Which eviction queues the node belongs in, by definition."""
+def serves(kind: Kind, near: int) -> bool:
+    """Whether a copy serves a live boundary `near` pages below its node's end, or at it."""
+    return near < kind.need
+
+
+def valid(shadow: Shadow, kinds: Sequence[Kind]) -> bool:
+    """Whether all that the node's end requires is on device."""
+    for kind in kinds:
+        step = shadow
+        while step.parent is not None and shadow.end - step.end < kind.need:
+            if step.pages[kind.at] is None:
+                return False
+            step = step.parent
+    return True
+
+
+def candidacy(shadow: Shadow, width: int) -> int:
+    """Which eviction queues the node belongs in, by definition: of the backbone a leaf only, of
+    any other component every copy that nobody locks."""
     if shadow.parent is None:
         return 0
-    on_device, on_host = shadow.pages[0] is not None, shadow.pages[1] is not None
+    pages, locked = shadow.pages, shadow.locked
     bits = 0
-    if on_device and not shadow.kids_on[0] and not shadow.locked[0]:
+    if pages[0] is not None and not shadow.kids_on[0] and not locked[0]:
         bits = 1 << DEVICE
-    if on_host and not shadow.kids_on[1] and not shadow.locked[1]:
-        bits |= 1 << (DUPLICATE if on_device else HOST)
+    if pages[width] is not None and not shadow.kids_on[1] and not locked[width]:
+        twice = all(pages[at] is not None or pages[width + at] is None for at in range(width))
+        bits |= 1 << (DUPLICATE if twice else HOST)
+    for index in range(1, width):
+        on_device = pages[index] is not None
+        if on_device and not locked[index]:
+            bits |= 1 << 3 * index + DEVICE
+        if pages[width + index] is not None and not locked[width + index]:
+            bits |= 1 << 3 * index + (DUPLICATE if on_device else HOST)
     return bits
+
+
+def _differ(shadow: Shadow, node: Node) -> bool:
+    """Whether the node holds other pages than its shadow, in any slot."""
+    slot = 0
+    for tier in node.pages:
+        for held in tier:
+            if held is not shadow.pages[slot]:
+                return True
+            slot += 1
+    return False
 
 
 def _depth(pair: tuple[Shadow, Node]) -> int:

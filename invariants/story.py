@@ -16,15 +16,19 @@ from hicache.core.actions import Outcome
 from hicache.core.events import Event
 from hicache.core.types import Key
 
+from .pages import PageBook
+
 KEEP, TELL = 4096, 16
 
 
 class About(NamedTuple):
-    """Whose story to tell: a "node", "request", "flight", or a "page" of tier `tier`."""
+    """Whose story to tell: a "node", "request", "flight", or a "page" of a component on a tier."""
 
     kind: str
     number: int
     tier: int = -1
+    component: str = ""
+    backbone: bool = True
 
 
 def node(number: int) -> About:
@@ -39,8 +43,8 @@ def flight(number: int) -> About:
     return About("flight", number)
 
 
-def page(tier: int, number: int) -> About:
-    return About("page", number, int(tier))
+def page(book: PageBook, number: int) -> About:
+    return About("page", number, int(book.tier), book.name, not book.component)
 
 
 class Story:
@@ -73,7 +77,7 @@ class Story:
 
 def _named(one: About) -> str:
     where = {0: "device ", 1: "host "}.get(one.tier, "")
-    return f"{where}{one.kind} {one.number}"
+    return f"{where}{'' if one.backbone else one.component + ' '}{one.kind} {one.number}"
 
 
 def _concerns(
@@ -87,13 +91,33 @@ def _concerns(
 
 
 def _has_page(item: Any, one: About) -> bool:
-    arrays = [getattr(item, "table", None)] if one.tier == 0 else []
-    if getattr(item, "tier", None) == one.tier:
+    arrays: list[Any] = []
+    if one.tier == 0:
+        arrays = [getattr(item, "table", None)] if one.backbone else list(_tables(item)[1:])
+    if getattr(item, "tier", None) == one.tier and getattr(item, "component", "") == one.component:
         arrays.append(getattr(item, "pages", None))
     for copy in getattr(item, "copies", ()):
-        loading = type(item).__name__ == "Load"
-        arrays.append(copy.target if loading == (one.tier == 0) else copy.source)
+        if copy.component == one.component:
+            loading = type(item).__name__ == "Load"
+            arrays.append(copy.target if loading == (one.tier == 0) else copy.source)
+    if one.tier == 0 and any(one.number in _slots(state, one) for state in _states(item)):
+        return True
     return any(isinstance(array, np.ndarray) and one.number in array for array in arrays)
+
+
+def _tables(item: Any) -> tuple[Any, ...]:
+    return getattr(item, "tables", ())
+
+
+def _states(item: Any) -> tuple[Any, ...]:
+    return getattr(item, "states", ())
+
+
+def _slots(state: Any, one: About) -> tuple[int, ...]:
+    if state.component != one.component:
+        return ()
+    marks = (page for _, page in state.checkpoints)
+    return (state.source, state.working, *state.tracks, *marks)
 
 
 def brief(item: Any) -> str:

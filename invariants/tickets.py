@@ -5,49 +5,72 @@ Must not live here: requests, nodes, or verdicts.
 
     load      reads host pages, writes device pages (lent to the ticket until it lands)
     backup    reads device pages, writes host pages (lent to the ticket until its reply)
-    prefill   reads the request's table up to `start`, writes it from there to `end`
+    prefill   by position: reads what the window of its first token covers up to `start`, writes
+              from there to `end`; of a state: reads the source, writes the working state and the
+              checkpoints
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from hicache.core.actions import Backup, Copy, Load, Prefill
 from hicache.core.types import NO_PAGES, FlightId, Pages, RequestId, Tier
 
+from .kinds import Kind
 from .pages import FLIGHT, PageBook, code_of
 from .tags import POISON, Tags
 
-SOURCE, TARGET = 0, 1
+
+class Move(NamedTuple):
+    """What a transfer moves of one component, all its copies in order."""
+
+    at: int
+    source: Pages
+    target: Pages
+
+
+class Use(NamedTuple):
+    """What a pass touches of one component's device pages. busy: all that it keeps from being used
+    again: of the backbone the whole table, else what it reads and whatever the request has itself.
+    """
+
+    at: int
+    reads: Pages
+    writes: Pages
+    busy: Pages
 
 
 class Ticket:
-    """One unanswered action. `generations` are those of source and target when it was issued."""
+    """One unanswered action. `generations` are those of sources and targets when it was issued."""
 
     __slots__ = (
         "action",
         "generations",
         "id",
         "landed",
+        "locked",
+        "moves",
+        "path",
         "pins",
         "request",
-        "shared",
-        "source",
-        "target",
-        "wide",
+        "uses",
     )
 
     def __init__(self, action: Load | Backup | Prefill, request: RequestId) -> None:
         self.action = action
         self.id: FlightId = action.flight
         self.request = request
-        self.source: Pages = NO_PAGES
-        self.target: Pages = NO_PAGES
-        self.generations: tuple[Pages, Pages] = (NO_PAGES, NO_PAGES)
-        self.pins: list[tuple[int, Pages]] = []  # pages of the path that it keeps in the tree
-        self.shared: Pages = NO_PAGES  # locks taken over from a request that is gone
+        self.moves: Sequence[Move] = ()
+        self.uses: Sequence[Use] = ()
+        self.generations: list[tuple[Pages, Pages]] = []
+        self.pins: list[tuple[int, Pages]] = []  # (slot, pages) of the path that it keeps
+        self.locked: list[list[Pages]] = []  # locks taken over from a request that is gone
         self.landed = False
-        self.wide: Pages = NO_PAGES  # a prefill's whole table
+        self.path = 0  # nodes that it pins
 
     @property
     def tiers(self) -> tuple[Tier, Tier]:
@@ -57,47 +80,81 @@ class Ticket:
         return Tier.DEVICE, Tier.HOST
 
 
-def joined(copies: tuple[Copy, ...], side: int) -> Pages:
-    """The sources or the targets of all copies, in order."""
-    arrays = [copy.source if side == SOURCE else copy.target for copy in copies]
-    if len(arrays) == 1:
-        return arrays[0]
-    return np.concatenate(arrays) if arrays else NO_PAGES
+def moves_of(copies: Sequence[Copy], kinds: Sequence[Kind]) -> list[Move]:
+    """The copies of a transfer, joined per component. A component that is unknown is left out."""
+    moves = []
+    for kind in kinds:
+        mine = [copy for copy in copies if copy.component == kind.name]
+        if len(mine) == 1:
+            moves.append(Move(kind.at, mine[0].source, mine[0].target))
+        elif mine:
+            source = np.concatenate([copy.source for copy in mine])
+            target = np.concatenate([copy.target for copy in mine])
+            moves.append(Move(kind.at, source, target))
+    return moves
 
 
-def written(action: Prefill, page_size: int) -> Pages:
-    """The pages that a prefill writes, the first and last perhaps in part."""
-    if action.end <= action.start:
-        return NO_PAGES
-    return action.table[action.start // page_size : -(-action.end // page_size)]
+def uses_of(
+    action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int
+) -> list[Use]:
+    """What a pass reads and writes, per component; the pages at both ends perhaps in part. shared:
+    leading positions that are not the request's own."""
+    uses = []
+    first, last = action.start // page_size, -(-action.end // page_size)
+    tables, states = iter(action.tables or (action.table,)), iter(action.states)
+    for kind in kinds:
+        if kind.positional:
+            table = next(tables)
+            least = max(0, action.start - kind.window + 1) // page_size
+            reads = table[least : -(-action.start // page_size)]
+            writes = table[first:last] if action.end > action.start else NO_PAGES
+            busy = table[min(least, shared) :] if kind.at else table
+        else:
+            state = next(states)
+            reads = np.array([state.source], dtype=np.int64)
+            marks = [page for _, page in state.checkpoints]
+            writes = np.array([state.working, *marks], dtype=np.int64)
+            busy = np.array([state.source, state.working, *state.tracks], dtype=np.int64)
+        if kind.at:
+            reads, writes, busy = (pages[pages >= 0] for pages in (reads, writes, busy))
+        uses.append(Use(kind.at, reads, writes, busy))
+    return uses
 
 
 class TicketBook:
-    """All open tickets."""
+    """All open tickets. pages: the page book of each slot."""
 
-    def __init__(self, pages: list[PageBook], page_size: int) -> None:
+    def __init__(self, pages: list[PageBook], kinds: tuple[Kind, ...], page_size: int) -> None:
         self.pages = pages
+        self.kinds = kinds
+        self.width = len(kinds)
         self.page_size = page_size
         self.open: dict[FlightId, Ticket] = {}
         self.latest: FlightId = 0
         self.fresh: list[Ticket] = []  # filed by the present operation
 
-    def file(self, action: Load | Backup | Prefill, source: Pages, target: Pages) -> Ticket:
-        """source and target: of a transfer, all copies in order."""
-        device = self.pages[0]
+    def slots(self, ticket: Ticket, index: int) -> tuple[int, int]:
+        """The slots of a component's source and target."""
+        source, target = ticket.tiers
+        return source * self.width + index, target * self.width + index
+
+    def file(
+        self, action: Load | Backup | Prefill, moves: Sequence[Move], uses: Sequence[Use]
+    ) -> Ticket:
+        """moves: of a transfer. uses: of a pass."""
         request = -1 if type(action) is Backup else action.request  # type: ignore[union-attr]
         ticket = Ticket(action, request)
-        if type(action) is Prefill:
-            ticket.wide = action.table
-            device.begin_use(action.table)
-            device.writer[written(action, self.page_size)] = action.flight
-        elif isinstance(action, Load | Backup):
-            ticket.source, ticket.target = source, target
-            one, other = (self.pages[tier] for tier in ticket.tiers)
-            one.begin_use(ticket.source)
-            other.begin_use(ticket.target)
-            other.writer[ticket.target] = action.flight
-            other.claim(ticket.target, code_of(FLIGHT, action.flight))
+        ticket.moves, ticket.uses = moves, uses
+        for use in uses:
+            book = self.pages[use.at]
+            book.begin_use(use.busy)
+            book.writer[use.writes] = action.flight
+        for move in moves:
+            one, other = (self.pages[slot] for slot in self.slots(ticket, move.at))
+            one.begin_use(move.source)
+            other.begin_use(move.target)
+            other.writer[move.target] = action.flight
+            other.claim(move.target, code_of(FLIGHT, action.flight))
         self.open[action.flight] = ticket
         self.latest = max(self.latest, action.flight)
         self.fresh.append(ticket)
@@ -108,41 +165,51 @@ class TicketBook:
         if ticket.landed:
             return
         ticket.landed = True
-        one, other = (self.pages[tier] for tier in ticket.tiers)
-        other.content[ticket.target] = one.content[ticket.source] if ok else POISON
-        other.writer[ticket.target] = 0
-        one.end_use(ticket.source)
-        other.end_use(ticket.target)
-        other.retract(ticket.target, code_of(FLIGHT, ticket.id))
+        for move in ticket.moves:
+            one, other = (self.pages[slot] for slot in self.slots(ticket, move.at))
+            other.content[move.target] = one.content[move.source] if ok else POISON
+            other.writer[move.target] = 0
+            one.end_use(move.source)
+            other.end_use(move.target)
+            other.retract(move.target, code_of(FLIGHT, ticket.id))
 
     def land_prefill(self, ticket: Ticket, ok: bool, tags: Tags) -> None:
-        """A forward pass ended: the whole pages it completed hold the prompt's bytes."""
+        """A forward pass ended: the whole pages that it completed, and its checkpoints, hold what
+        their prefixes stand for."""
         action = ticket.action
         if type(action) is not Prefill:
             return
-        device = self.pages[0]
-        pages = written(action, self.page_size)
-        device.writer[pages] = 0
         first = action.start // self.page_size
         done = min(action.end // self.page_size, len(tags)) if ok else first
-        if done > first:
-            device.content[action.table[first:done]] = tags[first:done]
-        if not ok:
-            device.content[pages] = POISON
-        device.end_use(action.table)
+        tables, states = iter(action.tables or (action.table,)), iter(action.states)
+        for use, kind in zip(ticket.uses, self.kinds, strict=True):
+            book = self.pages[use.at]
+            book.writer[use.writes] = 0
+            if not ok or not kind.positional:
+                book.content[use.writes] = POISON
+            if kind.positional:
+                table = next(tables)[first:done]
+                there = table >= 0
+                book.content[table[there]] = tags[first:done][there]
+            else:
+                for depth, page in next(states).checkpoints if ok else ():
+                    if page >= 0 and depth // self.page_size <= len(tags):
+                        book.content[page] = tags[depth // self.page_size - 1]
+            book.end_use(use.busy)
 
     def close(self, ticket: Ticket) -> None:
         """Its reply came: pins and inherited locks end."""
         del self.open[ticket.id]
-        for tier, pages in ticket.pins:
-            self.pages[tier].locks[pages] -= 1
-        if len(ticket.shared):
-            self.pages[0].locks[ticket.shared] -= 1
-        ticket.pins, ticket.shared = [], NO_PAGES
+        for slot, pages in ticket.pins:
+            self.pages[slot].locks[pages] -= 1
+        for index, locked in enumerate(ticket.locked):
+            for pages in locked:
+                self.pages[index].locks[pages] -= 1
+        ticket.pins, ticket.locked = [], []
 
     def unpin_all(self) -> None:
         """A flush: the tree that was pinned is gone."""
         for ticket in self.open.values():
-            ticket.pins, ticket.shared = [], NO_PAGES
+            ticket.pins, ticket.locked = [], []
         for book in self.pages:
             book.locks[:] = 0

@@ -147,7 +147,7 @@ class Watch:
             for ask in see.get(type(item), ()):
                 ask(book, item, view)
         for pages in book.pages:
-            pages.settle(view.pool(pages.tier))
+            pages.settle(view.pool(pages.tier, pages.component))
 
     def _recount(self, view: CoreView) -> None:
         book = self.book

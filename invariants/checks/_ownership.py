@@ -6,11 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
-from invariants.pages import STATE_OF, name_of
+from invariants.pages import STATE_OF, PageBook, name_of
 from invariants.story import page
 
 _FREE, _RETIRING = int(PageState.FREE), int(PageState.RETIRING)
@@ -20,14 +21,18 @@ class Ownership(Check):
     tier: ClassVar[Tier]
 
     def totals(self, book: Book, view: CoreView) -> None:
-        pages, pool = book.pages[self.tier], view.pool(self.tier)
-        where = self.tier.name.lower()
+        for pages in book.pages:
+            if pages.tier == self.tier:
+                self._changed(pages, view.pool(self.tier, pages.component))
+
+    def _changed(self, pages: PageBook, pool: Pool) -> None:
+        where = pages.where
         if pages.clashes:
             clash = pages.clashes[0]
             self.fail(
                 f"{where} page {clash.page}: expected {name_of(clash.expected)}, "
                 f"found {name_of(clash.found)}",
-                page(self.tier, clash.page),
+                page(pages, clash.page),
             )
         for claimed, code in pages.claimed:
             state = STATE_OF[code & 3]
@@ -38,7 +43,7 @@ class Ownership(Check):
                     f"{where} page {at} of {name_of(code)}: expected "
                     f"{PageState(state).name} of {code >> 2}, found "
                     f"{PageState(int(pool.state[at])).name} of {pool.owner[at]}",
-                    page(self.tier, at),
+                    page(pages, at),
                 )
         for gone, state in (
             (pages.freed, _FREE),
@@ -54,11 +59,15 @@ class Ownership(Check):
                     self.fail(  # free although in use is for PIN-IO to say
                         f"{where} page {at}, held by nobody: expected {PageState(state).name}, "
                         f"found {PageState(int(pool.state[at])).name}",
-                        page(self.tier, at),
+                        page(pages, at),
                     )
 
     def audit(self, book: Book, view: CoreView) -> None:
-        pages, pool = book.pages[self.tier], view.pool(self.tier)
+        for pages in book.pages:
+            if pages.tier == self.tier:
+                self._all(pages, view.pool(self.tier, pages.component))
+
+    def _all(self, pages: PageBook, pool: Pool) -> None:
         unowned = pages.owner == 0
         free = unowned & (pages.busy == 0)
         listed = pool.free_pages()
@@ -66,7 +75,7 @@ class Ownership(Check):
         if wrong.any() or len(listed) != int(free.sum()) or not free[listed].all():
             at = int(wrong.argmax())
             self.fail(
-                f"{self.tier.name.lower()} pages free by the books {int(free.sum())}, on the free "
+                f"{pages.where} pages free by the books {int(free.sum())}, on the free "
                 f"list {len(np.unique(listed))} of {len(listed)}; first difference at page {at}",
-                page(self.tier, at),
+                page(pages, at),
             )

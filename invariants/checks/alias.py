@@ -33,20 +33,21 @@ class Alias(Check):
                 if _writable(copy.source) or _writable(copy.target):
                     self.fail(f"flight {item.flight}: its pages are writable", flight(item.flight))
             return
-        table, about = item.table, request(item.request)  # type: ignore[union-attr]
-        if _writable(table):
-            self.fail(f"the table of request {item.request} is writable", about)  # type: ignore[union-attr]
+        about = request(item.request)  # type: ignore[union-attr]
+        tables = item.tables or (item.table,)  # type: ignore[union-attr]
+        if any(map(_writable, tables)):
+            self.fail(f"a table of request {item.request} is writable", about)  # type: ignore[union-attr]
         seat = book.seats.by_id.get(item.request)  # type: ignore[union-attr]
-        if seat is not None and seat.handed[0] is not table:
+        if seat is not None and (not seat.handed or seat.handed[0][0] is not tables[0]):
             self._unchanged(seat.handed, about)
-            seat.handed = (table, table.tobytes())
+            seat.handed = tuple((table, table.tobytes()) for table in tables)
 
     def audit(self, book: Book, view: CoreView) -> None:
         for seat in book.seats.by_id.values():
             self._unchanged(seat.handed, request(seat.id))
 
-    def _unchanged(self, handed: tuple[Pages, bytes], about: About) -> None:
-        if handed[0].tobytes() != handed[1]:
+    def _unchanged(self, handed: tuple[tuple[Pages, bytes], ...], about: About) -> None:
+        if any(table.tobytes() != copy for table, copy in handed):
             self.fail(
                 f"the table handed to request {about.number} changed after it was handed out",
                 about,

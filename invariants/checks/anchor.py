@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hicache.core.actions import Cached, Seated
 from hicache.core.events import Finished, Retracted
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
+from invariants.kinds import Kind
+from invariants.seats import Seat
 from invariants.shadow import Shadow
-from invariants.story import request
+from invariants.story import node, request
 
 
 class Anchor(Check):
@@ -28,7 +32,7 @@ class Anchor(Check):
         seat, record = book.seats.by_id.get(item.request), view.requests.get(item.request)
         if seat is None or record is None:
             self.fail(f"request {item.request} is answered but unknown", request(item.request))
-        depth = item.device_pages if type(item) is Seated else item.pages  # type: ignore[union-attr]
+        depth = _depth(item)  # type: ignore[arg-type]
         shared = seat.shared
         if len(shared) < depth or (type(item) is Seated and len(shared) != depth):
             self.fail(
@@ -45,12 +49,42 @@ class Anchor(Check):
                     f"node {step.id}",
                     request(item.request),
                 )
+            for kind in book.kinds[1:]:
+                if kind.positional:
+                    self._window(seat, step, kind)
             end, step = start, step.parent
         if end:
             self.fail(
                 f"request {item.request}: no node ends at page {end} of its prefix",
                 request(item.request),
             )
+
+    def _window(self, seat: Seat, step: Shadow, kind: Kind) -> None:
+        """A window's pages are the nodes' where it has any, and where its boundary requires them."""
+        held = step.pages[kind.at]
+        mine = seat.tables[kind.at][step.end - step.span : step.end]
+        if held is None:
+            return  # a load fills these positions, or nobody reads them
+        required = np.arange(step.end - step.span, step.end) >= seat.low - kind.need
+        required &= seat.boundary - kind.need < step.end <= seat.boundary
+        wrong = (mine != held) & ((mine >= 0) | required)
+        if wrong.any():
+            at = int(wrong.argmax())
+            self.fail(
+                f"request {seat.id}, boundary {seat.boundary}: {kind.name} page "
+                f"{step.end - step.span + at} of its table is {mine[at]}, expected node "
+                f"{step.id}'s {held[at]}",
+                request(seat.id),
+                node(step.id),
+            )
+
+
+def _depth(item: Seated | Cached) -> int:
+    """How many leading pages of the backbone it shares by now."""
+    if type(item) is Cached:
+        return item.pages
+    loads = item.loaded[0] if item.loaded else item.host_pages  # type: ignore[union-attr]
+    return item.device_pages + item.host_pages - loads  # type: ignore[union-attr]
 
 
 def _same(shadow: Shadow, pages: Pages) -> bool:

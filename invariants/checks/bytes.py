@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from hicache.core.actions import Cached, Granted, Prefill
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import WRONG_BYTES, Check
 from invariants.book import Book
 from invariants.pages import NODE, PageBook
+from invariants.seats import Seat
 from invariants.story import node, page, request
 from invariants.tags import Tags
 
@@ -28,8 +29,10 @@ class Bytes(Check):
             for claimed, code in pages.claimed:
                 if code & 3 == NODE:
                     shadow = book.nodes.by_id.get(code >> 2)
-                    if shadow is not None and len(shadow.tags) == len(claimed) and book.history:
-                        self._compare(pages, claimed, shadow.tags, f"node {shadow.id}")
+                    if shadow is not None and len(shadow.tags) and book.history:
+                        tags = shadow.tags if pages.positional else shadow.tags[-1:]
+                        if len(tags) == len(claimed):
+                            self._compare(pages, claimed, tags, f"node {shadow.id}")
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
         """What a pass reads, and what the tree and the request agree to share."""
@@ -38,18 +41,51 @@ class Bytes(Check):
             return
         if type(item) is Prefill:
             depth = min(item.start // book.page_size, len(seat.tags))
+            start = depth
             awaited = book.tickets.open.get(seat.load)
             if awaited is not None and not awaited.landed:
                 depth = len(seat.shared)
+            self._states(book, seat, item)
         else:
-            depth = min(seat.computed // book.page_size, len(seat.tags))
+            depth = start = min(seat.computed // book.page_size, len(seat.tags))
         self._compare(book.device, item.table[:depth], seat.tags[:depth], f"request {seat.id}")
+        tables = iter(item.tables[1:])
+        for kind in book.kinds[1:]:
+            if kind.positional:
+                pages, held = book.pages[kind.at], next(tables)[:start]
+                here = held >= 0
+                here[here] = pages.writer[held[here]] == 0
+                self._compare(pages, held[here], seat.tags[:start][here], f"request {seat.id}")
+
+    def _states(self, book: Book, seat: Seat, item: Prefill) -> None:
+        """A pass goes on from the state of exactly the prefix before it."""
+        kinds = [kind for kind in book.kinds if not kind.positional]
+        for kind, state in zip(kinds, item.states, strict=True):
+            pages, start = book.pages[kind.at], item.start
+            if state.source < 0:
+                if start != seat.working:
+                    self.fail(
+                        f"request {seat.id}: a pass from token {start} goes on with a {kind.name} "
+                        f"state that has read {seat.working}",
+                        request(seat.id),
+                    )
+            elif start % book.page_size or not 0 < start // book.page_size <= len(seat.tags):
+                self.fail(
+                    f"request {seat.id}: a pass from token {start} copies a {kind.name} state, "
+                    f"which no boundary has there",
+                    request(seat.id),
+                )
+            elif not pages.writer[state.source]:
+                depth = start // book.page_size
+                source = np.array([state.source], dtype=np.int64)
+                self._compare(pages, source, seat.tags[depth - 1 : depth], f"request {seat.id}")
 
     def audit(self, book: Book, view: CoreView) -> None:
         for shadow in book.nodes.by_id.values():
-            for tier, held in enumerate(shadow.pages):
+            for pages, held in zip(book.pages, shadow.pages, strict=True):
                 if held is not None:
-                    self._compare(book.pages[tier], held, shadow.tags, f"node {shadow.id}")
+                    tags = shadow.tags if pages.positional else shadow.tags[-1:]
+                    self._compare(pages, held, tags, f"node {shadow.id}")
 
     def _compare(self, pages: PageBook, held: Pages, tags: Tags, whose: str) -> None:
         found = pages.content[held]
@@ -61,10 +97,10 @@ class Bytes(Check):
         kind, name = whose.split()
         about = node(int(name)) if kind == "node" else request(int(name))
         self.fail(
-            f"{Tier(pages.tier).name.lower()} page {number}, page {at} of {whose}: expected the "
+            f"{pages.where} page {number}, page {at} of {whose}: expected the "
             f"bytes tagged {int(tags[at]):016x}, found {int(found[at]):016x}"
             f"{' (nobody wrote it)' if not found[at] else ''}",
-            page(pages.tier, number),
+            page(pages, number),
             about,
         )
 

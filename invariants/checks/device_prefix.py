@@ -11,13 +11,23 @@ from invariants.story import node as node_story
 
 class DevicePrefix(Check):
     name = "DEVICE-PREFIX"
-    sentence = "Full attention's pages on device form a prefix of every path."
+    sentence = (
+        "Full attention's pages on device form a prefix of every path, and no other component is "
+        "on device without them."
+    )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
         if shadow.parent is not None and shadow.kids_on[0] and shadow.pages[0] is None:
             self.fail(
                 f"node {node.id} is not on device, {shadow.kids_on[0]} of its children are",
                 node_story(node.id),
+            )
+        if shadow.pages[0] is None and any(
+            shadow.pages[index] is not None for index in range(1, book.width)
+        ):
+            names = [kind.name for kind in book.kinds[1:] if shadow.pages[kind.at] is not None]
+            self.fail(
+                f"node {node.id}: {', '.join(names)} on device, full is not", node_story(node.id)
             )
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup, Evicted, Granted, Refused, Seated
-from hicache.core.events import EvictWanted
+from hicache.core.actions import Cached, Evicted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
+from invariants.checks._victims import wanted
+from invariants.pages import PageBook
+from invariants.shadow import SERVES, Shadow
 
 
 class EvictMinimum(Check):
     name = "EVICT-MIN"
     sentence = (
         "An operation evicts at most the pages that it took beyond those free, or was asked to "
-        "free; nothing for a match or a refusal other than draining."
+        "free, and what could serve nobody without them; nothing for a match or a refusal other "
+        "than draining."
     )
     watches = (Evicted,)
 
@@ -25,40 +28,72 @@ class EvictMinimum(Check):
         if self._operation == book.operations:
             return
         self._operation = book.operations
+        gone = [0] * len(book.pages)
+        short = [wanted(book, slot) for slot in range(len(book.pages))]
+        asked = {slot for slot, pages in enumerate(short) if pages}
         dropped = False
-        gone = [0, 0]
-        retiring = [0, 0]
+        victims: list[tuple[int, Evicted]] = []
         for other in book.outcomes:
             if type(other) is Evicted:
-                gone[other.tier] += len(other.pages)
-                retiring[other.tier] += int((book.pages[other.tier].busy[other.pages] > 0).sum())
                 dropped |= other.tier == Tier.DEVICE and not other.demoted
-        wanted = self._wanted(book)
-        for tier in (Tier.DEVICE, Tier.HOST):
-            if tier == Tier.HOST and dropped:
+                slot = other.tier * book.width + book.index_of(other.component)
+                victims.append((slot, other))
+        givers = {
+            slot: set(book.pages[slot].giver[other.pages].tolist())
+            for slot, other in victims
+            if slot in asked and book.width > 1
+        }
+        dead = _died(book, givers)
+        for slot, other in victims:
+            pages = book.pages[slot]
+            for page in other.pages.tolist():
+                node, retiring = int(pages.giver[page]), pages.busy[page] > 0
+                beside = any(node in found for at, found in givers.items() if at != slot)
+                spare = node in dead or _useless(pages, page) or _thinned(book, pages, page)
+                gone[slot] += not (retiring or beside or spare)
+        for slot, pages in enumerate(book.pages):
+            if pages.tier == Tier.HOST and dropped:
                 continue  # pages on host below a dropped node go with it
-            if gone[tier] - retiring[tier] > wanted[tier]:
+            if gone[slot] > short[slot]:
                 self.fail(
-                    f"{tier.name.lower()}: evicted {gone[tier]} pages, {retiring[tier]} of them "
-                    f"retiring; free before {book.free_before[tier]}, missing {wanted[tier]}"
+                    f"{pages.where}: evicted {gone[slot]} pages that nothing else took along; free "
+                    f"before {book.free_before[slot]}, missing {short[slot]}"
                 )
 
-    def _wanted(self, book: Book) -> list[int]:
-        """Pages that were missing on each tier, by what the operation took or was refused."""
-        event, needed = book.event, [0, 0]
-        if type(event) is EvictWanted:
-            needed[event.tier] = event.pages + book.free_before[event.tier]
-        for item in book.outcomes:
-            if type(item) is Seated:
-                seat = book.seats.by_id.get(item.request)
-                needed[0] += len(seat.table) - item.device_pages if seat is not None else 0
-            elif type(item) is Granted:
-                needed[0] += sum(len(claimed) for claimed, _ in book.device.claimed)
-            elif type(item) is Refused and item.reason == "draining":
-                needed[0] += item.needed
-            elif type(item) is Backup:
-                needed[1] += sum(len(copy.target) for copy in item.copies)
-        return [max(0, needed[tier] - book.free_before[tier]) for tier in (0, 1)]
+
+def _died(book: Book, givers: dict[int, set[int]]) -> set[int]:
+    """Nodes that left the tree because the copies that went were of the boundaries that they
+    served: what was live among them required one of those copies."""
+    if not any(slot % book.width for slot in givers):
+        return set()
+    return {shadow.id for shadow in book.nodes.gone if shadow.near or _lost(book, shadow, givers)}
+
+
+def _lost(book: Book, shadow: Shadow, givers: dict[int, set[int]]) -> bool:
+    for slot, nodes in givers.items():
+        need = book.kinds[slot % book.width].need
+        step: Shadow | None = shadow
+        while step is not None and slot % book.width and shadow.end - step.end < need:
+            if step.id in nodes:
+                return True
+            step = step.parent
+    return False
+
+
+def _thinned(book: Book, pages: PageBook, page: int) -> bool:
+    """Whether it was one state too many on the path that a request has just extended."""
+    if not book.kinds[pages.component].per_path:
+        return False
+    seats = [book.seats.by_id.get(item.request) for item in book.outcomes if type(item) is Cached]
+    tags = [seat.tags for seat in seats if seat is not None]
+    if book.left is not None:
+        tags.append(book.left[1])
+    return any(pages.content[page] in one for one in tags)
+
+
+def _useless(pages: PageBook, page: int) -> bool:
+    """Whether no live boundary required it any more when it went: whatever went first saw to it."""
+    return bool(pages.rank[page] < SERVES)
 
 
 def check() -> EvictMinimum:

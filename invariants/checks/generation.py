@@ -22,28 +22,28 @@ class Generation(Check):
             free = pages.freed
             if not len(free):
                 continue
-            now = view.pool(pages.tier).generation
+            now = view.pool(pages.tier, pages.component).generation
             stuck = now[free] <= pages.generation[free]
             if (
                 np.count_nonzero(stuck)
-                and (view.pool(pages.tier).state[free] == PageState.FREE).all()
+                and (view.pool(pages.tier, pages.component).state[free] == PageState.FREE).all()
             ):
                 at = int(free[int(stuck.argmax())])
                 self.fail(
-                    f"{pages.tier.name.lower()} page {at} became free: expected a generation above "
+                    f"{pages.where} page {at} became free: expected a generation above "
                     f"{pages.generation[at]}, found {now[at]}",
-                    page(pages.tier, at),
+                    page(pages, at),
                 )
 
     def audit(self, book: Book, view: CoreView) -> None:
         for pages in book.pages:
-            now = view.pool(pages.tier).generation
+            now = view.pool(pages.tier, pages.component).generation
             if (now < pages.generation).any():
                 at = int((now < pages.generation).argmax())
                 self.fail(
-                    f"{pages.tier.name.lower()} page {at}: generation "
+                    f"{pages.where} page {at}: generation "
                     f"{pages.generation[at]} before, {now[at]} now",
-                    page(pages.tier, at),
+                    page(pages, at),
                 )
 
 

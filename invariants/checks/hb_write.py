@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from hicache.core.actions import Backup, Load, Prefill
-from hicache.core.types import Tier
+from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
+from invariants.pages import PageBook
 from invariants.story import flight, page
-from invariants.tickets import written
 
 
 class HappensBeforeWrite(Check):
@@ -19,25 +19,34 @@ class HappensBeforeWrite(Check):
     watches = (Load, Backup, Prefill)
 
     def issue(self, book: Book, item: Load | Backup | Prefill, view: CoreView) -> None:
-        if type(item) is Prefill:
-            tier, target = Tier.DEVICE, written(item, book.page_size)
-        else:
-            tier = Tier.DEVICE if type(item) is Load else Tier.HOST
-            target = book.moving[1]
-        busy = book.pages[tier].busy[target]
+        for use in book.uses:
+            self._nobody_else(book, item, book.pool(Tier.DEVICE, use.at), use.writes)
+        tier = Tier.DEVICE if type(item) is Load else Tier.HOST
+        for move in book.moves:
+            self._nobody_else(book, item, book.pool(tier, move.at), move.target)
+
+    def _nobody_else(
+        self, book: Book, item: Load | Backup | Prefill, pages: PageBook, target: Pages
+    ) -> None:
+        busy = pages.busy[target]
         if np.count_nonzero(busy):
             at = int(target[int((busy > 0).argmax())])
             others = [
                 ticket.id
                 for ticket in book.tickets.open.values()
-                if any(at in used for used in (ticket.source, ticket.target, ticket.wide))
+                if any(move.at == pages.component and _in(at, move[1:]) for move in ticket.moves)
+                or any(use.at == pages.component and _in(at, use[1:]) for use in ticket.uses)
             ]
             self.fail(
-                f"flight {item.flight} writes {tier.name.lower()} page {at}: expected 0 unanswered "
+                f"flight {item.flight} writes {pages.where} page {at}: expected 0 unanswered "
                 f"actions on it, found {int(busy.max())} (flights {others})",
-                page(tier, at),
+                page(pages, at),
                 flight(item.flight),
             )
+
+
+def _in(page: int, arrays: tuple[Pages, Pages]) -> bool:
+    return any(page in pages for pages in arrays)
 
 
 def check() -> HappensBeforeWrite:

@@ -6,17 +6,17 @@ from hicache.core.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
-from invariants.shadow import DEVICE, DUPLICATE, HOST, Shadow
+from invariants.shadow import DEVICE, DUPLICATE, HOST, Shadow, serves
 from invariants.story import node as node_story
 
-_NAMES = ("device leaf", "host leaf", "duplicate")
+_NAMES = ("candidate on device", "candidate on host", "duplicate")
 
 
 class LeafSet(Check):
     name = "LEAF-SET"
     sentence = (
-        "Unlocked nodes without a child on their tier are exactly those that eviction can find, "
-        "and each node knows how many children it has on each tier."
+        "Unlocked nodes without a child on their tier, and unlocked copies of other components, are "
+        "exactly those that eviction can find, and each node knows its children on each tier."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
@@ -26,26 +26,32 @@ class LeafSet(Check):
                 f"{node.with_pages}",
                 node_story(node.id),
             )
-        lacking = shadow.candidate & ~node.queued
-        if lacking:
-            queue = lacking.bit_length() - 1
-            self.fail(
-                f"node {node.id} is a {_NAMES[queue]}: expected an entry in queue {queue}, found "
-                f"queues {[index for index in range(3) if node.queued >> index & 1]}",
-                node_story(node.id),
-            )
+        bits, queued = shadow.candidate, node.queued
+        for kind in book.kinds if bits else ():
+            garbage = not serves(kind, node.near)
+            for queue in (DEVICE, HOST, DUPLICATE):
+                at = 3 * kind.at + queue
+                if bits >> at & 1 and not queued >> 2 * at + garbage & 1:
+                    self.fail(
+                        f"node {node.id} is a {_NAMES[queue]} of {kind.name}, garbage: {garbage}; "
+                        f"expected an entry in part {2 * at + garbage}, found parts "
+                        f"{[part for part in range(6 * book.width) if queued >> part & 1]}",
+                        node_story(node.id),
+                    )
 
     def audit(self, book: Book, view: CoreView) -> None:
-        for queue in (DEVICE, HOST, DUPLICATE):
-            members = view.queue_entries(queue)
-            known = {node_id for _, node_id in members}
-            for shadow in book.nodes.by_id.values():
-                if shadow.candidate >> queue & 1 and shadow.id not in known:
-                    self.fail(
-                        f"node {shadow.id} is a {_NAMES[queue]}: expected in queue {queue}, found "
-                        f"{len(members)} other entries",
-                        node_story(shadow.id),
-                    )
+        for kind in book.kinds:
+            for queue in (DEVICE, HOST, DUPLICATE):
+                parts = [view.queue_entries(queue, kind.at, part) for part in (False, True)]
+                members = parts[0] + parts[1]
+                known = {entry[-1] for entry in members}
+                for shadow in book.nodes.by_id.values():
+                    if shadow.candidate >> 3 * kind.at + queue & 1 and shadow.id not in known:
+                        self.fail(
+                            f"node {shadow.id} is a {_NAMES[queue]} of {kind.name}: expected in "
+                            f"queue {queue}, found {len(members)} other entries",
+                            node_story(shadow.id),
+                        )
 
 
 def check() -> LeafSet:

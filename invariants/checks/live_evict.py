@@ -29,14 +29,16 @@ class LiveEvict(Check):
             self._refused(book, item, view)
 
     def _refused(self, book: Book, item: Refused, view: CoreView) -> None:
-        capacity = book.device.capacity
+        index = book.index_of(item.component)
+        device = book.pages[index]
+        capacity, free = device.capacity, view.pool(Tier.DEVICE, index).free
         if item.reason == "too_large":
             if item.needed <= capacity:
-                self.fail(f"too large: {item.needed} pages needed of {capacity}")
+                self.fail(f"too large: {item.needed} {item.component} pages needed of {capacity}")
             return
         if item.reason == "arriving":
             if not any(
-                not t.landed and t.tiers[0] == Tier.HOST and len(t.source)
+                not t.landed and t.tiers[0] == Tier.HOST and t.moves
                 for t in book.tickets.open.values()
             ):
                 self.fail(
@@ -48,13 +50,12 @@ class LiveEvict(Check):
             type(ticket.action) is Backup or ticket.request < 0 or ticket.landed
             for ticket in book.tickets.open.values()
         )
-        device = book.device
-        spare = device.held[NODE] - device.protected - self._own_path(book, item)
-        available = view.pool(Tier.DEVICE).free + spare
+        spare = device.held[NODE] - device.protected - self._own_path(book, item, index)
+        available = free + spare
         if available >= item.needed and not (item.reason == "draining" and waiting):
             self.fail(
-                f"refused ({item.reason}): needed {item.needed}, free "
-                f"{view.pool(Tier.DEVICE).free} + evictable {spare} = {available}",
+                f"refused ({item.reason}): needed {item.needed} {item.component} pages, free {free} + "
+                f"evictable {spare} = {available}",
                 request(item.request),
             )
         if (item.reason == "draining") != waiting:
@@ -67,42 +68,44 @@ class LiveEvict(Check):
     def _waits_for_a_parent(self, book: Book) -> bool:
         """Whether some page that is locked now, as the path of what drains is, was used before
         all that could be evicted: it comes first, once the drain is over."""
-        coldest = book.nodes.coldest(DEVICE, ())
+        coldest = book.nodes.coldest(0, DEVICE, ())
         return coldest is not None and any(
-            shadow.locked[0] and shadow.pages[0] is not None and shadow.use < coldest.use
+            shadow.locked[0] and shadow.pages[0] is not None and shadow.use[0] < coldest.use[0]
             for shadow in book.nodes.by_id.values()
         )
 
-    def _own_path(self, book: Book, item: Refused) -> int:
-        """Unlocked pages of the prefix that the refused request would have reused."""
+    def _own_path(self, book: Book, item: Refused, index: int) -> int:
+        """Unlocked pages that the refused request would have reused from the device."""
         seat = book.seats.by_id.get(item.request)
         if seat is None or type(book.event) is not Admitted:
             return 0
-        unlocked = 0
-        for tag in seat.known[: seat.expected[0]]:
+        unlocked, depth = 0, seat.expected.device
+        for tag in seat.known[max(0, depth - book.kinds[index].need) : depth]:
             shadow = book.nodes.at.get(tag)
-            if shadow is not None and not shadow.locked[0] and shadow.pages[0] is not None:
-                unlocked += shadow.span
+            held = shadow.pages[index] if shadow is not None else None
+            if shadow is not None and held is not None and not shadow.locked[index]:
+                unlocked += len(held)
         return unlocked
 
     def _evicted(self, book: Book, item: EvictWanted, view: CoreView) -> None:
-        tier = Tier(item.tier)
+        tier, index = Tier(item.tier), book.index_of(item.component)
         gone = sum(
             len(other.pages)
             for other in book.outcomes
-            if type(other) is Evicted and other.tier == tier
+            if type(other) is Evicted and (other.tier, other.component) == (tier, item.component)
         )
-        drained = view.draining - book.draining_before if tier == Tier.DEVICE else 0
-        already = book.draining_before if tier == Tier.DEVICE else 0
-        goal = min(item.pages - already, book.evictable_before[tier])
+        already = book.draining_before[index] if tier == Tier.DEVICE else 0
+        drained = view.draining(index) - already if tier == Tier.DEVICE else 0
+        slot = tier * book.width + index
+        goal = min(item.pages - already, book.evictable_before[slot])
         if drained:
             goal = min(goal, 1)  # what drains locks its path: the rest comes after the reply
         if already and self._waits_for_a_parent(book):
             goal = min(goal, 0)
         if gone + drained < goal:
             self.fail(
-                f"{tier.name.lower()}: asked for {item.pages}, evictable "
-                f"{book.evictable_before[tier]}, draining before {already}: expected {goal}, "
+                f"{book.pages[slot].where}: asked for {item.pages}, evictable "
+                f"{book.evictable_before[slot]}, draining before {already}: expected {goal}, "
                 f"evicted {gone} and draining now {drained} more"
             )
 

@@ -18,39 +18,47 @@ class Lru(Check):
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        if node.parent is not None and node.last_use != shadow.use:
-            self.fail(
-                f"node {node.id}: expected last use {shadow.use}, found {node.last_use}",
-                node_story(node.id),
-            )
+        if node.parent is None or node.last_use == shadow.use:
+            return
+        for kind in book.kinds:
+            at = kind.at
+            held = shadow.pages[at] is not None or shadow.pages[book.width + at] is not None
+            if held and node.last_use[at] != shadow.use[at]:
+                self.fail(
+                    f"node {node.id}, {kind.name}: expected last use {shadow.use[at]}, found "
+                    f"{node.last_use[at]}",
+                    node_story(node.id),
+                )
 
     def audit(self, book: Book, view: CoreView) -> None:
         if view.tick != book.nodes.clock:
             self.fail(f"ticks: expected {book.nodes.clock}, found {view.tick}")
-        for queue in range(3):
-            entries = view.queue_entries(queue)
-            members = [node_id for _, node_id in entries]
-            if len(set(members)) != len(members):
-                twice = next(one for one in members if members.count(one) > 1)
+        for kind in book.kinds:
+            for part in range(6):
+                entries = view.queue_entries(part // 2, kind.at, bool(part % 2))
+                self._queue(book, f"{kind.name} queue {part // 2}", 6 * kind.at + part, entries)
+
+    def _queue(self, book: Book, name: str, part: int, entries: list[tuple[int, int, int]]) -> None:
+        members = [node_id for _, _, node_id in entries]
+        if len(set(members)) != len(members):
+            twice = next(one for one in members if members.count(one) > 1)
+            self.fail(
+                f"{name}: expected node {twice} once, found {members.count(twice)} times",
+                node_story(twice),
+            )
+        for rank, _, node_id in entries:
+            shadow = book.nodes.by_id.get(node_id)
+            record = shadow.node if shadow is not None else None
+            if record is None:
+                continue
+            if not record.queued >> part & 1:
+                self.fail(f"{name} has node {node_id}, which does not know it", node_story(node_id))
+            if rank > record.last_use[part // 6]:
                 self.fail(
-                    f"queue {queue}: expected node {twice} once, "
-                    f"found {members.count(twice)} times",
-                    node_story(twice),
+                    f"{name}: expected node {node_id} at rank {record.last_use[part // 6]} or "
+                    f"before, found {rank}",
+                    node_story(node_id),
                 )
-            for rank, node_id in entries:
-                shadow = book.nodes.by_id.get(node_id)
-                record = shadow.node if shadow is not None else None
-                if record is not None and not record.queued >> queue & 1:
-                    self.fail(
-                        f"queue {queue} has node {node_id}, which does not know it",
-                        node_story(node_id),
-                    )
-                if record is not None and rank > record.last_use:
-                    self.fail(
-                        f"queue {queue}: expected node {node_id} at rank {record.last_use} or "
-                        f"before, found {rank}",
-                        node_story(node_id),
-                    )
 
 
 def check() -> Lru:

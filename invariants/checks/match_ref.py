@@ -12,8 +12,8 @@ from invariants.story import request
 class MatchReference(Check):
     name = "MATCH-REF"
     sentence = (
-        "A match is the longest cached prefix by brute force over all cached prefixes: on device, "
-        "and behind that on any tier; and it changes nothing."
+        "A match is the deepest boundary that is valid for every component, by brute force over all "
+        "cached positions: on device, and behind that on any tier; and it changes nothing."
     )
     watches = (Matched, Seated)
 
@@ -21,7 +21,8 @@ class MatchReference(Check):
         seat = book.seats.by_id.get(item.request)
         if seat is None:
             self.fail(f"request {item.request} is answered but unknown", request(item.request))
-        device, host = seat.expected
+        wanted = seat.expected
+        host, loaded = wanted.best - wanted.device, wanted.lacking
         if type(item) is Matched:
             if view.touched:
                 self.fail(f"a match touched nodes {list(view.touched)}", request(item.request))
@@ -29,14 +30,44 @@ class MatchReference(Check):
             config = book.config
             quota = config.load_quota_pages
             least = max(1, config.load_threshold_pages)
-            if not seat.may_load or host < least or (quota and host > quota):
+            if (
+                not seat.may_load
+                or host < least
+                or (quota and host > quota)
+                or (not item.host_pages and _too_dear(book, loaded))
+            ):
                 host = 0
-        if (item.device_pages, item.host_pages) != (device, host):
+            found = item.loaded if host else loaded  # type: ignore[union-attr]
+            if found != loaded or item.matched != wanted.depths[0]:  # type: ignore[union-attr]
+                self.fail(
+                    f"request {item.request}: expected {loaded} pages to be loaded of {_names(book)} "
+                    f"and {wanted.depths[0]} known, found {found} and {item.matched}",  # type: ignore[union-attr]
+                    request(item.request),
+                )
+        if (item.device_pages, item.host_pages) != (wanted.device, host):
             self.fail(
-                f"request {item.request}: expected {device} device and {host} host pages, found "
-                f"{item.device_pages} and {item.host_pages}",
+                f"request {item.request}: expected {wanted.device} device and {host} host pages, "
+                f"found {item.device_pages} and {item.host_pages}",
                 request(item.request),
             )
+        if item.depths != wanted.depths:
+            self.fail(
+                f"request {item.request}: expected {_names(book)} to reach {wanted.depths} pages, "
+                f"found {item.depths}",
+                request(item.request),
+            )
+
+
+def _too_dear(book: Book, loaded: tuple[int, ...]) -> bool:
+    """Whether some pool of the device may have had no room for what a load would bring."""
+    return any(
+        count and count + 3 > book.free_before[index] + book.evictable_before[index]
+        for index, count in enumerate(loaded)
+    )
+
+
+def _names(book: Book) -> str:
+    return ", ".join(kind.name for kind in book.kinds)
 
 
 def check() -> MatchReference:

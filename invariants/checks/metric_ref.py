@@ -35,6 +35,12 @@ class MetricReference(Check):
                     f"of {seat.length} and at most {seat.match_pages} pages",
                     request(item.request),
                 )
+            if any(depth > seat.match_pages for depth in (*item.depths, item.matched)):
+                self.fail(
+                    f"request {item.request}: {item.matched} pages known, components valid up to "
+                    f"{item.depths}; expected at most {seat.match_pages}",
+                    request(item.request),
+                )
             return
         start = max(self._next.get(item.request, 0), seat.computed)
         last = item.end == seat.length  # type: ignore[union-attr]

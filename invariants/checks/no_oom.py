@@ -13,15 +13,16 @@ from invariants.story import request
 class NoOom(Check):
     name = "NO-OOM"
     sentence = (
-        "A seated request's table always covers its prompt and what it computed, and no chunk of "
-        "an admitted prompt is refused."
+        "A seated request's table always covers its prompt and what it computed, a pass has what it "
+        "reads and writes of every component, and no chunk lacks pages of full attention."
     )
     kind = LIVENESS
     watches = (Prefill, Granted, Refused)
 
     def see(self, book: Book, item: Prefill | Granted | Refused, view: CoreView) -> None:
         if type(item) is Refused:
-            if type(book.event) is Continued or type(book.event) is PrefillDone:
+            chunk = type(book.event) is Continued or type(book.event) is PrefillDone
+            if chunk and not book.index_of(item.component):
                 self.fail(
                     f"{type(book.event).__name__} of request {item.request} was refused "
                     f"({item.reason})",
@@ -37,12 +38,35 @@ class NoOom(Check):
         else:
             least = event.length if type(event) is PagesWanted else seat.computed
         room = len(item.table) * book.page_size  # type: ignore[union-attr]
-        if room < least or len(seat.table) != len(item.table):  # type: ignore[union-attr]
+        if room < least or len(seat.tables[0]) != len(item.table):  # type: ignore[union-attr]
             self.fail(
                 f"request {seat.id}: its table holds {room} tokens, expected at least {least}; "
-                f"the core has {len(seat.table)} pages for it",
+                f"the core has {len(seat.tables[0])} pages for it",
                 request(seat.id),
             )
+        if type(item) is Prefill:
+            self._covered(book, item)
+
+    def _covered(self, book: Book, item: Prefill) -> None:
+        """Of each component a pass has what its first token's window reads, and what it writes."""
+        positional = [kind for kind in book.kinds if kind.positional]
+        for kind, table in zip(positional, item.tables or (item.table,), strict=True):
+            least = max(0, item.start - kind.window + 1) // book.page_size
+            most = -(-item.end // book.page_size)
+            lacking = table[least:most] < 0 if kind.at else table[:0]
+            if lacking.any() or len(table) < most:
+                at = least + int(lacking.argmax()) if lacking.any() else len(table)
+                self.fail(
+                    f"request {item.request}: a pass over {item.start}..{item.end} needs {kind.name} "
+                    f"pages {least}..{most}, page {at} is not there",
+                    request(item.request),
+                )
+        for state in item.states:
+            if state.working < 0:
+                self.fail(
+                    f"request {item.request}: a pass without a working {state.component} state",
+                    request(item.request),
+                )
 
 
 def check() -> NoOom:

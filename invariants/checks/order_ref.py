@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from hicache.core.actions import Evicted
-from hicache.core.events import Admitted, Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
+from invariants.checks._victims import book_of, chosen, sheltered
+from invariants.pages import PageBook
 from invariants.shadow import DEVICE, DUPLICATE, HOST
 from invariants.story import node, page
 
@@ -15,7 +16,7 @@ from invariants.story import node, page
 class OrderReference(Check):
     name = "ORDER-REF"
     sentence = (
-        "Nothing that stays evictable on a tier was used before anything that was evicted there; "
+        "Nothing that stays evictable in a pool was used before anything that was evicted there; "
         "a host copy of what is on device goes only when nothing else is left on host."
     )
     watches = (Evicted,)
@@ -27,52 +28,46 @@ class OrderReference(Check):
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         if not len(item.pages):
             return
-        if self._operation != book.operations:
+        first = self._operation != book.operations
+        if first:
             self._operation = book.operations
-            self._sheltered = _sheltered(book, book.event)
-        use = int(book.pages[item.tier].last_use[item.pages[0]])
+            self._sheltered = sheltered(book)
+        elif book.width > 1:
+            return  # what went first may have made garbage of others, or have taken them along
+        pages = book_of(book, item)
+        if not chosen(book, pages):
+            return
+        rank = int(pages.rank[item.pages[0]])
         if item.tier == Tier.DEVICE:
-            self._compare(book, item, use, DEVICE)
+            self._compare(book, item, pages, rank, DEVICE)
         elif not any(
             type(other) is Evicted and other.tier == Tier.DEVICE and not other.demoted
             for other in book.outcomes
         ):  # else perhaps dropped with its prefix, not chosen
-            if _still_on_device(book, item):
-                self._compare(book, item, use, DUPLICATE)
-                use = -1  # anything on host only should have gone first
-            self._compare(book, item, use, HOST)
+            if _still_on_device(book, item, pages):
+                self._compare(book, item, pages, rank, DUPLICATE)
+                rank = -1  # anything on host only should have gone first
+            self._compare(book, item, pages, rank, HOST)
 
-    def _compare(self, book: Book, item: Evicted, use: int, queue: int) -> None:
-        colder = book.nodes.coldest(queue, self._sheltered)
-        if colder is not None and (use < 0 or colder.use < use):
+    def _compare(self, book: Book, item: Evicted, pages: PageBook, rank: int, queue: int) -> None:
+        colder = book.nodes.coldest(pages.component, queue, self._sheltered)
+        if colder is None:
+            return
+        use = colder.use[pages.component]
+        if rank < 0 or colder.rank[pages.component] < rank:
             self.fail(
-                f"{item.tier.name.lower()} page {item.pages[0]}, last used at "
-                f"{'any time, also on device' if use < 0 else use}, went; expected node "
-                f"{colder.id} to go before, last used at {colder.use}",
-                page(item.tier, int(item.pages[0])),
+                f"{pages.where} page {item.pages[0]}, "
+                f"{'also on device' if rank < 0 else f'last used at {item.last_use}'}, went; "
+                f"expected node {colder.id} to go before, last used at {use}",
+                page(pages, int(item.pages[0])),
                 node(colder.id),
             )
 
 
-def _still_on_device(book: Book, item: Evicted) -> bool:
+def _still_on_device(book: Book, item: Evicted, pages: PageBook) -> bool:
     """Whether the evicted host pages were copies of pages that are on device."""
-    tags = book.host.content[item.pages[:1]]
-    return bool(len(tags)) and int(tags[0]) in book.nodes.resident[0]
-
-
-def _sheltered(book: Book, event: Event) -> set[int]:
-    """Nodes that may have been no candidates while the victims were chosen: those that came to be
-    on host only in this operation, and those on the path of a request being admitted, which were
-    locked even where the admission was refused in the end."""
-    found = {shadow.id for shadow in book.nodes.dirty.values() if shadow.candidate >> HOST & 1}
-    if type(event) is not Admitted:
-        return found
-    seat = book.seats.by_id.get(event.request)
-    for tag in seat.known if seat is not None else ():
-        shadow = book.nodes.at.get(tag)
-        if shadow is not None:
-            found.add(shadow.id)
-    return found
+    tags = pages.content[item.pages[:1]]
+    return bool(len(tags)) and int(tags[0]) in book.nodes.resident[pages.component]
 
 
 def check() -> OrderReference:

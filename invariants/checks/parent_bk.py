@@ -12,24 +12,33 @@ from invariants.story import node as node_story
 class ParentBackedUp(Check):
     name = "PARENT-BK"
     sentence = (
-        "Under write-through, host copies are contiguous from the root (write_back promises no "
-        "such thing)."
+        "Under write-through, host copies are contiguous from the root, and no other component is "
+        "on host without full attention (write_back promises no such thing)."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
         if book.config.write_policy == "write_back" or shadow.parent is None:
             return
         above = shadow.parent
-        if node.pages[1][0] is not None and above.parent is not None and above.pages[1] is None:
+        if (
+            node.pages[1][0] is not None
+            and above.parent is not None
+            and above.pages[book.width] is None
+        ):
             self.fail(
                 f"node {node.id} has a host copy, its parent {above.id} has none",
                 node_story(node.id),
                 node_story(above.id),
             )
-        if shadow.kids_on[1] and shadow.pages[1] is None:
+        if shadow.kids_on[1] and shadow.pages[book.width] is None:
             self.fail(
                 f"node {node.id} has no host copy, {shadow.kids_on[1]} of its children have one",
                 node_story(node.id),
+            )
+        if node.pages[1][0] is None and any(pages is not None for pages in node.pages[1]):
+            names = [kind.name for kind in book.kinds if node.pages[1][kind.at] is not None]
+            self.fail(
+                f"node {node.id}: {', '.join(names)} on host, full is not", node_story(node.id)
             )
 
 

@@ -25,32 +25,34 @@ class PinIo(Check):
             used = pages.retired
             if not len(used):
                 continue
-            pool = view.pool(pages.tier)
+            pool = view.pool(pages.tier, pages.component)
             free = pool.state[used] == PageState.FREE
             if np.count_nonzero(free):
                 at = int(used[int(free.argmax())])
                 self.fail(
-                    f"{pages.tier.name.lower()} page {at} is used by {pages.busy[at]} unanswered "
+                    f"{pages.where} page {at} is used by {pages.busy[at]} unanswered "
                     "actions: expected RETIRING, found FREE",
-                    page(pages.tier, at),
+                    page(pages, at),
                 )
 
     def issue(self, book: Book, item: LoadDone | BackupDone, view: CoreView) -> None:
         ticket = book.tickets.open.get(item.flight)
         if ticket is None or ticket.landed:
             return
-        for tier, used, before in zip(
-            ticket.tiers, (ticket.source, ticket.target), ticket.generations, strict=True
-        ):
-            now = view.pool(tier).generation[used]
-            if np.count_nonzero(now != before):
-                at = int((now != before).argmax())
-                self.fail(
-                    f"{tier.name.lower()} page {used[at]} of flight {item.flight}: expected "
-                    f"generation {before[at]} until the reply, found {now[at]}",
-                    page(tier, int(used[at])),
-                    flight(item.flight),
-                )
+        for move, generations in zip(ticket.moves, ticket.generations, strict=True):
+            for tier, used, before in zip(
+                ticket.tiers, (move.source, move.target), generations, strict=True
+            ):
+                now = view.pool(tier, move.at).generation[used]
+                if np.count_nonzero(now != before):
+                    at = int((now != before).argmax())
+                    pages = book.pool(tier, move.at)
+                    self.fail(
+                        f"{pages.where} page {used[at]} of flight {item.flight}: expected "
+                        f"generation {before[at]} until the reply, found {now[at]}",
+                        page(pages, int(used[at])),
+                        flight(item.flight),
+                    )
 
 
 def check() -> PinIo:

@@ -21,7 +21,7 @@ class PinNode(Check):
         for shadow in book.nodes.gone:
             record = shadow.node
             if record is not None and type(book.event) is not Flushed:
-                held = [len(record.holders[tier][0]) for tier in (0, 1)]
+                held = [sum(map(len, record.holders[tier])) for tier in (0, 1)]
                 if any(held):
                     self.fail(
                         f"node {shadow.id} left the tree with {held[0]} device and {held[1]} host "
@@ -43,9 +43,8 @@ class PinNode(Check):
         if np.count_nonzero(locks):
             at = int(lost[int(locks.argmax())])
             self.fail(
-                f"{pages.tier.name.lower()} page {at} left its node under {pages.locks[at]} "
-                "locks, expected 0",
-                page(pages.tier, at),
+                f"{pages.where} page {at} left its node under {pages.locks[at]} locks, expected 0",
+                page(pages, at),
             )
 
 

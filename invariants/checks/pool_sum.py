@@ -18,7 +18,7 @@ class PoolSum(Check):
 
     def totals(self, book: Book, view: CoreView) -> None:
         for pages in book.pages:
-            pool = view.pool(pages.tier)
+            pool = view.pool(pages.tier, pages.component)
             _, nodes, requests, flights = pages.held
             retiring = pool.counts[_RETIRING]
             total = pool.free + nodes + requests + flights + retiring
@@ -29,7 +29,7 @@ class PoolSum(Check):
             ):
                 continue
             self.fail(
-                f"{pages.tier.name.lower()}: free {pool.free} + evictable "
+                f"{pages.where}: free {pool.free} + evictable "
                 f"{nodes - pages.protected} + protected {pages.protected} + request-held "
                 f"{requests} + in-flight {flights} + retiring {retiring} = {total}, capacity "
                 f"{pages.capacity}; the ledger counts {pool.counts} with {pool.protected} protected"

@@ -19,11 +19,11 @@ class Quiescence(Check):
 
     def still(self, book: Book, view: CoreView) -> None:
         for pages in book.pages:
-            pool = view.pool(pages.tier)
+            pool = view.pool(pages.tier, pages.component)
             cached = pages.held[NODE]
             if pool.counts[PageState.FREE] + cached != pages.capacity or pool.evictable != cached:
                 self.fail(
-                    f"{pages.tier.name.lower()}: free {pool.counts[PageState.FREE]} + cached "
+                    f"{pages.where}: free {pool.counts[PageState.FREE]} + cached "
                     f"{cached}, expected {pages.capacity}; evictable {pool.evictable}"
                 )
         seated = sum(request.seated for request in view.requests.values())

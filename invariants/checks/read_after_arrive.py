@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from hicache.core.actions import Backup, Load, Prefill
-from hicache.core.types import Tier
+from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
+from invariants.pages import PageBook
 from invariants.story import flight, page
 
 
@@ -21,14 +22,21 @@ class ReadAfterArrive(Check):
     watches = (Load, Backup, Prefill)
 
     def issue(self, book: Book, item: Load | Backup | Prefill, view: CoreView) -> None:
-        after: tuple[int, ...] = ()
-        if type(item) is Prefill:
-            tier, after = Tier.DEVICE, item.after
-            source = item.table[: -(-item.start // book.page_size)]
-        else:
-            tier = Tier.HOST if type(item) is Load else Tier.DEVICE
-            source = book.moving[0]
-        writers = book.pages[tier].writer[source]
+        after = item.after if type(item) is Prefill else ()
+        for use in book.uses:
+            self._arrived(item, after, book.pool(Tier.DEVICE, use.at), use.reads)
+        tier = Tier.HOST if type(item) is Load else Tier.DEVICE
+        for move in book.moves:
+            self._arrived(item, after, book.pool(tier, move.at), move.source)
+
+    def _arrived(
+        self,
+        item: Load | Backup | Prefill,
+        after: tuple[int, ...],
+        pages: PageBook,
+        source: Pages,
+    ) -> None:
+        writers = pages.writer[source]
         if not np.count_nonzero(writers):
             return
         awaited = writers > 0
@@ -37,9 +45,9 @@ class ReadAfterArrive(Check):
         if awaited.any():
             at = int(awaited.argmax())
             self.fail(
-                f"flight {item.flight} reads {tier.name.lower()} page {source[at]} after "
+                f"flight {item.flight} reads {pages.where} page {source[at]} after "
                 f"{list(after)}: expected also after flight {writers[at]}, which writes it",
-                page(tier, int(source[at])),
+                page(pages, int(source[at])),
                 flight(int(writers[at])),
             )
 

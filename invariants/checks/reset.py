@@ -23,19 +23,25 @@ class Reset(Check):
                 self.fail("a flush was refused although no request is seated and no pass runs")
             return
         nodes = sum(1 for _ in view.nodes())
-        queued = sum(len(view.queue_entries(queue)) for queue in range(3))
-        if nodes or queued or view.draining or len(book.nodes.by_id) != 1:
+        queued = sum(
+            len(view.queue_entries(queue, kind.at, garbage))
+            for queue in range(3)
+            for kind in book.kinds
+            for garbage in (False, True)
+        )
+        draining = sum(view.draining(kind.at) for kind in book.kinds)
+        if nodes or queued or draining or len(book.nodes.by_id) != 1:
             self.fail(
                 f"expected no nodes, entries or draining pages, found {nodes}, {queued} and "
-                f"{view.draining}"
+                f"{draining}"
             )
         for pages in book.pages:
-            pool = view.pool(pages.tier)
+            pool = view.pool(pages.tier, pages.component)
             used = int(((pages.busy > 0) & (pages.owner == 0)).sum())
             fresh = [pages.capacity - used - pages.held[FLIGHT], 0, 0, pages.held[FLIGHT], used]
             if pool.counts != fresh or pool.protected:
                 self.fail(
-                    f"{pages.tier.name.lower()} pool: expected {fresh} pages "
+                    f"{pages.where} pool: expected {fresh} pages "
                     f"{[state.name.lower() for state in PageState]} and 0 protected, found "
                     f"{pool.counts} and {pool.protected}"
                 )

@@ -48,11 +48,14 @@ class TreeLink(Check):
                 node_story(node.id),
                 node_story(parent.id),
             )
-        for tier in (0, 1):
-            pages = node.pages[tier][0]
-            if pages is not None and len(pages) != span:
+        for slot, pages in enumerate(shadow.pages):
+            if pages is None:
+                continue
+            wanted = span if book.pages[slot].positional else 1
+            if len(pages) != wanted:
                 self.fail(
-                    f"node {node.id}, tier {tier}: expected {span} pages, found {len(pages)}",
+                    f"node {node.id}, {book.pages[slot].where}: expected {wanted} pages, found "
+                    f"{len(pages)}",
                     node_story(node.id),
                 )
 

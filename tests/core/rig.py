@@ -1,6 +1,8 @@
 """A small hand on the core for tests: keys from letters, replies on demand, nothing hidden.
 
-`Rig` feeds events and keeps every outcome; flights stay open until the test answers them.
+`Rig` feeds events and keeps every outcome; flights stay open until the test answers them. A letter
+is a page of PAGE tokens. `Rig()` has one component; `hybrid("full,swa", ...)` has several, each
+with its own sizes.
 """
 
 from __future__ import annotations
@@ -9,21 +11,36 @@ from typing import TypeVar
 
 import numpy as np
 
-from hicache.core.actions import Backup, Load, Outcome, Prefill, Refused, Seated
+from hicache.core.actions import (
+    Backup,
+    Evicted,
+    Granted,
+    Load,
+    Matched,
+    Outcome,
+    Prefill,
+    Refused,
+    Seated,
+)
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
+    Aborted,
     Admitted,
     Arrived,
     BackupDone,
     Continued,
     Event,
+    EvictWanted,
     Finished,
     LoadDone,
+    MatchWanted,
+    PagesWanted,
     PrefillDone,
+    Retracted,
 )
 from hicache.core.ledger import Pool
-from hicache.core.types import Key, Tier
+from hicache.core.types import Key, PageState, Tier
 
 T = TypeVar("T")
 PAGE = 4
@@ -38,14 +55,18 @@ def key(text: str, namespace: str = "") -> Key:
     return Key.from_tokens(tokens(text), PAGE, namespace)
 
 
+Sizes = int | tuple[int, ...]
+
+
 class Rig:
-    def __init__(self, device: int = 16, host: int = 0, **settings: object) -> None:
+    def __init__(self, device: Sizes = 16, host: Sizes = 0, **settings: object) -> None:
         config = Config(
             page_size=PAGE,
-            device_pages=(device,),
-            host_pages=(host,),
+            device_pages=device if isinstance(device, tuple) else (device,),
+            host_pages=host if isinstance(host, tuple) else (host,),
             **settings,  # type: ignore[arg-type]
         )
+        self.names = config.components
         self.core = Core(config)
         self.view = self.core.view
         self.log: list[Outcome] = []
@@ -66,6 +87,12 @@ class Rig:
         length = fields.get("length", len(text) * PAGE)
         match_pages = fields.get("match_pages", len(text))
         return self.feed(Arrived(request, key(text, namespace), length, match_pages))
+
+    def arrive_key(self, request: int, key: Key, length: int) -> list[Outcome]:
+        return self.feed(Arrived(request, key, length, key.pages))
+
+    def finish_key(self, request: int, key: Key, length: int) -> list[Outcome]:
+        return self.feed(Finished(request, key, length))
 
     def admit(self, request: int, chunk: int = 1 << 40) -> list[Outcome]:
         return self.feed(Admitted(request, chunk))
@@ -96,16 +123,87 @@ class Rig:
                 todo += self.feed(BackupDone(outcome.flight, ok))
         return seen
 
-    def finish(self, request: int, text: str | None = None) -> list[Outcome]:
-        text = self.texts[request] if text is None else text
-        return self.feed(Finished(request, key(text), len(text) * PAGE))
+    def compute(self, request: int, chunk: int = 1 << 40) -> list[Prefill]:
+        """The rest of a seated request's prompt, chunk by chunk, every reply at once."""
+        passes: list[Prefill] = []
+        while self.view.requests[request].computed < self.view.requests[request].length:
+            passes.append(self.proceed(request, chunk))
+            self.settle([passes[-1]])
+        return passes
 
-    def run(self, request: int, text: str) -> Seated:
+    def decode(self, request: int, text: str, computed: int | None = None) -> Granted:
+        """The request generates these letters; all tokens but the last have KV when it is done.
+
+        computed: what the growth may let go of, see PagesWanted; all that was computed if None.
+        """
+        before = self.view.requests[request].length
+        known = len(self.texts[request]) * PAGE
+        done = max(before, known - 1) if computed is None else computed
+        self.texts[request] += text
+        length = len(self.texts[request]) * PAGE
+        return self.one(Granted, self.feed(PagesWanted(request, length, done)))
+
+    def finish(self, request: int, text: str | None = None, spare: int = 0) -> list[Outcome]:
+        """It ends; the last `spare` tokens have no KV."""
+        text = self.texts[request] if text is None else text
+        length = len(text) * PAGE - spare
+        return self.feed(Finished(request, key(text).first(length // PAGE), length))
+
+    def retract(self, request: int, spare: int = 0) -> list[Outcome]:
+        text = self.texts[request]
+        length = len(text) * PAGE
+        return self.feed(Retracted(request, key(text), length, len(text), length - spare))
+
+    def run(self, request: int, text: str, chunk: int = 1 << 40, **fields: int) -> Seated:
         """A whole life, every reply at once."""
-        self.arrive(request, text)
-        outcomes = self.settle(self.admit(request))
+        self.arrive(request, text, **fields)
+        outcomes = self.settle(self.admit(request, chunk))
+        self.compute(request, chunk)
         self.settle(self.finish(request))
         return self.one(Seated, outcomes)
+
+    def look(self, text: str) -> Matched:
+        """What a new request with this text would hit; it goes away again."""
+        probe = 1_000_000
+        self.arrive(probe, text)
+        matched = self.one(Matched, self.feed(MatchWanted(probe)))
+        self.feed(Aborted(probe))
+        return matched
+
+    def evict(self, name: str, pages: int, tier: Tier = Tier.DEVICE) -> list[Evicted]:
+        """Evict, and let what has to be copied first be copied."""
+        outcomes = self.settle(self.feed(EvictWanted(tier, name, pages)))
+        return [outcome for outcome in outcomes if isinstance(outcome, Evicted)]
+
+    def demote(self) -> None:
+        """Evict everything from the device that nobody holds."""
+        for name in self.names[1:] + self.names[:1]:
+            for _ in range(9):
+                self.evict(name, self.pool(name).capacity)
+
+    def pool(self, name: str, tier: Tier = Tier.DEVICE) -> Pool:
+        return self.view.pool(tier, self.names.index(name))
+
+    def owned(self, name: str) -> int:
+        """Device pages of the component that requests own."""
+        return self.pool(name).counts[PageState.OWNED]
+
+    def empty(self) -> None:
+        """Nothing is locked, lent or owned; evict everything, and all pools are whole again."""
+        for tier in (Tier.DEVICE, Tier.HOST):
+            for name in self.names:
+                counts = self.pool(name, tier).counts
+                assert counts[PageState.OWNED] == counts[PageState.LENT] == 0, (name, tier, counts)
+                assert counts[PageState.RETIRING] == 0, (name, tier, counts)
+                assert self.pool(name, tier).protected == 0, (name, tier)
+        self.demote()
+        for name in self.names[1:] + self.names[:1]:
+            self.evict(name, self.pool(name, Tier.HOST).capacity, Tier.HOST)
+        for tier in (Tier.DEVICE, Tier.HOST):
+            for name in self.names:
+                pool = self.pool(name, tier)
+                assert pool.free == pool.capacity, (name, tier, self.residency())
+        assert self.residency() == {}
 
     @property
     def device(self) -> Pool:
@@ -116,7 +214,8 @@ class Rig:
         return self.view.pool(Tier.HOST)
 
     def residency(self) -> dict[str, str]:
-        """Letters from the root to each node's end, and where that node is (D, H or DH)."""
+        """Letters from the root to each node's end, and where that node is: D, H, DH or - for each
+        component, joined by slashes."""
         found: dict[str, str] = {}
         for node in self.view.nodes():
             letters, above = "", node
@@ -124,8 +223,32 @@ class Rig:
                 run = np.frombuffer(above.key, dtype="<i8")[::PAGE]
                 letters = "".join(map(chr, run)) + letters
                 above = above.parent
-            sides = "DH"
-            found[letters] = "".join(
-                sides[tier] for tier in (0, 1) if node.pages[tier][0] is not None
-            )
+            sides = [
+                "".join("DH"[tier] for tier in (0, 1) if node.pages[tier][index] is not None)
+                for index in range(len(self.names))
+            ]
+            found[letters] = "/".join(side or "-" for side in sides)
         return dict(sorted(found.items()))
+
+
+def hybrid(
+    names: str, device: tuple[int, ...], host: tuple[int, ...] = (), **settings: object
+) -> Rig:
+    """A rig of several components, with a window of two pages unless told otherwise."""
+    components = tuple(names.split(","))
+    if "swa" in components:
+        settings.setdefault("swa_window", 2 * PAGE)
+    empty = (0,) * len(components)
+    return Rig(device, host or empty, components=components, **settings)
+
+
+def windows(
+    device: tuple[int, int] = (32, 16), host: tuple[int, int] = (0, 0), **more: object
+) -> Rig:
+    return hybrid("full,swa", device, host, **more)
+
+
+def states(
+    device: tuple[int, int] = (32, 16), host: tuple[int, int] = (0, 0), **more: object
+) -> Rig:
+    return hybrid("full,mamba", device, host, **more)

@@ -2,7 +2,9 @@
 flushes, with replies that come late, in random order, and sometimes fail.
 
 Everything it does is legal by the contract of the events, so whatever a check finds is the core's
-(or the check's) fault. Draws come from one generator per rig; the tape of events is kept.
+(or the check's) fault. Draws come from one generator per rig; the tape of events is kept. With
+`oracle`, every match is compared with brute force (`reference`) and every page that is read or
+cached with what it would hold (`content`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hicache.core.actions import Backup, Load, Outcome, Prefill, Refused, Seated
+from hicache.core.actions import (
+    Backup,
+    Cached,
+    Evicted,
+    Granted,
+    Load,
+    Matched,
+    Outcome,
+    Prefill,
+    Refused,
+    Seated,
+)
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
@@ -33,6 +46,16 @@ from hicache.core.events import (
 from hicache.core.types import Key, Tier
 from invariants.watch import Level, Watch
 
+from .content import Content
+from .reference import Expected, expected
+
+
+class WrongMatch(AssertionError):
+    """A match differs from the brute-force reference."""
+
+
+AUDIT_EVERY = 16
+
 
 @dataclass
 class Job:
@@ -47,6 +70,7 @@ class Job:
     committed: int = 0
     flight: int = 0
     loads: tuple[int, ...] = ()
+    ids: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -60,6 +84,7 @@ class Rig:
     words: int = 3
     longest: int = 40
     namespaces: tuple[str, ...] = ("", "lora")
+    oracle: bool = False
     jobs: dict[int, Job] = field(default_factory=dict)
     flights: dict[int, Load | Backup | Prefill] = field(default_factory=dict)
     tape: list[Event] = field(default_factory=list)
@@ -71,10 +96,13 @@ class Rig:
         self.next = 0
         self.landed: set[int] = set()
         self.refused: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self.content = Content(self.config) if self.oracle else None
 
     def feed(self, event: Event) -> list[Outcome]:
         self.tape.append(event)
         view = self.core.view
+        wanted = self._expected(event) if self.oracle else None
         self.watch.on_event(event, view)
         outcomes = self.core.handle(event)
         self.watch.on_outcomes(event, outcomes, view)
@@ -86,7 +114,55 @@ class Rig:
                 job.state, job.flight, job.loads = "prefilling", item.flight, item.after
             if isinstance(item, Refused):
                 self.refused[item.reason] = self.refused.get(item.reason, 0) + 1
+            self._count(item)
+            if self.content is not None:
+                self._file(self.content, item)
+            if wanted is not None and isinstance(item, Matched | Seated):
+                self._compare(item, wanted)
+        if self.content is not None and len(self.tape) % AUDIT_EVERY == 0:
+            self.content.audit(view)
         return outcomes
+
+    def _expected(self, event: Event) -> Expected | None:
+        if isinstance(event, Arrived):
+            return expected(self.core.view, event.key, event.match_pages)
+        if isinstance(event, MatchWanted | Admitted):
+            request = self.core.view.requests[event.request]
+            return expected(self.core.view, request.key, request.match_pages)
+        return None
+
+    def _compare(self, item: Matched | Seated, wanted: Expected) -> None:
+        self._add("matches")
+        more = wanted.best - wanted.device
+        allowed = {more} if isinstance(item, Matched) else {0, more}
+        found = (item.device_pages, item.host_pages, item.depths)
+        if (found[0], found[2]) != (wanted.device, wanted.depths) or found[1] not in allowed:
+            raise WrongMatch(f"{item}: expected {wanted}; seed {self.seed}")
+        if isinstance(item, Seated) and bool(sum(item.loaded)) != bool(item.host_pages):
+            raise WrongMatch(f"{item}: loaded and host pages disagree; seed {self.seed}")
+
+    def _file(self, content: Content, item: Outcome) -> None:
+        if isinstance(item, Load | Backup):
+            content.begin_copy(item)
+        elif isinstance(item, Prefill | Granted | Cached):
+            content.given(item.request, item)
+
+    def _count(self, item: Outcome) -> None:
+        if isinstance(item, Evicted):
+            self._add(f"evicted {item.component} {item.tier.name.lower()}", len(item.pages))
+            self._add("evicted", len(item.pages))
+        elif isinstance(item, Load):
+            self._add("loads")
+            names = {copy.component for copy in item.copies}
+            self._add("loads of aux alone", self.config.components[0] not in names)
+        elif isinstance(item, Backup):
+            self._add("backups")
+        elif isinstance(item, Seated):
+            self._add("seated")
+            self._add("hits", item.device_pages + item.host_pages > 0)
+
+    def _add(self, name: str, count: int = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + count
 
     def key(self, job: Job, tokens: int) -> Key:
         return Key.from_tokens(job.tokens[:tokens], self.config.page_size, job.namespace)
@@ -97,6 +173,8 @@ class Rig:
         tokens = [words[at // self.config.page_size] for at in range(size)]
         space = self.namespaces[int(self.draw.integers(len(self.namespaces)))]
         job = Job(self.next, tokens, space, size)
+        if self.content is not None:
+            self.content.extend(job.ids, space, tokens)
         self.next += 1
         self.jobs[job.id] = job
         whole = (size - 1) // self.config.page_size
@@ -119,26 +197,36 @@ class Rig:
     def proceed(self) -> None:
         job = self.pick("idle")
         if job is not None:
-            self.feed(Continued(job.id, self.chunk()))
+            self._give_way(self.feed(Continued(job.id, self.chunk())))
 
     def grow(self) -> None:
         job = self.pick("decoding")
         if job is None:
             return
         more = int(self.draw.integers(1, 2 * self.config.page_size + 2))
-        outcomes = self.feed(PagesWanted(job.id, len(job.tokens) + more))
-        refusal = outcomes[-1]
-        if isinstance(refusal, Refused):
-            if refusal.reason == "no_pages":
-                victim = self.jobs.get(refusal.preempt)
-                if victim is not None and victim.state == "decoding":
-                    self.retract(victim)
-                elif victim is not None:
-                    self.abort(victim)
+        behind = int(self.draw.integers(4)) * self.config.page_size
+        computed = max(0, job.committed - behind) if behind < 3 * self.config.page_size else 0
+        outcomes = self.feed(PagesWanted(job.id, len(job.tokens) + more, computed))
+        if isinstance(outcomes[-1], Refused):
+            self._give_way(outcomes)
             return
         fresh = [int(self.draw.integers(self.words)) for _ in range(more)]
         job.tokens += fresh
-        job.committed = len(job.tokens) - 1
+        before, job.committed = job.committed, len(job.tokens) - 1
+        if self.content is not None:
+            self.content.extend(job.ids, job.namespace, job.tokens)
+            self.content.decode(job.id, job.ids, before, job.committed)
+
+    def _give_way(self, outcomes: list[Outcome]) -> None:
+        """A running request found no page: the one that the refusal names gives its own back."""
+        refusal = outcomes[-1]
+        if not isinstance(refusal, Refused) or refusal.reason != "no_pages":
+            return
+        victim = self.jobs.get(refusal.preempt)
+        if victim is not None and victim.state in ("decoding", "idle"):
+            self.retract(victim)
+        elif victim is not None:
+            self.abort(victim)
 
     def finish(self) -> None:
         job = self.pick("decoding")
@@ -150,16 +238,17 @@ class Rig:
         job = job or self.pick("decoding")
         if job is not None:
             size = len(job.tokens)
+            done = job.committed if job.state == "decoding" else job.computed
             self.feed(
                 Retracted(
                     job.id,
                     self.key(job, size),
                     size,
                     (size - 1) // self.config.page_size,
-                    job.committed,
+                    done,
                 )
             )
-            job.state, job.prompt, job.computed = "waiting", size, 0
+            job.state, job.prompt, job.computed, job.loads = "waiting", size, 0, ()
 
     def abort(self, job: Job | None = None) -> None:
         job = job or self.pick("waiting", "prefilling", "idle", "decoding")
@@ -175,6 +264,8 @@ class Rig:
         action = self.flights.pop(number)
         fine = bool(self.draw.integers(100) >= self.fail_percent) if ok is None else ok
         if isinstance(action, Backup):
+            if self.content is not None:
+                self.content.end_copy(number, Tier.HOST, fine)
             self.feed(BackupDone(number, fine))
         elif isinstance(action, Load):
             self._load_done(number, fine)
@@ -186,11 +277,19 @@ class Rig:
         fine = fine or number in self.landed  # a prefill that read it is done already
         if not fine and job is not None:
             job.state, job.computed, job.loads = "waiting", 0, ()
+        if self.content is not None:
+            self.content.end_copy(number, Tier.DEVICE, fine)
         self.feed(LoadDone(number, fine))
 
     def _prefill_done(self, action: Prefill, fine: bool) -> None:
         job = self.jobs.get(action.request)
-        if job is None or job.flight != action.flight or job.state != "prefilling":
+        lost = job is None or job.flight != action.flight or job.state != "prefilling"
+        if self.content is not None:
+            for load in () if lost or not fine else action.after:
+                self.content.end_copy(load, Tier.DEVICE, True)
+            ids = None if job is None or lost or not fine else job.ids
+            self.content.end_pass(action, ids)
+        if job is None or lost:
             self.feed(PrefillDone(action.flight, fine))
             return
         if fine:
@@ -203,11 +302,16 @@ class Rig:
             job.state, job.computed, job.loads = "waiting", 0, ()
         self.feed(PrefillDone(action.flight, fine))
 
-    def evict(self, tier: Tier | None = None, pages: int | None = None) -> None:
+    def evict(
+        self, tier: Tier | None = None, pages: int | None = None, name: str | None = None
+    ) -> None:
+        names = self.config.components
         tier = Tier(int(self.draw.integers(2))) if tier is None else tier
         most = 6 if pages is None else pages
         count = int(self.draw.integers(most)) if pages is None else pages
-        self.feed(EvictWanted(tier, "full", count))
+        if name is None:
+            name = names[int(self.draw.integers(len(names)))] if len(names) > 1 else names[0]
+        self.feed(EvictWanted(tier, name, count))
 
     def look(self) -> None:
         job = self.pick("waiting")
@@ -252,19 +356,25 @@ class Rig:
         for job in list(self.jobs.values()):
             self.abort(job)
         self.settle()
-        rounds = 0
-        while empty and self._cached(Tier.DEVICE):
-            self.evict(Tier.DEVICE, self.config.device_pages[0])
-            self.settle()
-            rounds += 1
-            assert rounds < 200, "evicting everything does not end"
         if empty:
-            self.evict(Tier.HOST, self.config.host_pages[0])
-            assert not self._cached(Tier.HOST), "host copies stay although nothing holds them"
+            self._evict_all(Tier.DEVICE)
+            self._evict_all(Tier.HOST)
+        if self.content is not None:
+            self.content.audit(self.core.view)
         self.watch.finish(self.core.view)
 
-    def _cached(self, tier: Tier) -> int:
-        return self.core.view.pool(tier).evictable
+    def _evict_all(self, tier: Tier) -> None:
+        """Every pool of the tier is whole again, and nothing but copies on the other is left."""
+        names = self.config.components
+        pools = [self.core.view.pool(tier, index) for index in range(len(names))]
+        for rounds in range(200):
+            if not any(pool.evictable for pool in pools):
+                break
+            at = rounds % len(names)
+            self.evict(tier, pools[at].capacity, names[at])
+            self.settle()
+        free = {pool.component: (pool.free, pool.capacity) for pool in pools}
+        assert all(one == other for one, other in free.values()), f"{tier.name}: {free}"
 
     def settle(self) -> None:
         while self.flights:

@@ -1,45 +1,48 @@
-"""Thousands of random operations, every check on: a sound core passes all of them."""
+"""Thousands of random operations, every check on: a sound core passes all of them.
+
+For each set of components and each write policy: pages of 1, 4 and 64 tokens, windows from less
+than a page to eight, tiny pools. The long form prints a table and takes minutes:
+
+    python -m tests.invariants.test_random --operations 20000
+"""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
+
 import pytest
 
-from hicache.core.actions import Backup, Load
-from hicache.core.config import Config
+from hicache.core.actions import Backup, Load, Seated
 from hicache.core.events import BackupDone, LoadDone, PrefillDone
 from invariants.determinism import Nondeterminism, Trail, python, run_twice
 from invariants.watch import AUDIT_EVERY, Watch
 
+from .corners import COMPONENTS, LONGEST, POLICIES, config_of
 from .rig import Rig
 
-POLICIES = ("write_through", "write_through_selective", "write_back")
 STEPS = 600
+SETS = [pytest.param(names, id="-".join(names)) for names in COMPONENTS]
 
 
-def config_of(seed: int) -> Config:
-    """Tiny pools first: every seed is another corner of policy, page size and pool sizes."""
-    return Config(
-        (1, 4, 64)[seed // 3 % 3],
-        ((12, 30, 64)[seed // 9 % 3],),
-        ((8, 40, 0, 100, 1, 3)[seed % 6],),
-        write_policy=POLICIES[seed % 3],
-        load_threshold_pages=1 + seed % 2,
-        load_quota_pages=(0, 6)[seed // 2 % 2],
-        max_backups=(4096, 2)[seed // 4 % 2],
-        kv_events=seed % 2 == 0,
-    )
-
-
-@pytest.mark.parametrize("start", range(0, 108, 9))
-def test_a_sound_core_passes_every_check(start: int) -> None:
-    for seed in range(start, start + 9):
-        rig = Rig(config_of(seed), seed=seed, longest=14)
-        rig.run(STEPS)
-        rig.drain(empty=True)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("names", SETS)
+def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) -> None:
+    for seed in range(9 * COMPONENTS.index(names), 9 * COMPONENTS.index(names) + 81, 9):
+        rig = checked(seed + POLICIES.index(policy), names, policy, STEPS // 2)
         summary = rig.watch.summary()
         assert summary["incremental"] == len(rig.tape)
         assert int(summary["full"]) >= len(rig.tape) // AUDIT_EVERY
         assert summary["violations"] == 0
+        assert rig.counts["matches"] > 20
+
+
+def checked(seed: int, names: tuple[str, ...], policy: str, steps: int) -> Rig:
+    """A life of one core, until nothing is left of it, with every check and both oracles."""
+    rig = Rig(config_of(seed, names, policy), seed=seed, longest=LONGEST, oracle=True)
+    rig.run(steps)
+    rig.drain(empty=True)
+    return rig
 
 
 def test_the_random_caller_reaches_the_states_that_matter() -> None:
@@ -49,7 +52,8 @@ def test_the_random_caller_reaches_the_states_that_matter() -> None:
         seen[name] = seen.get(name, 0) + 1
 
     for seed in range(54):
-        rig = Rig(config_of(seed), seed=seed, level="off", longest=14)
+        names = COMPONENTS[seed % len(COMPONENTS)]
+        rig = Rig(config_of(seed, names), seed=seed, level="off", longest=LONGEST)
         feed = rig.feed
 
         def spy(event: object, feed: object = feed) -> list[object]:
@@ -58,10 +62,15 @@ def test_the_random_caller_reaches_the_states_that_matter() -> None:
                 count(type(item).__name__)
                 if hasattr(item, "reason"):
                     count(item.reason)
+                    count(f"{item.reason} of {item.component}")
                 if isinstance(item, Load | Backup) and len(item.copies) > 1:
                     count(f"{type(item).__name__} of several nodes")
                 if getattr(item, "demoted", False):
-                    count("demoted")
+                    count(f"demoted {item.component}")
+                if isinstance(item, Load) and item.copies[0].component != "full":
+                    count("Load of aux alone")
+                if isinstance(item, Seated) and item.matched > item.device_pages + item.host_pages:
+                    count("a hit that aux capped")
             if isinstance(event, LoadDone | BackupDone | PrefillDone) and not event.ok:
                 count(f"failed {type(event).__name__}")
             return outcomes  # type: ignore[no-any-return]
@@ -69,16 +78,19 @@ def test_the_random_caller_reaches_the_states_that_matter() -> None:
         rig.feed = spy  # type: ignore[method-assign, assignment]
         rig.run(STEPS)
     wanted = {
-        "Seated", "Load", "Backup", "Evicted", "demoted", "Restarted", "Granted", "KvRemoved",
+        "Seated", "Load", "Backup", "Evicted", "demoted full", "demoted swa",
+        "Restarted", "Granted", "KvRemoved",
         "no_pages", "draining", "arriving", "too_large", "failed LoadDone", "failed BackupDone",
         "failed PrefillDone", "Load of several nodes", "Backup of several nodes",
+        "demoted mamba", "Load of aux alone", "a hit that aux capped", "no_pages of swa",
+        "no_pages of mamba",
     }  # fmt: skip
     assert wanted <= seen.keys(), sorted(wanted - seen.keys())
 
 
 @pytest.mark.parametrize("level", ["sampled", "off"])
 def test_cheaper_levels_run_the_same_and_say_what_they_did(level: str) -> None:
-    rig = Rig(config_of(4), seed=4, level=level, longest=14)  # type: ignore[arg-type]
+    rig = Rig(config_of(4), seed=4, level=level, longest=LONGEST)  # type: ignore[arg-type]
     rig.run(STEPS)
     rig.drain()
     summary = rig.watch.summary()
@@ -88,7 +100,7 @@ def test_cheaper_levels_run_the_same_and_say_what_they_did(level: str) -> None:
 
 
 def test_sampled_sees_a_leak() -> None:
-    rig = Rig(config_of(4), seed=4, level="sampled", longest=14)
+    rig = Rig(config_of(4), seed=4, level="sampled", longest=LONGEST)
     rig.run(100)
     rig.core._state.pools[0][0].take(1, 7)
     with pytest.raises(AssertionError, match="POOL-SUM"):
@@ -111,7 +123,7 @@ def test_a_trail_that_depends_on_the_hash_seed_is_named() -> None:
 
 
 def leave_trail(seed: int) -> list[str]:
-    rig, trail = Rig(config_of(seed), seed=seed, longest=14), Trail()
+    rig, trail = Rig(config_of(seed), seed=seed, longest=LONGEST), Trail()
     rig.watch = _Both(rig.watch, trail)  # type: ignore[assignment]
     rig.run(1000)
     return trail.end()
@@ -130,3 +142,78 @@ class _Both:
     def on_outcomes(self, *args: object) -> None:
         for one in self._all:
             one.on_outcomes(*args)  # type: ignore[arg-type]
+
+
+# -- the long form
+
+
+def long_run(names: tuple[str, ...], policy: str, operations: int, level: str) -> dict[str, int]:
+    """Seeded lives of 1,000 steps until `operations` events were handled."""
+    total: dict[str, int] = {"operations": 0, "violations": 0, "seeds": 0}
+    for seed in range(1_000_000):
+        if total["operations"] >= operations:
+            break
+        rig = Rig(
+            config_of(7 * seed, names, policy),
+            seed=seed,
+            level=level,  # type: ignore[arg-type]
+            longest=LONGEST,
+            oracle=True,
+        )
+        total["seeds"] += 1
+        try:
+            rig.run(1_000)
+            rig.drain(empty=True)
+        except Exception as found:
+            total["violations"] += 1
+            text = str(found).strip() or type(found).__name__
+            print(f"  {'+'.join(names)} {policy} seed {7 * seed}: {text.splitlines()[0]}")
+        total["operations"] += len(rig.tape)
+        if rig.content is not None:
+            rig.counts["revived"] = rig.content.revived
+            rig.counts["reads"] = rig.content.reads
+        for name, count in rig.counts.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+COLUMNS = {
+    "operations": "operations",
+    "violations": "violations",
+    "matches": "matches compared",
+    "seated": "seated",
+    "loads": "loads",
+    "loads of aux alone": "aux only",
+    "backups": "backups",
+    "evicted": "pages evicted",
+    "revived": "tombstones healed",
+    "reads": "reads compared",
+}
+
+
+def table(operations: int, level: str) -> Iterator[str]:
+    """A row per set of components and write policy; the caller prints them as they come."""
+    yield " | ".join(["components", "policy", *COLUMNS.values()])
+    yield "|".join(["---"] * (len(COLUMNS) + 2))
+    for names in COMPONENTS:
+        for policy in POLICIES:
+            total = long_run(names, policy, operations, level)
+            cells = [f"{total.get(name, 0):,}" for name in COLUMNS]
+            yield " | ".join(["+".join(names), policy, *cells])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Random operations on every configuration.")
+    parser.add_argument("--operations", type=int, default=20_000, help="for each row of the table")
+    parser.add_argument("--check", default="every", choices=["every", "sampled", "off"])
+    options = parser.parse_args(arguments)
+    bad = 0
+    for line in table(options.operations, options.check):
+        print(line, flush=True)
+        cells = line.split(" | ")
+        bad += int(cells[3]) if len(cells) > 3 and cells[3].isdigit() else 0
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,64 @@
+"""What the checks of evictions share: who was short of pages, and which victims were chosen."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Evicted, Refused
+from hicache.core.events import Admitted, EvictWanted, PagesWanted
+from hicache.core.types import Tier
+from invariants.book import Book
+from invariants.pages import NODE, PageBook
+from invariants.shadow import HOST
+
+
+def wanted(book: Book, slot: int) -> int:
+    """Pages that were missing in a pool, by what the operation took or was refused."""
+    pages, event = book.pages[slot], book.event
+    needed = sum(len(claimed) for claimed, code in pages.claimed if code & 3 != NODE)
+    if type(event) is EvictWanted and (event.tier, event.component) == (pages.tier, pages.name):
+        needed += event.pages + book.free_before[slot]
+    if pages.tier == Tier.DEVICE:
+        needed += sum(
+            item.needed if item.component == pages.name else _at_most(book, item)
+            for item in book.outcomes
+            if type(item) is Refused and item.reason == "draining"
+        )
+    return max(0, needed - book.free_before[slot])
+
+
+def _at_most(book: Book, item: Refused) -> int:
+    """What a request can have wanted of a pool, where it was another one that had to drain."""
+    seat = book.seats.by_id.get(item.request)
+    event = book.event
+    tokens = event.length if type(event) is PagesWanted else seat.length if seat is not None else 0
+    return max(-(-tokens // book.page_size), *(kind.slots for kind in book.kinds))
+
+
+def chosen(book: Book, pages: PageBook) -> bool:
+    """Whether the first victim of an operation, of this pool, was the next to go of its own pool,
+    and did not go along with another component's copy: no other pool was short."""
+    if book.width == 1:
+        return True
+    short = [slot for slot in range(len(book.pages)) if wanted(book, slot)]
+    return short == [pages.tier * book.width + pages.component]
+
+
+def book_of(book: Book, item: Evicted) -> PageBook:
+    """The pool that the victim left."""
+    return book.pool(item.tier, book.index_of(item.component))
+
+
+def sheltered(book: Book) -> set[int]:
+    """Nodes that may have been no candidates while the victims were chosen: those that came to be
+    on host only in this operation, those that became garbage in it, and those on the path of a
+    request being admitted, which were locked even where the admission was refused in the end."""
+    hosted = sum(1 << 3 * kind.at + HOST for kind in book.kinds)
+    found = {shadow.id for shadow in book.nodes.dirty.values() if shadow.candidate & hosted}
+    found |= book.nodes.sank
+    if type(book.event) is not Admitted:
+        return found
+    seat = book.seats.by_id.get(book.event.request)
+    for tag in seat.known if seat is not None else ():
+        shadow = book.nodes.at.get(tag)
+        if shadow is not None:
+            found.add(shadow.id)
+    return found

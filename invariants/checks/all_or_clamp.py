@@ -1,0 +1,65 @@
+"""Whole boundaries, or nothing."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Cached, Seated
+from hicache.core.events import LoadDone
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.pages import NODE, name_of
+from invariants.seats import Seat
+from invariants.story import page, request
+
+
+class AllOrClamp(Check):
+    name = "ALL-OR-CLAMP"
+    sentence = (
+        "A load or an insertion makes whole boundaries: once it has landed, all that the request's "
+        "boundary requires of every component is on device; of one that failed, nothing is cached."
+    )
+    watches = (Cached, Seated, LoadDone)
+
+    def see(self, book: Book, item: Cached | Seated | LoadDone, view: CoreView) -> None:
+        if type(item) is LoadDone:
+            ticket = book.answered
+            if ticket is None:
+                return
+            if not item.ok:
+                self._nothing(book, item)
+            seat = next(
+                (one for one in book.seats.by_id.values() if one.id == ticket.request), None
+            )
+        else:
+            seat = book.seats.by_id.get(item.request)  # type: ignore[union-attr]
+        if seat is not None and seat.seated and not seat.load:
+            self._whole(book, seat)
+
+    def _whole(self, book: Book, seat: Seat) -> None:
+        depth = seat.boundary
+        for kind in book.kinds:
+            there = book.nodes.resident[kind.at]
+            first = max(0, depth - kind.need, seat.low - kind.need if kind.positional else 0)
+            for at in range(depth - 1, first - 1, -1):
+                if int(seat.tags[at]) not in there:
+                    self.fail(
+                        f"request {seat.id}, boundary {depth}: expected {kind.name} on device at "
+                        f"pages {first}..{depth}, page {at} is not there",
+                        request(seat.id),
+                    )
+
+    def _nothing(self, book: Book, item: LoadDone) -> None:
+        ticket = book.answered
+        for move in ticket.moves if ticket is not None else ():
+            pages = book.pages[move.at]
+            kept = move.target[pages.owner[move.target] & 3 == NODE]
+            if len(kept):
+                self.fail(
+                    f"flight {item.flight} failed, and {pages.where} page {kept[0]}, which it was to "
+                    f"fill, is {name_of(int(pages.owner[kept[0]]))}'s",
+                    page(pages, int(kept[0])),
+                )
+
+
+def check() -> AllOrClamp:
+    return AllOrClamp()

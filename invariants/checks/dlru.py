@@ -1,0 +1,19 @@
+"""Copies of windows and states on device, and the order in which they go."""
+
+from __future__ import annotations
+
+from hicache.core.types import Tier
+from invariants.checks._aux_queue import AuxQueue
+
+
+class DeviceLru(AuxQueue):
+    name = "DLRU"
+    sentence = (
+        "The device queue of a component other than full attention holds exactly its unlocked "
+        "device copies, garbage in the part that goes first."
+    )
+    tier = Tier.DEVICE
+
+
+def check() -> DeviceLru:
+    return DeviceLru()

@@ -1,0 +1,94 @@
+"""What the write policy promises of windows and states."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Evicted
+from hicache.core.events import BackupDone
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.checks._victims import book_of, chosen
+from invariants.liveness import is_live
+from invariants.shadow import SERVES
+from invariants.story import node, page
+
+_THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that make a copy due
+
+
+class Durable(Check):
+    name = "DURABLE"
+    sentence = (
+        "Under write-through, at rest, a state or window of a boundary used often enough is on host "
+        "too, unless host lacked room, a backup failed or was put off; under write_back none that "
+        "serves a boundary leaves the device without it."
+    )
+    watches = (Evicted, BackupDone)
+
+    def __init__(self) -> None:
+        self._operation = -1
+        self._failed: set[int] = set()  # prefixes whose backup failed once
+        self._excused = False  # something happened that the promise does not cover
+
+    def see(self, book: Book, item: Evicted | BackupDone, view: CoreView) -> None:
+        if type(item) is BackupDone:
+            if not item.ok and book.answered is not None:
+                self._excused = True
+                for move in book.answered.moves:
+                    pages = book.pool(Tier.DEVICE, move.at)
+                    self._failed.update(pages.content[move.source].tolist())
+            return
+        if type(item) is not Evicted:
+            return
+        if item.tier == Tier.HOST:
+            self._excused = True
+        first, self._operation = self._operation != book.operations, book.operations
+        if book.config.write_policy == "write_back" and first and len(item.pages):
+            self._saved(book, item)
+
+    def _saved(self, book: Book, item: Evicted) -> None:
+        """Of each operation the first victim: what goes later may have become garbage by it."""
+        pages = book_of(book, item)
+        index, number = pages.component, int(item.pages[0])
+        serving = int(pages.rank[number]) >= SERVES
+        if item.tier != Tier.DEVICE or not index or item.demoted or not serving:
+            return
+        if not chosen(book, pages) or int(pages.content[number]) in self._failed:
+            return
+        room = [
+            book.free_before[slot] + book.evictable_before[slot]
+            for slot in range(book.width, 2 * book.width)
+        ]
+        if all(have > 2 * len(item.pages) + 64 for have in room):
+            self.fail(
+                f"{pages.where} page {number}, which served a live boundary, went and is not on "
+                f"host; room there before was {room}",
+                page(pages, number),
+            )
+
+    def still(self, book: Book, view: CoreView) -> None:
+        least = _THRESHOLD.get(book.config.write_policy)
+        if least is None or self._excused or not book.config.host_pages[0]:
+            return
+        for record in view.nodes():
+            if record.hits < least or record.pages[1][0] is None or not is_live(record, book.kinds):
+                continue
+            for kind in book.kinds[1:]:
+                pool = view.pool(Tier.HOST, kind.at)
+                if not pool.capacity or pool.free < book.config.page_size:
+                    continue
+                step = record
+                while step.parent is not None and record.end - step.end < kind.need:
+                    if step.pages[0][kind.at] is not None and step.pages[1][kind.at] is None:
+                        self.fail(
+                            f"boundary {record.end} at node {record.id}, {record.hits} uses: "
+                            f"expected {kind.name} of node {step.id} on host, it is on device only; "
+                            f"{pool.free} host pages are free",
+                            node(record.id),
+                            node(step.id),
+                        )
+                    step = step.parent
+
+
+def check() -> Durable:
+    return Durable()

@@ -1,0 +1,50 @@
+"""Copies that serve nobody go before copies that serve."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Evicted
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.checks._victims import book_of, chosen, sheltered
+from invariants.shadow import DEVICE, DUPLICATE, HOST, SERVES
+from invariants.story import node, page
+
+
+class GarbageFirst(Check):
+    name = "GARBAGE-FIRST"
+    sentence = (
+        "No copy that serves a live boundary is evicted while an unlocked copy that serves none is "
+        "in the same pool."
+    )
+    watches = (Evicted,)
+
+    def __init__(self) -> None:
+        self._operation = -1
+
+    def see(self, book: Book, item: Evicted, view: CoreView) -> None:
+        """Of each operation the first victim: what goes later may have become garbage by it."""
+        if self._operation == book.operations or not len(item.pages):
+            return
+        self._operation = book.operations
+        pages = book_of(book, item)
+        rank = int(pages.rank[item.pages[0]])
+        if rank < SERVES or not chosen(book, pages):
+            return
+        spared = sheltered(book)
+        for queue in (DEVICE,) if item.tier == Tier.DEVICE else (HOST, DUPLICATE):
+            colder = book.nodes.coldest(pages.component, queue, spared)
+            if colder is not None and colder.rank[pages.component] < SERVES:
+                near = colder.node.near if colder.node is not None else -1
+                self.fail(
+                    f"{pages.where} page {item.pages[0]}, which served a live boundary, went while "
+                    f"node {colder.id} has copies that serve none (the nearest is {near} pages "
+                    f"below its end)",
+                    page(pages, int(item.pages[0])),
+                    node(colder.id),
+                )
+
+
+def check() -> GarbageFirst:
+    return GarbageFirst()

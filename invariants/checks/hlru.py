@@ -1,0 +1,20 @@
+"""Copies of windows and states on host, and the order in which they go."""
+
+from __future__ import annotations
+
+from hicache.core.types import Tier
+from invariants.checks._aux_queue import AuxQueue
+
+
+class HostLru(AuxQueue):
+    name = "HLRU"
+    sentence = (
+        "The host queues of a component other than full attention hold exactly its unlocked host "
+        "copies, those that are on host only apart from duplicates, garbage in the part that goes "
+        "first."
+    )
+    tier = Tier.HOST
+
+
+def check() -> HostLru:
+    return HostLru()

@@ -1,0 +1,39 @@
+"""Leaves that nobody could reuse."""
+
+from __future__ import annotations
+
+from hicache.core.node import Node
+from invariants.base import Check
+from invariants.book import Book
+from invariants.liveness import is_live
+from invariants.shadow import Shadow
+from invariants.story import node as node_story
+
+
+class LeafLive(Check):
+    name = "LEAF-LIVE"
+    sentence = (
+        "A leaf whose end is no live boundary serves nobody: whatever of it can be evicted is among "
+        "the garbage of its pool, and first in line."
+    )
+
+    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+        if node.parent is None or node.children or is_live(node, book.kinds):
+            return
+        for kind in book.kinds:
+            for queue in range(3):
+                at = 3 * kind.at + queue
+                if not shadow.candidate >> at & 1:
+                    continue
+                serving, garbage = node.queued >> 2 * at & 1, node.queued >> 2 * at + 1 & 1
+                if not garbage:
+                    self.fail(
+                        f"leaf {node.id}, end {node.end}, is no live boundary: expected its "
+                        f"{kind.name} among the garbage of queue {queue}, found it "
+                        f"{'among what serves' if serving else 'in no queue'}",
+                        node_story(node.id),
+                    )
+
+
+def check() -> LeafLive:
+    return LeafLive()

@@ -1,0 +1,104 @@
+"""Positions of bounded components, joined to those of full attention."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hicache.core.actions import Cached, Granted, Prefill
+from hicache.core.node import Node
+from hicache.core.types import NO_PAGES, Pages, Tier
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.kinds import Kind
+from invariants.pages import PageBook, name_of
+from invariants.seats import Seat
+from invariants.shadow import Shadow
+from invariants.story import page
+
+
+class PeerMap(Check):
+    name = "MAP-SWA"
+    sentence = (
+        "The map from full attention's pages to a windowed component's is zero where there is no "
+        "peer and injective elsewhere, and a page and its peer have one owner."
+    )
+    watches = (Prefill, Cached, Granted)
+
+    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+        for slot in range(len(book.pages)):
+            _tier, index = divmod(slot, book.width)
+            full, peers = shadow.pages[slot - index], shadow.pages[slot]
+            if index and book.kinds[index].positional and full is not None and peers is not None:
+                one, other = book.pages[slot - index], book.pages[slot]
+                self._one_owner(one, full, other, peers)
+
+    def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
+        seat = book.seats.by_id.get(item.request)
+        record = view.requests.get(item.request)
+        if seat is None or record is None:
+            return
+        for kind in book.kinds[1:]:
+            if kind.positional:
+                full, peers = _own(book, seat, kind)
+                self._one_owner(book.device, full, book.pages[kind.at], peers)
+
+    def _one_owner(self, one: PageBook, full: Pages, other: PageBook, peers: Pages) -> None:
+        if len(full) != len(peers):
+            self.fail(f"{len(full)} {one.where} pages have {len(peers)} {other.where} peers")
+        wrong = one.owner[full] != other.owner[peers]
+        if np.count_nonzero(wrong):
+            at = int(wrong.argmax())
+            self.fail(
+                f"{one.where} page {full[at]} is {name_of(int(one.owner[full[at]]))}'s, its peer "
+                f"{other.where} page {peers[at]} {name_of(int(other.owner[peers[at]]))}'s",
+                page(one, int(full[at])),
+                page(other, int(peers[at])),
+            )
+
+    def audit(self, book: Book, view: CoreView) -> None:
+        for tier in (Tier.DEVICE, Tier.HOST):
+            for kind in book.kinds[1:]:
+                if kind.positional:
+                    self._agree(book, view, tier, kind)
+
+    def _agree(self, book: Book, view: CoreView, tier: Tier, kind: Kind) -> None:
+        full, other = book.pool(tier), book.pool(tier, kind.at)
+        expected = np.zeros(full.capacity, dtype=np.int64)
+        for shadow in book.nodes.by_id.values():
+            one, peers = (shadow.pages[tier * book.width + index] for index in (0, kind.at))
+            if one is not None and peers is not None and len(one) == len(peers):
+                expected[one] = peers + 1
+        if tier == Tier.DEVICE:
+            for seat in book.seats.by_id.values():
+                one, peers = _own(book, seat, kind)
+                expected[one] = peers + 1
+        found = view.peers(tier, kind.at)
+        if not np.array_equal(found, expected):
+            at = int((found != expected).argmax())
+            self.fail(
+                f"{full.where} page {at}: expected the {other.where} peer {expected[at] - 1}, found "
+                f"{found[at] - 1} (-1: none)",
+                page(full, at),
+            )
+        there = np.sort(expected[expected > 0])
+        twice = there[1:][there[1:] == there[:-1]]
+        if len(twice):
+            self.fail(
+                f"{other.where} page {twice[0] - 1} is the peer of two {full.where} pages",
+                page(other, int(twice[0]) - 1),
+            )
+
+
+def _own(book: Book, seat: Seat, kind: Kind) -> tuple[Pages, Pages]:
+    """A request's own pages of full attention that have a peer, and the peers."""
+    own = seat.own[0]
+    if not len(own):
+        return NO_PAGES, NO_PAGES
+    peers = seat.tables[kind.at][len(seat.tables[0]) - len(own) :]
+    there = peers >= 0
+    return own[there], peers[there]
+
+
+def check() -> PeerMap:
+    return PeerMap()

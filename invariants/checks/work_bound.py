@@ -1,0 +1,50 @@
+"""Work in proportion to what was done."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Evicted
+from hicache.core.events import Flushed
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.story import node
+
+
+class WorkBound(Check):
+    name = "WORK-BOUND"
+    sentence = (
+        "An operation touches no more nodes than stand on the paths that it uses or copies, than "
+        "came, went or were evicted, with their neighbours, and than serve another distance now."
+    )
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        if not book.history or type(book.event) is Flushed:
+            return
+        touched = len(view.touched)
+        if touched <= 8:
+            return
+        paths = self._paths(book, view)
+        victims = sum(type(item) is Evicted for item in book.outcomes)
+        moved = len(book.nodes.gone) + book.nodes.came
+        turned = book.nodes.turned
+        most = 8 + paths + 3 * (victims + moved) + 2 * turned
+        if touched > most:
+            self.fail(
+                f"{touched} nodes touched by {type(book.event).__name__}; expected at most {most}: "
+                f"8 + {paths} on paths + 3 * ({victims} victims + {moved} that came or went) + 2 * "
+                f"{turned} that serve another distance now",
+                *(node(one) for one in list(view.touched)[:1]),
+            )
+
+    def _paths(self, book: Book, view: CoreView) -> int:
+        """Nodes on the paths of the requests and transfers that the operation is about."""
+        seats = [book.seats.by_id.get(number) for number in view.touched_requests]
+        tags = [seat.tags for seat in (*seats, *book.parted) if seat is not None]
+        if book.left is not None:
+            tags.append(book.left[1])
+        found = sum(tag in book.nodes.at for one in tags for tag in one.tolist())
+        return found + sum(ticket.path for ticket in (*book.tickets.fresh, book.answered) if ticket)
+
+
+def check() -> WorkBound:
+    return WorkBound()

@@ -1,0 +1,78 @@
+"""What a request leaves behind when it ends well: the bytes that its engine vouches for, and how
+deep a boundary they make.
+
+Lives here: the arithmetic of committed tokens, on the page books. Must not live here: the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hicache.core.actions import StateSlots
+
+from .kinds import Kind
+from .pages import PageBook
+from .seats import Seat
+from .tags import POISON, Tags
+
+
+def commit(
+    seat: Seat,
+    tags: Tags,
+    length: int,
+    device: Sequence[PageBook],
+    kinds: Sequence[Kind],
+    page_size: int,
+) -> list[int]:
+    """Behind the tokens that prefills computed, the engine vouches for the bytes by position, and
+    for the states that decoding left in the tracks. Returns the boundaries, in pages and the
+    deepest first, that the request has everything for; the one that it shares if there is none."""
+    known = min(seat.computed // page_size, len(seat.tags))
+    pages = min(len(tags), len(seat.tables[0]))
+    states = iter(seat.states)
+    for kind in kinds:
+        book = device[kind.at]
+        if not kind.positional:
+            _left_in_tracks(book, next(states, None), seat, tags, length, page_size)
+        elif pages > known:
+            table = seat.tables[kind.at][known:pages]
+            book.content[table[table >= 0]] = tags[known:pages][table >= 0]
+    if len(kinds) == 1:
+        return [pages]
+    made = [
+        depth
+        for depth in range(pages, seat.boundary, -1)
+        if all(_has(seat, kind, device[kind.at], tags, depth) for kind in kinds)
+    ]
+    if all(kind.positional for kind in kinds):
+        made = made[:1]  # any depth would do: the last
+    return made or [seat.boundary]
+
+
+def _left_in_tracks(
+    book: PageBook, state: StateSlots | None, seat: Seat, tags: Tags, length: int, page_size: int
+) -> None:
+    """Decoding leaves a state at each multiple of the interval, by turns in the two tracks. Only
+    the last one counts: a step that ran ahead may have begun to write the other track."""
+    if state is None:
+        return
+    turn = length // state.interval
+    depth = turn * state.interval
+    if depth <= seat.computed:
+        return
+    for page in state.tracks:
+        if page >= 0:
+            book.content[page] = POISON
+    page = state.tracks[turn % 2]
+    if page >= 0 and depth // page_size <= len(tags):
+        book.content[page] = tags[depth // page_size - 1]
+
+
+def _has(seat: Seat, kind: Kind, book: PageBook, tags: Tags, depth: int) -> bool:
+    """Whether the request holds, or shares, what this boundary requires of a component."""
+    if not kind.positional:
+        own = seat.own[kind.at]
+        return bool((book.content[own] == tags[depth - 1]).any())
+    if not kind.at:
+        return True
+    return bool((seat.tables[kind.at][max(0, depth - kind.need) : depth] >= 0).all())

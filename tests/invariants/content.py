@@ -1,0 +1,211 @@
+"""What each page would hold if bytes moved: an executor that remembers instead of computing.
+
+Content is (ids, length): `ids[i]` names the prefix of i tokens, so a page or state that holds
+`length` tokens of that sequence is right for a reader iff the reader's id at its depth is the same.
+Copies happen as late as the contract allows, targets hold nothing until then, passes that failed or
+lost their request leave rubbish. Must not live here: any knowledge of why a page was chosen.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hicache.core.actions import Backup, Load, Prefill, StateSlots
+from hicache.core.config import Config
+from hicache.core.types import Pages, Tier
+from hicache.core.view import CoreView
+
+from .reference import spelled
+
+
+class Held(NamedTuple):
+    """The first `length` tokens of the sequence that `ids` names."""
+
+    ids: list[int]
+    length: int
+
+
+class WrongContent(AssertionError):
+    """A page that is read, or cached, does not hold what its prefix says."""
+
+
+class Content:
+    def __init__(self, config: Config) -> None:
+        self.page = config.page_size
+        self.window = [
+            config.swa_window if name == "swa" else 1 << 40
+            for name in config.components
+            if name != "mamba"
+        ]
+        self.names = list(config.components)
+        self.positional = [i for i, name in enumerate(config.components) if name != "mamba"]
+        self.pages: list[list[list[Held | None]]] = [
+            [[None] * size for size in sizes] for sizes in (config.device_pages, config.host_pages)
+        ]
+        self.ids: dict[tuple[Any, ...], int] = {}
+        self.moving: dict[int, list[tuple[int, Pages, Pages, list[Held | None]]]] = {}
+        self.tables: dict[int, tuple[Pages, ...]] = {}
+        self.states: dict[int, tuple[StateSlots, ...]] = {}
+        self.spelled: dict[tuple[str, bytes], int] = {}
+        self.holes: set[tuple[str, bytes, int]] = set()
+        self.revived = self.reads = 0
+
+    def extend(self, ids: list[int], namespace: str, tokens: list[int]) -> None:
+        """Name every prefix of `tokens` (a request's, or a node's path)."""
+        if not ids:
+            ids.append(self.ids.setdefault((namespace,), len(self.ids)))
+        for token in tokens[len(ids) - 1 :]:
+            ids.append(self.ids.setdefault((ids[-1], token), len(self.ids)))
+
+    def given(self, request: int, item: Any) -> None:
+        """Prefill, Granted and Cached replace what the request has."""
+        self.tables[request] = item.tables or (item.table,)
+        self.states[request] = item.states
+
+    # -- copies
+
+    def begin_copy(self, action: Load | Backup) -> None:
+        tier = Tier.DEVICE if isinstance(action, Load) else Tier.HOST
+        moves = []
+        for copy in action.copies:
+            index = self.names.index(copy.component)
+            source, target = self.pages[1 - tier][index], self.pages[tier][index]
+            moves.append((index, copy.source, copy.target, [source[page] for page in copy.source]))
+            for page in copy.target:
+                target[page] = None
+        self.moving[action.flight] = moves
+
+    def end_copy(self, flight: int, tier: Tier, ok: bool) -> None:
+        """Bytes arrive. A second call (the pass that reads them was first) does nothing."""
+        for index, source, target, before in self.moving.pop(flight, ()):
+            for old, new, was in zip(source, target, before, strict=True):
+                found = self.pages[1 - tier][index][old]
+                if found is not was:
+                    raise WrongContent(
+                        f"flight {flight}: {self.names[index]} page {old} changed while it was read"
+                    )
+                self.pages[tier][index][new] = found if ok else None
+
+    # -- passes
+
+    def end_pass(self, action: Prefill, ids: list[int] | None) -> None:
+        """Tokens start..end are computed; ids None: it failed, or nobody wants the result."""
+        start, end = action.start, action.end
+        tables = action.tables or (action.table,)
+        if ids is not None:
+            for at in range(len(tables)):
+                self._read(at, tables[at], ids, start, f"pass {action.flight}")
+        self._write(tables, ids, start, end)
+        for index, slots in self._slots(action.states):
+            pool = self.pages[Tier.DEVICE][index]
+            if ids is None:
+                for page in (slots.working, *(page for _, page in slots.checkpoints)):
+                    pool[page] = None
+                continue
+            if slots.source >= 0:
+                pool[slots.working] = pool[slots.source]
+            if start:
+                self._same(pool[slots.working], ids, start, True, f"state of {action}")
+            pool[slots.working] = Held(ids, end)
+            for depth, page in slots.checkpoints:
+                if not start < depth <= end:
+                    raise WrongContent(f"a checkpoint at {depth} of a pass over {start}..{end}")
+                pool[page] = Held(ids, depth)
+
+    def decode(self, request: int, ids: list[int], start: int, end: int) -> None:
+        """Tokens start..end are generated, one pass for each."""
+        if start >= end:
+            return
+        tables = self.tables[request]
+        for at in range(len(tables)):
+            self._read(at, tables[at], ids, start, f"decode of {request} at {start}")
+        self._write(tables, ids, start, end)
+        for index, slots in self._slots(self.states[request]):
+            pool = self.pages[Tier.DEVICE][index]
+            self._same(pool[slots.working], ids, start, True, f"state of {request} at {start}")
+            pool[slots.working] = Held(ids, end)
+            step = slots.interval
+            for depth in range(start // step * step + step, end + 1, step):
+                track = slots.tracks[depth // step % 2]
+                if track >= 0:
+                    pool[track] = Held(ids, depth)
+
+    def _slots(self, states: tuple[StateSlots, ...]) -> list[tuple[int, StateSlots]]:
+        return [(self.names.index(slots.component), slots) for slots in states]
+
+    def _read(self, at: int, table: Pages, ids: list[int], start: int, who: str) -> None:
+        first = max(0, start - self.window[at] + 1)
+        pool = self.pages[Tier.DEVICE][self.positional[at]]
+        whole = range(first // self.page, -(-start // self.page)) if first < start else range(0)
+        half = [start // self.page] if start % self.page else []
+        for page in dict.fromkeys((*whole, *half)):
+            self.reads += 1
+            depth = min(start, (page + 1) * self.page)
+            name = f"{who}: {self.names[self.positional[at]]} at page {page}"
+            if table[page] < 0:
+                raise WrongContent(f"{name}: there is none")
+            self._same(pool[table[page]], ids, depth, False, name)
+
+    def _write(
+        self, tables: tuple[Pages, ...], ids: list[int] | None, start: int, end: int
+    ) -> None:
+        for at, table in enumerate(tables):
+            pool = self.pages[Tier.DEVICE][self.positional[at]]
+            for page in range(start // self.page, -(-end // self.page) if end > start else 0):
+                if table[page] < 0:
+                    raise WrongContent(
+                        f"{self.names[self.positional[at]]}: no page {page} to write"
+                    )
+                depth = min(end, (page + 1) * self.page)
+                pool[table[page]] = None if ids is None else Held(ids, depth)
+
+    def _same(self, held: Held | None, ids: list[int], depth: int, exact: bool, who: str) -> None:
+        if held is None or held.length < depth or (exact and held.length != depth):
+            found = "nothing" if held is None else f"{held.length} tokens"
+            raise WrongContent(f"{who}: expected content up to {depth} tokens, found {found}")
+        if held.ids[depth] != ids[depth]:
+            raise WrongContent(f"{who}: another prefix of {depth} tokens")
+
+    # -- the tree
+
+    def audit(self, view: CoreView) -> None:
+        """Every cached copy on every tier is that of its prefix."""
+        stride = 8 * self.page
+        holes: set[tuple[str, bytes, int]] = set()
+        live: set[tuple[str, bytes, int]] = set()
+        for node, namespace, path in spelled(view, stride):
+            start = node.end - len(node.key) // stride
+            for index in range(len(self.names)):
+                paged = index in self.positional
+                ends = range(start + 1, node.end + 1) if paged else range(node.end, node.end + 1)
+                spots = [(namespace, path[: end * stride], index) for end in ends]
+                if node.pages[0][0] is not None:
+                    (holes if node.pages[0][index] is None else live).update(spots)
+                for tier in (0, 1):
+                    pages = node.pages[tier][index]
+                    if pages is None:
+                        continue
+                    for page, end in zip(pages.tolist(), ends, strict=True):
+                        held = self.pages[tier][index][page]
+                        name = f"{node} {self.names[index]} tier {tier} page {page} ends at {end}"
+                        self._check(held, namespace, path[: end * stride], not paged, name)
+        self.revived += len(self.holes & live)
+        self.holes = holes
+
+    def _check(self, held: Held | None, namespace: str, path: bytes, exact: bool, who: str) -> None:
+        depth = len(path) // 8
+        if held is None or held.length < depth or (exact and held.length != depth):
+            found = "nothing" if held is None else f"{held.length} tokens"
+            raise WrongContent(f"{who}: expected {depth} tokens of its prefix, found {found}")
+        name = self.spelled.get((namespace, path))
+        if name is None:
+            name = self._spell(namespace, path)
+        if held.ids[depth] != name:
+            raise WrongContent(f"{who}: holds another prefix")
+
+    def _spell(self, namespace: str, path: bytes) -> int:
+        ids: list[int] = []
+        tokens = [int.from_bytes(path[at : at + 8], "little") for at in range(0, len(path), 8)]
+        self.extend(ids, namespace, tokens)
+        self.spelled[namespace, path] = ids[-1]
+        return ids[-1]
