@@ -270,6 +270,8 @@ def test_write_back_of_an_inner_node_keeps_window_and_state() -> None:
     rig.run(0, "ab")
     rig.run(1, "abcd")
     rig.evict("swa", 2)
+    assert rig.residency()["ab"].startswith("D/DH"), "copied first, given up by the next to ask"
+    rig.evict("swa", 2)
     assert rig.residency()["ab"].startswith("D/H"), "aux on host while Full is on device only"
     rig.demote()
     assert rig.look("abx")[1:3] == (0, 2)

@@ -85,6 +85,7 @@ class Rig:
     longest: int = 40
     namespaces: tuple[str, ...] = ("", "lora")
     oracle: bool = False
+    reuse: int = 0  # percent of prompts that begin as an earlier one; evictions are as many more
     jobs: dict[int, Job] = field(default_factory=dict)
     flights: dict[int, Load | Backup | Prefill] = field(default_factory=dict)
     tape: list[Event] = field(default_factory=list)
@@ -94,6 +95,7 @@ class Rig:
         self.watch = Watch(self.level, f"rig seed {self.seed}")
         self.draw = np.random.default_rng(self.seed)
         self.next = 0
+        self.past: list[list[int]] = []
         self.landed: set[int] = set()
         self.refused: dict[str, int] = {}
         self.counts: dict[str, int] = {}
@@ -171,6 +173,14 @@ class Rig:
         size = int(self.draw.integers(1, self.longest * self.config.page_size))
         words = [int(self.draw.integers(self.words)) for _ in range(self.longest)]
         tokens = [words[at // self.config.page_size] for at in range(size)]
+        if self.reuse and int(self.draw.integers(100)) < self.reuse and self.past:
+            old = self.past[int(self.draw.integers(len(self.past)))]
+            whole = int(self.draw.integers(2)) * len(old)
+            kept = old[: whole or int(self.draw.integers(1, len(old) + 1))]
+            size = max(1, min(size, self.longest * self.config.page_size - len(kept)))
+            tokens = kept + tokens[:size]
+            size = len(tokens)
+        self.past = [*self.past[-9:], tokens]
         space = self.namespaces[int(self.draw.integers(len(self.namespaces)))]
         job = Job(self.next, tokens, space, size)
         if self.content is not None:
@@ -232,6 +242,7 @@ class Rig:
         job = self.pick("decoding")
         if job is not None:
             self.feed(Finished(job.id, self.key(job, job.committed), job.committed))
+            self.past = [*self.past[-9:], job.tokens[: job.committed]]
             del self.jobs[job.id]
 
     def retract(self, job: Job | None = None) -> None:
@@ -307,10 +318,12 @@ class Rig:
     ) -> None:
         names = self.config.components
         tier = Tier(int(self.draw.integers(2))) if tier is None else tier
-        most = 6 if pages is None else pages
-        count = int(self.draw.integers(most)) if pages is None else pages
         if name is None:
             name = names[int(self.draw.integers(len(names)))] if len(names) > 1 else names[0]
+        most = 6
+        if self.reuse and int(self.draw.integers(8)) == 0:
+            most = self.core.view.pool(tier, names.index(name)).capacity + 1
+        count = int(self.draw.integers(most)) if pages is None else pages
         self.feed(EvictWanted(tier, name, count))
 
     def look(self) -> None:
@@ -323,8 +336,10 @@ class Rig:
 
     def step(self) -> None:
         roll = int(self.draw.integers(100))
-        if roll < 12:
-            if len(self.jobs) < 12:
+        if self.reuse and int(self.draw.integers(100)) < self.reuse // 8:
+            self.evict(Tier.DEVICE if roll < 75 else Tier.HOST)
+        elif roll < 12:
+            if len(self.jobs) < (5 if self.reuse else 12):
                 self.arrive()
         elif roll < 32:
             self.admit()
