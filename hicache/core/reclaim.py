@@ -78,11 +78,10 @@ def _behind_drains(state: State) -> int:
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
     """Evict another component than the backbone."""
-    pages = node.pages[Tier.DEVICE][index]
-    assert pages is not None, f"{node} has nothing to evict"
     if node.with_pages[Tier.DEVICE] == 0 and not any(node.holders[Tier.DEVICE]):
+        whole = span(node, state.stride)
         positional = state.components[index].positional
-        _evict_leaf(state, node, index, min(short, len(pages)) if positional else 1)
+        _evict_leaf(state, node, index, min(short, whole) if positional else whole)
     elif index not in _to_drain(state, node, index) or not _drain(state, node, index, [index]):
         bury(state, node, Tier.DEVICE, index)
 
