@@ -256,7 +256,7 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, object], 
         ({"swa_window": -3}, "swa_window"),
         ({"device_pages": (8, 2)}, "device_pages"),
         ({"device_pages": (8,)}, "device_pages"),
-        ({"components": ("full", "lstm")}, "component"),
+        ({"components": ("full", "lstm"), "swa_window": 0}, "component"),
         ({"components": ("swa", "full")}, "components"),
     ],
 )

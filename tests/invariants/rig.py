@@ -95,7 +95,7 @@ class Rig:
         self.watch = Watch(self.level, f"rig seed {self.seed}")
         self.draw = np.random.default_rng(self.seed)
         self.next = 0
-        self.past: list[list[int]] = []
+        self.past: list[tuple[list[int], str]] = []
         self.landed: set[int] = set()
         self.refused: dict[str, int] = {}
         self.counts: dict[str, int] = {}
@@ -171,17 +171,19 @@ class Rig:
 
     def arrive(self) -> None:
         size = int(self.draw.integers(1, self.longest * self.config.page_size))
+        if self.reuse:
+            size = min(size, int(self.draw.integers(1, self.longest * self.config.page_size)))
         words = [int(self.draw.integers(self.words)) for _ in range(self.longest)]
         tokens = [words[at // self.config.page_size] for at in range(size)]
+        space = self.namespaces[int(self.draw.integers(len(self.namespaces)))]
         if self.reuse and int(self.draw.integers(100)) < self.reuse and self.past:
-            old = self.past[int(self.draw.integers(len(self.past)))]
+            old, space = self.past[int(self.draw.integers(len(self.past)))]
             whole = int(self.draw.integers(2)) * len(old)
             kept = old[: whole or int(self.draw.integers(1, len(old) + 1))]
             size = max(1, min(size, self.longest * self.config.page_size - len(kept)))
             tokens = kept + tokens[:size]
             size = len(tokens)
-        self.past = [*self.past[-9:], tokens]
-        space = self.namespaces[int(self.draw.integers(len(self.namespaces)))]
+        self.past = [*self.past[-9:], (tokens, space)]
         job = Job(self.next, tokens, space, size)
         if self.content is not None:
             self.content.extend(job.ids, space, tokens)
@@ -203,6 +205,9 @@ class Rig:
             outcomes = self.feed(Admitted(job.id, self.chunk()))
             if isinstance(outcomes[-1], Refused) and outcomes[-1].reason == "too_large":
                 self.abort(job)
+            elif self.reuse and isinstance(outcomes[-1], Refused):
+                self.reply()
+                self.finish()
 
     def proceed(self) -> None:
         job = self.pick("idle")
@@ -242,7 +247,7 @@ class Rig:
         job = self.pick("decoding")
         if job is not None:
             self.feed(Finished(job.id, self.key(job, job.committed), job.committed))
-            self.past = [*self.past[-9:], job.tokens[: job.committed]]
+            self.past = [*self.past[-9:], (job.tokens[: job.committed], job.namespace)]
             del self.jobs[job.id]
 
     def retract(self, job: Job | None = None) -> None:
@@ -320,7 +325,7 @@ class Rig:
         tier = Tier(int(self.draw.integers(2))) if tier is None else tier
         if name is None:
             name = names[int(self.draw.integers(len(names)))] if len(names) > 1 else names[0]
-        most = 6
+        most = 3 if self.reuse else 6
         if self.reuse and int(self.draw.integers(8)) == 0:
             most = self.core.view.pool(tier, names.index(name)).capacity + 1
         count = int(self.draw.integers(most)) if pages is None else pages
@@ -339,7 +344,7 @@ class Rig:
         if self.reuse and int(self.draw.integers(100)) < self.reuse // 8:
             self.evict(Tier.DEVICE if roll < 75 else Tier.HOST)
         elif roll < 12:
-            if len(self.jobs) < (5 if self.reuse else 12):
+            if len(self.jobs) < (2 + self.seed % 4 if self.reuse else 12):
                 self.arrive()
         elif roll < 32:
             self.admit()
@@ -353,7 +358,7 @@ class Rig:
             self.finish()
         elif roll < 90:
             self.retract()
-        elif roll < 93:
+        elif roll < (91 if self.reuse else 93):
             self.abort()
         elif roll < 96:
             self.evict()
