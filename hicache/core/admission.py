@@ -96,6 +96,7 @@ def proceed(state: State, event: Continued) -> None:
             refuse_room(state, request.id, index, count, preempt=True)
             return
     fill(state, request, pages_of(state, end))
+    state.touched_requests[request.id] = None
     _begin_prefill(state, request, end)
 
 
