@@ -68,6 +68,7 @@ class Job:
     state: str = "waiting"  # waiting, prefilling, idle, decoding
     computed: int = 0
     committed: int = 0
+    told: int = 0  # computed tokens that the core was told of
     flight: int = 0
     loads: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
@@ -222,6 +223,7 @@ class Rig:
         behind = int(self.draw.integers(4)) * self.config.page_size
         computed = max(0, job.committed - behind) if behind < 3 * self.config.page_size else 0
         outcomes = self.feed(PagesWanted(job.id, len(job.tokens) + more, computed))
+        job.told = max(job.told, computed)
         if isinstance(outcomes[-1], Refused):
             self._give_way(outcomes)
             return
@@ -246,9 +248,17 @@ class Rig:
     def finish(self) -> None:
         job = self.pick("decoding")
         if job is not None:
+            if self.reuse and int(self.draw.integers(4)) == 0:
+                self._reject(job)
             self.feed(Finished(job.id, self.key(job, job.committed), job.committed))
             self.past = [*self.past[-9:], (job.tokens[: job.committed], job.namespace)]
             del self.jobs[job.id]
+
+    def _reject(self, job: Job) -> None:
+        """The last step ran ahead: up to an interval of what it computed is not committed."""
+        ahead = max(self.config.page_size, self.config.mamba_interval)
+        least = max(job.prompt, job.told, job.committed - ahead)
+        job.committed = int(self.draw.integers(least, job.committed + 1))
 
     def retract(self, job: Job | None = None) -> None:
         job = job or self.pick("decoding")
@@ -264,7 +274,8 @@ class Rig:
                     done,
                 )
             )
-            job.state, job.prompt, job.computed, job.loads = "waiting", size, 0, ()
+            job.state, job.prompt, job.loads = "waiting", size, ()
+            job.computed = job.told = 0
 
     def abort(self, job: Job | None = None) -> None:
         job = job or self.pick("waiting", "prefilling", "idle", "decoding")
