@@ -135,7 +135,7 @@ def test_the_window_of_the_last_page_boundary_outlives_decode(more: int) -> None
     _, prefill = rig.seat(0, "abcd")
     rig.settle([prefill])
     computed = 4 * PAGE + more
-    rig.feed(PagesWanted(0, computed + 1, computed))
+    rig.feed(PagesWanted(0, computed + 1, 4 * PAGE))
     rig.feed(PagesWanted(0, computed + 2, computed))
     text = "abcd" + "efgh"[: -(-computed // PAGE) - 4]
     rig.finish(0, text, spare=len(text) * PAGE - computed)

@@ -39,7 +39,7 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
 
 def checked(seed: int, names: tuple[str, ...], policy: str, steps: int) -> Rig:
     """A life of one core, until nothing is left of it, with every check and both oracles."""
-    rig = Rig(config_of(seed, names, policy), seed=seed, longest=LONGEST, oracle=True)
+    rig = Rig(config_of(seed, names, policy), seed=seed, longest=LONGEST, oracle=True, reuse=70)
     rig.run(steps)
     rig.drain(empty=True)
     return rig
@@ -53,7 +53,7 @@ def test_the_random_caller_reaches_the_states_that_matter() -> None:
 
     for seed in range(54):
         names = COMPONENTS[seed % len(COMPONENTS)]
-        rig = Rig(config_of(seed, names), seed=seed, level="off", longest=LONGEST)
+        rig = Rig(config_of(seed, names), seed=seed, level="off", longest=LONGEST, reuse=70)
         feed = rig.feed
 
         def spy(event: object, feed: object = feed) -> list[object]:
@@ -159,6 +159,7 @@ def long_run(names: tuple[str, ...], policy: str, operations: int, level: str) -
             level=level,  # type: ignore[arg-type]
             longest=LONGEST,
             oracle=True,
+            reuse=70,
         )
         total["seeds"] += 1
         try:
