@@ -23,9 +23,11 @@ PROFILE = hardware.get("h100")
 CONFIGURATIONS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
 
 
-def hybrid(components: tuple[str, ...], window: int = 0) -> ModelDescription:
+def hybrid(
+    components: tuple[str, ...], window: int = 0, model: ModelDescription = MODEL
+) -> ModelDescription:
     """The model with its layers dealt out to the components in turn."""
-    (kv,) = MODEL.pools
+    (kv,) = model.pools
     state = {"kind": "state", "parts": ("state",), "page_rows": 1, "window": 1}
     special: dict[str, dict[str, Any]] = {"full": {}, "swa": {"window": window}, "mamba": state}
     pools = tuple(
@@ -38,7 +40,7 @@ def hybrid(components: tuple[str, ...], window: int = 0) -> ModelDescription:
         )
         for place, name in enumerate(components)
     )
-    return replace(MODEL, pools=pools)
+    return replace(model, pools=pools)
 
 
 class Prompts:
