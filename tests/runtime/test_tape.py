@@ -20,8 +20,11 @@ from hicache.core.actions import (
     Matched,
     Outcome,
     Prefill,
+    Refused,
     Released,
     Restarted,
+    Seated,
+    StateSlots,
 )
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -34,6 +37,7 @@ from hicache.core.events import (
     Finished,
     Flushed,
     LoadDone,
+    PagesWanted,
     PrefillDone,
     Retracted,
 )
@@ -121,7 +125,8 @@ def test_every_event_survives_the_tape_exactly() -> None:
         Arrived(3, key, 9, 2),
         Finished(3, key, 8),
         Retracted(3, key, 9, 2, 7),
-        EvictWanted(Tier.HOST, "full", 2),
+        PagesWanted(3, 12, 9),
+        EvictWanted(Tier.HOST, "swa", 2),
         Flushed(),
         LoadDone(7, False),
         BackupDone(8, True),
@@ -158,6 +163,14 @@ def numbers(*values: int) -> Pages:
     return np.array(values, dtype=np.int64)
 
 
+SLOTS = StateSlots("mamba", 2, 3, (4, 5), 4, ((4, 4),))
+
+
+def prefill_of(slots: StateSlots) -> Prefill:
+    table = numbers(5, 6)
+    return Prefill(1, 1, 0, 4, table, (), True, (table,), (slots,))
+
+
 def test_every_field_of_every_decision_counts() -> None:
     """Outcomes that differ in one place, or in where one ends and the next begins."""
     answers: list[list[Outcome]] = [
@@ -173,6 +186,18 @@ def test_every_field_of_every_decision_counts() -> None:
         [Prefill(1, 1, 0, 4, numbers(5), (), True)],
         [Prefill(1, 1, 0, 4, numbers(5, 6), (3,), True)],
         [Prefill(1, 1, 0, 4, numbers(5, 6), (), False)],
+        [Prefill(1, 1, 0, 4, numbers(5, 6), (), True, (numbers(5, 6), numbers(-1, 6)))],
+        [Prefill(1, 1, 0, 4, numbers(5, 6), (), True, (numbers(5, 6), numbers(1, 6)))],
+        [prefill_of(SLOTS)],
+        [prefill_of(SLOTS._replace(source=-1))],
+        [prefill_of(SLOTS._replace(tracks=(5, 4)))],
+        [prefill_of(SLOTS._replace(checkpoints=((4, 5),)))],
+        [Seated(1, 2, 0, 4, (2, 3), (0, 1), 3)],
+        [Seated(1, 2, 0, 4, (2, 3), (0, 1), 4)],
+        [Seated(1, 2, 0, 4, (2, 4), (0, 1), 3)],
+        [Seated(1, 2, 0, 4, (2, 3), (0, 0), 3)],
+        [Refused(1, "no_pages", 2, 1, -1)],
+        [Refused(1, "no_pages", 2, 1, -1, "swa")],
         [Backup(1, (Copy("full", numbers(1), numbers(2)),))],
         [Backup(1, (Copy("full", numbers(1), numbers(3)),))],
         [Backup(1, (Copy("swa", numbers(1), numbers(2)),))],
@@ -211,7 +236,7 @@ def test_starts_are_noted_once_and_decide_nothing() -> None:
 
 HEADER = json.dumps(
     {
-        "hicache_tape": 1,
+        "hicache_tape": 2,
         "config": {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__},
         "made": {},
     }
@@ -229,8 +254,8 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "another file": (['{"format": "hicache-trace"}'], 1, "another kind of file"),
     "not JSON": (["what"], 1, "a JSON object"),
     "a list": (["[1]"], 1, "a JSON object"),
-    "version": ([HEADER.replace('"hicache_tape": 1', '"hicache_tape": 2')], 1, "version 1"),
-    "version true": ([HEADER.replace(": 1,", ": true,", 1)], 1, "version 1"),
+    "version": ([HEADER.replace('"hicache_tape": 2', '"hicache_tape": 1')], 1, "version 2"),
+    "version true": ([HEADER.replace(": 2,", ": true,", 1)], 1, "version 2"),
     "no such component": ([HEADER.replace('"full"', '"gone"')], 1, "expected one of full"),
     "no such policy": ([HEADER.replace("write_through", "gone")], 1, "a configuration"),
     "config field gone": ([HEADER.replace("kv_events", "kv_event")], 1, "config: page_size"),
