@@ -1,4 +1,4 @@
-"""Hybrids on the conversation trace: every configuration in both modes, and what components cost."""
+"""Hybrids: the conversation trace in every configuration, published rates, what they cost."""
 
 from __future__ import annotations
 

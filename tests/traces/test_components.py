@@ -21,7 +21,7 @@ from .states import Chat, simulate_states
 from .test_figures import RATES
 
 COMPONENTS = ["full,swa", "full,mamba", "full,swa,mamba"]
-ROOM = ["--device-tokens", "64K", "--swa-tokens", "16K", "--mamba-states", "99"]
+STATES = ["--components", "full,mamba", "--mamba-states"]
 
 
 def replayed(tmp_path: Path, *arguments: str) -> dict[str, Any]:
