@@ -41,6 +41,25 @@ class Backup(NamedTuple):
     copies: tuple[Copy, ...]
 
 
+class StateSlots(NamedTuple):
+    """What a request has of one copy-on-use component (a recurrence's state).
+
+    source: the page to copy into `working` before the pass; -1: a pass that starts at token 0
+    begins with the zero state, any other goes on with what `working` holds.
+    checkpoints: of a prefill, (depth in tokens, page): leave a copy of the state after exactly that
+    many tokens there; start < depth <= end. Empty in notices.
+    tracks: in decode, when the request's computed length reaches a multiple d of `interval`, a copy
+    of the state goes to tracks[(d // interval) % 2], or nowhere if that is -1.
+    """
+
+    component: str
+    source: int
+    working: int
+    tracks: tuple[int, int]
+    interval: int
+    checkpoints: tuple[tuple[int, int], ...]
+
+
 class Prefill(NamedTuple):
     """Compute tokens start..end of a request. Answered by `PrefillDone`.
 
@@ -48,7 +67,10 @@ class Prefill(NamedTuple):
     are read; pages of start..end are written. after: flights of loads whose pages it reads; the
     pass may begin, but must not read a layer of those pages before the load delivered it. If such
     a load fails, the pass fails too. start == end (everything hit) is legal and costs nothing.
-    last: whether it completes the prompt.
+    last: whether it completes the prompt. end may fall short of the chunk that was granted, where
+    a pool has no pages for all of it.
+    tables: per positional component, `table` first, page numbers by page position; -1 where the
+    request has none (behind a window). states: per copy-on-use component.
     """
 
     flight: FlightId
@@ -58,27 +80,41 @@ class Prefill(NamedTuple):
     table: Pages
     after: tuple[FlightId, ...]
     last: bool
+    tables: tuple[Pages, ...] = ()
+    states: tuple[StateSlots, ...] = ()
 
 
 class Matched(NamedTuple):
-    """Leading pages of a waiting request that are on device, and that follow on host."""
+    """Leading pages of a waiting request that are on device, and that follow on host.
+
+    depths: per component alone, the deepest boundary (in pages) at which it is valid on any tier.
+    """
 
     request: RequestId
     device_pages: int
     host_pages: int
+    depths: tuple[int, ...] = ()
 
 
 class Seated(NamedTuple):
-    """An admission succeeded: what was reused (disjoint tiers) and what must be computed."""
+    """An admission succeeded: what was reused (disjoint tiers) and what must be computed.
+
+    device_pages: to the deepest boundary that is valid on device for all components. host_pages:
+    what loads add. depths: as in `Matched`. loaded: pages of each component that are loaded (0 for
+    the first where only a window or a state is missing). matched: leading pages that are known.
+    """
 
     request: RequestId
     device_pages: int
     host_pages: int
     computed_tokens: int
+    depths: tuple[int, ...] = ()
+    loaded: tuple[int, ...] = ()
+    matched: int = 0
 
 
 class Refused(NamedTuple):
-    """Nothing was taken. What to do, by reason:
+    """Nothing was taken; `component` says whose pool was short. What to do, by reason:
 
     too_large  never fits this pool: give up or buy memory (`needed` > capacity).
     no_pages   everything else is in use: wait for a request to end, or retract `preempt`.
@@ -93,21 +129,28 @@ class Refused(NamedTuple):
     needed: int
     available: int
     preempt: RequestId
+    component: str = "full"
 
 
 class Granted(NamedTuple):
-    """A decode growth succeeded. `table`: all device pages of the request, in order."""
+    """A decode growth succeeded. `table`: all device pages of the request, in order; tables and
+    states as in `Prefill`."""
 
     request: RequestId
     table: Pages
+    tables: tuple[Pages, ...] = ()
+    states: tuple[StateSlots, ...] = ()
 
 
 class Cached(NamedTuple):
-    """Computed pages entered the tree; `table` replaces the request's page table from now on."""
+    """Computed pages entered the tree, the first `pages` of the request; `table`, tables and states
+    replace what the request had from now on."""
 
     request: RequestId
     pages: int
     table: Pages
+    tables: tuple[Pages, ...] = ()
+    states: tuple[StateSlots, ...] = ()
 
 
 class Released(NamedTuple):

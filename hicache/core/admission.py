@@ -1,28 +1,24 @@
-"""A request's way in and out: arrive, match, be seated or refused, grow, leave.
+"""A request's way in and out: arrive, match, be admitted, proceed, grow, leave.
 
-Seating is all or nothing. In this order, because taking pages may evict what the decision rests on:
-
-    match -> decide what to load -> lock -> make room -> take -> write the decision down
-
-A refusal releases the locks and leaves nothing else behind but splits (and drains, which go on).
+Lives here: one handler per event of the scheduler, and what it checks before anything changes. How
+a request is seated is in `seating`, what it leaves behind in `insertion`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .actions import (
-    NO_REQUEST,
-    Cached,
-    Granted,
-    Matched,
-    RefusalReason,
-    Refused,
-    Released,
-    Restarted,
-    Seated,
-)
+from .actions import Cached, Granted, Matched, Prefill, Released, Restarted
 from .backup import consider
+from .checkpoints import (
+    boundaries,
+    note_checkpoints,
+    note_decoded,
+    plan,
+    positions,
+    states,
+    tracked_depths,
+)
 from .errors import CallerError
 from .events import (
     Aborted,
@@ -36,23 +32,24 @@ from .events import (
     Retracted,
 )
 from .insertion import insert
-from .locks import lock, open_receipt, release
-from .matching import anchors, match, probe
-from .node import Flight, Node, Receipt, Request
+from .locks import release
+from .matching import probe
+from .node import Request
 from .reclaim import make_device_room
+from .seating import refuse, refuse_room, seat
 from .state import State
 from .transfers import (
-    begin_load,
-    begin_prefill,
     close_flight,
     flight_of,
     land,
-    lock_for_load,
+    lend_own,
     open_flight,
     orphan_flights,
+    own_pages,
 )
 from .tree import BACKBONE
-from .types import NO_PAGES, Key, Pages, RequestId, Tier
+from .types import Key, Pages, RequestId, Tier
+from .windows import available, bounded, fill, pages_of, reachable_end, release_behind
 
 
 def arrive(state: State, event: Arrived) -> None:
@@ -74,37 +71,32 @@ def admit(state: State, event: Admitted) -> None:
     request = _waiting(state, event.request)
     if event.chunk < 1:
         raise CallerError(f"chunk: expected at least 1 token, found {event.chunk}")
-    pool = state.pools[Tier.DEVICE][BACKBONE]
-    total = -(-request.length // state.config.page_size)
-    if total > pool.capacity:
-        _refuse(state, request.id, "too_large", total, pool.capacity)
+    if _is_too_large(state, request.id, pages_of(state, request.length)):
         return
-    path = match(state, request.key, request.match_pages)
-    device, best = anchors(state, path)
-    path, reused = path[:best], path[:device]
-    if not _worth_loading(state, request, path[device:]):
-        path = reused
-    if any(leg.flight.kind == "load" for node in path[device:] for leg in node.legs):
-        _refuse(state, request.id, "arriving", total, pool.free)
-        return
-    receipt = open_receipt(state, f"request {request.id}")
-    lock(state, receipt, reused, Tier.DEVICE)
-    flight = _open_load(state, request, path) if len(path) > device else None
-    short = total - (reused[-1].end if reused else 0)
-    if not _take_room(state, request.id, short):
-        release(state, receipt)
-        if flight is not None:
-            close_flight(state, flight)
-        return
-    _seat(state, request, receipt, reused, path, flight, short)
-    begin_prefill(state, request, event.chunk)
+    end = seat(state, request, event.chunk)
+    if request.seated:
+        _begin_prefill(state, request, end)
 
 
 def proceed(state: State, event: Continued) -> None:
     request = _seated(state, event.request)
     if request.computed >= request.length:
         raise CallerError(f"request {request.id}: its prompt of {request.length} is computed")
-    begin_prefill(state, request, event.chunk)
+    if event.chunk < 1:
+        raise CallerError(f"chunk: expected at least 1 token, found {event.chunk}")
+    start, end = request.computed, min(request.computed + event.chunk, request.length)
+    for index in bounded(state):
+        end = reachable_end(state, request, index, start, end)
+        if end <= start:
+            refuse_room(state, request.id, index, 1, preempt=True)
+            return
+    for index in bounded(state):
+        count = max(0, pages_of(state, end) - request.filled)
+        if not make_device_room(state, index, count):
+            refuse_room(state, request.id, index, count, preempt=True)
+            return
+    fill(state, request, pages_of(state, end))
+    _begin_prefill(state, request, end)
 
 
 def prefill_done(state: State, event: PrefillDone) -> None:
@@ -120,26 +112,52 @@ def prefill_done(state: State, event: PrefillDone) -> None:
     if not event.ok:
         restart(state, request)
         return
+    made = boundaries(state, request, request.computed, flight.end)
     request.computed = flight.end
-    pages = min(request.key.pages, request.computed // state.config.page_size)
-    path = insert(state, request, request.key, pages)
-    state.out.append(Cached(request.id, pages, request.table))
+    note_checkpoints(request, flight)
+    path = insert(state, request, request.key, made, last=False)
+    release_behind(state, request, request.computed)
+    state.out.append(
+        Cached(
+            request.id,
+            request.shared,
+            request.tables[BACKBONE],
+            positions(state, request),
+            states(state, request),
+        )
+    )
     consider(state, path)
 
 
 def want_pages(state: State, event: PagesWanted) -> None:
     request = _seated(state, event.request)
-    total = -(-event.length // state.config.page_size)
-    short = total - len(request.table)
-    capacity = state.pools[Tier.DEVICE][BACKBONE].capacity
-    if total > capacity:
-        _refuse(state, request.id, "too_large", total, capacity)
+    total = pages_of(state, event.length)
+    room = len(request.tables[BACKBONE]) * state.config.page_size
+    if not 0 <= event.computed <= room:
+        raise CallerError(
+            f"request {request.id}: expected 0 to {room} computed tokens, found {event.computed}"
+        )
+    if _is_too_large(state, request.id, total):
         return
+    if event.computed:
+        release_behind(state, request, event.computed)
+        state.touched_requests[request.id] = None
+    short = total - len(request.tables[BACKBONE])
     if short > 0:
-        if not _take_room(state, request.id, short, preempt=True):
-            return
-        _extend(state, request, short)
-    state.out.append(Granted(request.id, request.table))
+        grown = [index for index, one in enumerate(state.components) if one.positional]
+        for index in grown:
+            if short > available(state, index) or not make_device_room(state, index, short):
+                refuse_room(state, request.id, index, short, preempt=True)
+                return
+        _extend(state, request, total)
+    state.out.append(
+        Granted(
+            request.id,
+            request.tables[BACKBONE],
+            positions(state, request),
+            states(state, request),
+        )
+    )
 
 
 def finish(state: State, event: Finished) -> None:
@@ -179,88 +197,63 @@ def restart(state: State, request: Request) -> None:
 
 
 def _report_match(state: State, request: Request) -> None:
-    device, host = probe(state, request.key, request.match_pages)
-    state.out.append(Matched(request.id, device, host))
+    device, host, depths = probe(state, request.key, request.match_pages)
+    state.out.append(Matched(request.id, device, host, depths))
 
 
-def _worth_loading(state: State, request: Request, nodes: list[Node]) -> bool:
-    config = state.config
-    pages = sum(len(node.key) for node in nodes) // state.stride
-    allowed = not config.load_quota_pages or pages <= config.load_quota_pages
-    return request.may_load and allowed and pages >= max(1, config.load_threshold_pages)
+def _begin_prefill(state: State, request: Request, end: int) -> None:
+    """Queue the next chunk of the prompt."""
+    flight = open_flight(state, "prefill", request)
+    flight.end = end
+    plan(state, request, flight, request.computed)
+    lend_own(state, request, flight)
+    request.prefill = flight.id
+    state.out.append(
+        Prefill(
+            flight.id,
+            request.id,
+            request.computed,
+            end,
+            request.tables[BACKBONE],
+            (request.load,) if request.load else (),
+            end == request.length,
+            positions(state, request),
+            states(state, request, flight),
+        )
+    )
+    request.sources = [-1] * len(state.components)
 
 
-def _open_load(state: State, request: Request, path: list[Node]) -> Flight:
-    flight = open_flight(state, "load", request)
-    lock_for_load(state, flight, path)
-    return flight
+def _is_too_large(state: State, request: RequestId, total: int) -> bool:
+    capacity = state.pools[Tier.DEVICE][BACKBONE].capacity
+    if total > capacity:
+        refuse(state, request, "too_large", total, capacity)
+    return total > capacity
 
 
-def _take_room(state: State, request: RequestId, count: int, preempt: bool = False) -> bool:
-    """Whether `count` device pages are free now; if not, the refusal says what to do."""
-    pool = state.pools[Tier.DEVICE][BACKBONE]
-    if pool.free + pool.evictable >= count and make_device_room(state, count):
-        return True
-    waiting = any(flight.request == NO_REQUEST for flight in state.flights.values())
-    reason: RefusalReason = "draining" if waiting else "no_pages"
-    victim = next(reversed(state.running)) if preempt and not waiting else NO_REQUEST
-    _refuse(state, request, reason, count, pool.free + pool.evictable, victim)
-    return False
-
-
-def _refuse(
-    state: State,
-    request: RequestId,
-    reason: RefusalReason,
-    needed: int,
-    available: int,
-    preempt: RequestId = NO_REQUEST,
-) -> None:
-    state.out.append(Refused(request, reason, needed, available, preempt))
-
-
-def _seat(
-    state: State,
-    request: Request,
-    receipt: Receipt,
-    reused: list[Node],
-    path: list[Node],
-    flight: Flight | None,
-    short: int,
-) -> None:
-    request.receipt, request.seated = receipt, True
-    state.running[request.id] = request
-    held = [node.pages[Tier.DEVICE][BACKBONE] for node in reused]
-    shared = np.concatenate([pages for pages in held if pages is not None]) if held else NO_PAGES
-    request.table, request.shared = shared, len(shared)
-    state.tick += 1
-    for node in path:
-        node.last_use = state.tick
-        state.touched[node.id] = node
-    for node in reused:
-        node.hits += 1
-    host_pages = (path[-1].end if path else 0) - request.shared
-    pool = state.pools[Tier.DEVICE][BACKBONE]
-    targets = pool.reserve(host_pages, flight.id) if flight is not None else NO_PAGES
-    fresh = pool.take(short - host_pages, request.id)
-    request.table = _frozen(np.concatenate((shared, targets, fresh)))
-    request.computed = min(request.length, (request.shared + host_pages) * state.config.page_size)
-    state.touched_requests[request.id] = None
-    computed = request.length - request.computed
-    state.out.append(Seated(request.id, request.shared, host_pages, computed))
-    if flight is not None:
-        begin_load(state, request, flight, path[len(reused) :])
-
-
-def _extend(state: State, request: Request, count: int) -> None:
-    fresh = state.pools[Tier.DEVICE][BACKBONE].take(count, request.id)
-    request.table = _frozen(np.concatenate((request.table, fresh)))
+def _extend(state: State, request: Request, total: int) -> None:
+    """Positions up to `total`: pages of the backbone, and of bounded components once the prompt is
+    computed (before that they are taken chunk by chunk)."""
+    have = len(request.tables[BACKBONE])
+    decoding = request.computed >= request.length
+    for index, component in enumerate(state.components):
+        if component.positional:
+            fresh: Pages = np.full(total - have, -1, dtype=np.int64)
+            if index == BACKBONE or decoding:
+                fresh = state.pools[Tier.DEVICE][index].take(total - have, request.id)
+            table = np.concatenate((request.tables[index], fresh))
+            table.flags.writeable = False
+            request.tables[index] = table
+    if decoding:
+        request.filled = total
     state.touched_requests[request.id] = None
 
 
 def _leave(state: State, request: Request, key: Key, length: int) -> None:
     """Committed pages enter the tree, the rest goes back, and the locks end."""
-    path = insert(state, request, key, key.pages)
+    note_decoded(state, request, length)
+    made = [pages for pages in tracked_depths(state, request, length) if pages <= key.pages]
+    path = insert(state, request, key, made, last=True)
     consider(state, path)
     _withdraw(state, request)
     state.out.append(Released(request.id))
@@ -273,8 +266,8 @@ def _withdraw(state: State, request: Request) -> None:
         return
     del state.running[request.id]
     handed_over = orphan_flights(state, request)
-    own = request.table[request.shared + request.loading :]
-    state.pools[Tier.DEVICE][BACKBONE].give_back(own)
+    for index in range(len(state.components)):
+        state.pools[Tier.DEVICE][index].give_back(own_pages(state, request, index))
     if request.receipt is not None and not handed_over:
         release(state, request.receipt)
 
@@ -300,7 +293,7 @@ def _check_prompt(state: State, key: Key, length: int, match_pages: int) -> None
 
 
 def _check_committed(state: State, request: Request, key: Key, length: int) -> None:
-    room = len(request.table) * state.config.page_size
+    room = len(request.tables[BACKBONE]) * state.config.page_size
     most = -(-length // state.config.page_size)
     if request.computed < request.length and length > request.computed:
         raise CallerError(
@@ -340,8 +333,3 @@ def _seated(state: State, request_id: RequestId) -> Request:
         found = "none" if request is None else "one whose prefill is in flight"
         raise CallerError(f"request {request_id}: expected an idle seated request, found {found}")
     return request
-
-
-def _frozen(pages: Pages) -> Pages:
-    pages.flags.writeable = False
-    return pages

@@ -1,19 +1,23 @@
 """Copies to host: when a node is hot enough, and when an eviction asks for it first.
 
-Under a policy that keeps host copies contiguous, a copy is published only below a parent's copy:
-parents lead in every batch, batches land in order, and a copy whose parent's failed is given back.
+Under a policy that keeps host copies contiguous, a copy of the backbone is published only below a
+parent's copy, and one of any other component only beside the backbone's: parents and backbones lead
+in every batch, batches land in order, and a copy that what it needs did not reach is given back.
 """
 
 from __future__ import annotations
 
-from .actions import Backup, Copy
+from .actions import NO_REQUEST, Backup, Copy
 from .errors import CoreBug
 from .eviction import make_host_room
 from .locks import lock, open_receipt, release
+from .lru import is_garbage
 from .node import Flight, Leg, Node
 from .state import State
 from .tree import BACKBONE, attach
 from .types import Pages, Tier
+
+Wanted = tuple[Node, list[int]]
 
 
 def consider(state: State, path: list[Node]) -> None:
@@ -21,21 +25,40 @@ def consider(state: State, path: list[Node]) -> None:
     threshold = state.writes.threshold
     if not threshold or not state.config.has_host or state.backups >= state.config.max_backups:
         return
-    due: list[Node] = []
+    due: list[Wanted] = []
     for node in path:
-        if node.pages[Tier.HOST][BACKBONE] is not None or _is_being_backed_up(node):
+        missing = missing_on_host(state, node)
+        if not missing:
             continue
         if node.hits < threshold:
             break
-        due.append(node)
+        due.append((node, missing))
     if due:
-        begin_backup(state, due, drains=0)
+        begin_backup(state, due)
 
 
-def begin_backup(state: State, nodes: list[Node], drains: int) -> bool:
-    """Queue a copy of these nodes (of one path, parents first); the deepest that find no room on
-    host are left out. False if there was room for none."""
-    pool = state.pools[Tier.HOST][BACKBONE]
+def missing_on_host(state: State, node: Node) -> list[int]:
+    """Components that are on device, not on host nor on their way there, and worth having there."""
+    device, host = node.pages
+    if len(device) == 1 and host[BACKBONE] is not None:
+        return []
+    return [
+        index
+        for index, component in enumerate(state.components)
+        if device[index] is not None
+        and host[index] is None
+        and state.pools[Tier.HOST][index].capacity
+        and not (index and is_garbage(node, component.reach))
+        and not any(leg.component == index and leg.flight.kind == "backup" for leg in node.legs)
+    ]
+
+
+def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int = 0) -> bool:
+    """Queue a copy of these nodes' components (nodes of one path, parents first); the deepest nodes
+    that find no room on host are left out. False if there was room for none.
+
+    asked, pages: where an eviction waits for it, of which component, and how much that frees.
+    """
     fitting = _fitting(state, nodes)
     if not fitting:
         return False
@@ -43,70 +66,95 @@ def begin_backup(state: State, nodes: list[Node], drains: int) -> bool:
     above = _path_to(fitting[-1][0])
     lock(state, receipt, above, Tier.DEVICE)
     lock(state, receipt, above, Tier.HOST)
-    count = sum(len(source) for _, source in fitting)
-    if not make_host_room(state, count):
-        raise CoreBug(f"{pool}: {count} pages were to be had, {pool.free} are free")
-    flight = Flight(state.next_flight, "backup", -1, receipt, drains=drains)
+    for node, components in fitting:
+        for index in components:
+            lock(state, receipt, (node,), Tier.DEVICE, index)
+    flight = Flight(state.next_flight, "backup", NO_REQUEST, receipt)
+    flight.drains = [0] * len(state.components)
     state.next_flight += 1
     state.flights[flight.id] = flight
-    target = pool.reserve(count, flight.id)
-    start = 0
-    for node, source in fitting:
-        leg = Leg(flight, node, BACKBONE, source, target[start : start + len(source)])
-        start += len(source)
-        flight.legs.append(leg)
-        node.legs.append(leg)
-        state.pools[Tier.DEVICE][BACKBONE].lend(source)
-        state.touched[node.id] = node
+    for index, count in enumerate(_room_needed(state, fitting)):
+        if count and not make_host_room(state, index, count):
+            raise CoreBug(f"{state.pools[Tier.HOST][index]}: {count} pages were to be had")
+    for index in range(len(state.components)):
+        _add_legs(state, flight, index, [node for node, wanted in fitting if index in wanted])
     state.backups += 1
-    state.draining += drains
-    copies = tuple(Copy(pool.component, leg.source, leg.target) for leg in flight.legs)
+    if asked >= 0:
+        flight.drains[asked] = pages
+        state.draining[asked] += pages
+    names = state.config.components
+    copies = tuple(Copy(names[leg.component], leg.source, leg.target) for leg in flight.legs)
     state.out.append(Backup(flight.id, copies))
     return True
 
 
-def _fitting(state: State, nodes: list[Node]) -> list[tuple[Node, Pages]]:
+def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node]) -> None:
+    sources = [_device_pages(node, index) for node in nodes]
+    count = sum(len(source) for source in sources)
+    target = state.pools[Tier.HOST][index].reserve(count, flight.id)
+    start = 0
+    for node, source in zip(nodes, sources, strict=True):
+        leg = Leg(flight, node, index, source, target[start : start + len(source)])
+        start += len(source)
+        flight.legs.append(leg)
+        node.legs.append(leg)
+        state.pools[Tier.DEVICE][index].lend(source)
+        state.touched[node.id] = node
+
+
+def _room_needed(state: State, nodes: list[Wanted]) -> list[int]:
+    needed = [0] * len(state.components)
+    for node, components in nodes:
+        for index in components:
+            needed[index] += len(_device_pages(node, index))
+    return needed
+
+
+def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     """The leading nodes that host has room for, once the copies above them are locked."""
-    pool = state.pools[Tier.HOST][BACKBONE]
-    room = pool.free + pool.evictable
-    for node in _path_to(nodes[-1]):
+    pools = state.pools[Tier.HOST]
+    room = [pool.free + pool.evictable for pool in pools]
+    for node in _path_to(nodes[-1][0]):
         above = node.pages[Tier.HOST][BACKBONE]
         if above is not None and not node.holders[Tier.HOST][BACKBONE]:
-            room -= len(above)
-    fitting: list[tuple[Node, Pages]] = []
-    for node in nodes:
-        source = _device_pages(node)
-        room -= len(source)
-        if room < 0:
+            room[BACKBONE] -= len(above)
+    fitting: list[Wanted] = []
+    for node, components in nodes:
+        for index in components:
+            room[index] -= len(_device_pages(node, index))
+        if min(room) < 0:
             break
-        fitting.append((node, source))
+        fitting.append((node, components))
     return fitting
 
 
 def land_backup(state: State, flight: Flight, ok: bool) -> None:
     """The reply came: publish the copies, or give their pages back."""
-    device, host = state.pools[Tier.DEVICE][BACKBONE], state.pools[Tier.HOST][BACKBONE]
     for leg in flight.legs:
-        device.repay(leg.source)
+        host = state.pools[Tier.HOST][leg.component]
+        state.pools[Tier.DEVICE][leg.component].repay(leg.source)
         node = leg.node
         if node is None:
             host.give_back(leg.target)
             continue
         node.legs.remove(leg)
-        node.unsaved = not ok and flight.drains > 0
-        if ok and _may_publish(state, node):
-            attach(state, node, Tier.HOST, BACKBONE, leg.target)
+        node.unsaved = not ok and any(flight.drains)
+        if ok and _may_publish(state, node, leg.component):
+            attach(state, node, Tier.HOST, leg.component, leg.target)
         else:
             host.give_back(leg.target)
             state.touched[node.id] = node
     state.backups -= 1
-    state.draining -= flight.drains
+    for index, pages in enumerate(flight.drains):
+        state.draining[index] -= pages
     if flight.receipt is not None:
         release(state, flight.receipt)
 
 
-def _may_publish(state: State, node: Node) -> bool:
+def _may_publish(state: State, node: Node, index: int) -> bool:
     parent = node.parent
+    if index != BACKBONE:
+        return not state.writes.contiguous or node.pages[Tier.HOST][BACKBONE] is not None
     if node.with_pages[Tier.HOST] and any(
         child.holders[Tier.HOST][BACKBONE] for child in node.children.values()
     ):
@@ -117,12 +165,8 @@ def _may_publish(state: State, node: Node) -> bool:
     )
 
 
-def _is_being_backed_up(node: Node) -> bool:
-    return any(leg.flight.kind == "backup" for leg in node.legs)
-
-
-def _device_pages(node: Node) -> Pages:
-    pages = node.pages[Tier.DEVICE][BACKBONE]
+def _device_pages(node: Node, index: int) -> Pages:
+    pages = node.pages[Tier.DEVICE][index]
     assert pages is not None, f"{node} has nothing to back up"
     return pages
 

@@ -13,7 +13,7 @@ class Config:
 
     page_size             tokens per page, 1 to 512 and above.
     device_pages          pages of the device pool, per component in the order of `components`.
-    host_pages            pages of the host pool, per component; 0 everywhere means no host tier.
+    host_pages            pages of the host pool, per component; 0 means that it is never on host.
     components            names of files in core/components; the first is the backbone.
     write_policy          name of a file in core/policies that says when a node is backed up.
     eviction_policy       name of a file in core/policies that says which leaf goes first.
@@ -22,6 +22,9 @@ class Config:
     max_backups           backups in flight at once; more are put off to the node's next use (what
                           an eviction waits for is not put off).
     kv_events             emit KvStored / KvRemoved for routers (costs one SHA-256 per new page).
+    swa_window            tokens that a token attends to under swa; 0 where there is no swa.
+    mamba_interval        tokens between the depths at which a request leaves states; 0 is one page.
+    mamba_states_per_path states kept on one path of the tree; 0 is all of them.
     """
 
     page_size: int
@@ -34,6 +37,9 @@ class Config:
     load_quota_pages: int = 0
     max_backups: int = 4096
     kv_events: bool = False
+    swa_window: int = 0
+    mamba_interval: int = 0
+    mamba_states_per_path: int = 0
 
     def __post_init__(self) -> None:
         if self.page_size < 1:
@@ -53,10 +59,18 @@ class Config:
                 )
             if min(sizes) < least:
                 raise CallerError(f"{name}: expected at least {least}, found {min(sizes)}")
+        if not self.host_pages[0] and any(self.host_pages):
+            raise CallerError(
+                f"host_pages: expected pages of {self.components[0]} too where another component "
+                f"has some, found {self.host_pages}"
+            )
         for name, value in (
             ("load_threshold_pages", self.load_threshold_pages),
             ("load_quota_pages", self.load_quota_pages),
             ("max_backups", self.max_backups),
+            ("swa_window", self.swa_window),
+            ("mamba_interval", self.mamba_interval),
+            ("mamba_states_per_path", self.mamba_states_per_path),
         ):
             if value < 0:
                 raise CallerError(f"{name}: expected 0 or more, found {value}")

@@ -14,6 +14,7 @@ from typing import Any
 from . import admission, components, policies
 from .actions import NO_REQUEST, KvRemoved, Outcome, Refused
 from .backup import land_backup
+from .components.base import UNBOUNDED, Component
 from .config import Config
 from .errors import CallerError, CoreBug
 from .events import (
@@ -34,7 +35,7 @@ from .events import (
 )
 from .eviction import evict_host
 from .ledger import Pool
-from .lru import Queue
+from .lru import DEVICE, DUPLICATE, HOST, Queue
 from .node import Node
 from .reclaim import evict_device
 from .state import State
@@ -66,6 +67,7 @@ class Core:
         state.out = []
         state.touched.clear()
         state.touched_requests.clear()
+        state.dead.clear()
         self._busy = True
         try:
             handler(state, event)
@@ -106,7 +108,8 @@ def _evict(state: State, event: EvictWanted) -> None:
             f"evict: expected pages of {', '.join(state.config.components)} on device or host, "
             f"found {event.pages} of {event.component} on {Tier(event.tier).name.lower()}"
         )
-    (evict_device if event.tier == Tier.DEVICE else evict_host)(state, event.pages)
+    index = state.config.components.index(event.component)
+    (evict_device if event.tier == Tier.DEVICE else evict_host)(state, index, event.pages)
 
 
 def _flush(state: State, event: Flushed) -> None:
@@ -119,7 +122,7 @@ def _flush(state: State, event: Flushed) -> None:
     for node in nodes:
         digests_of(state, node) if state.config.kv_events else None
     for flight in state.flights.values():
-        flight.receipt, flight.drains = None, 0
+        flight.receipt, flight.drains = None, [0] * len(state.components)
         for leg in flight.legs:
             leg.node = None
     for node in nodes:
@@ -133,10 +136,11 @@ def _flush(state: State, event: Flushed) -> None:
     for node in nodes:
         node.parent = None
     for queue in state.queues:
-        queue.entries.clear()
+        for heap in queue.heaps:
+            heap.clear()
     for pool in (pool for tier in state.pools for pool in tier):
         pool.protected = 0
-    state.draining = 0
+    state.draining = [0] * len(state.components)
     state.root = _new_root(state.config)
 
 
@@ -145,11 +149,21 @@ def _new_root(config: Config) -> Node:
 
 
 def _new_state(config: Config) -> State:
+    made: list[Component] = [
+        _entry(components, name, "component")(config) for name in config.components
+    ]
+    _check_components(config, made)
+    queues = [
+        Queue(index, kind, component.reach)
+        for index, component in enumerate(made)
+        for kind in (DEVICE, HOST, DUPLICATE)
+    ]
+    bounded = [component.reach for component in made if component.reach < UNBOUNDED]
     return State(
         config,
-        tuple(_entry(components, name, "component") for name in config.components),
-        _entry(policies, config.eviction_policy, "eviction"),
-        _entry(policies, config.write_policy, "writes"),
+        tuple(made),
+        _entry(policies, config.eviction_policy, "eviction")(),
+        _entry(policies, config.write_policy, "writes")(),
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
             for tier, sizes in (
@@ -157,18 +171,36 @@ def _new_state(config: Config) -> State:
                 (Tier.HOST, config.host_pages),
             )
         ],
-        [Queue(index) for index in range(3)],
+        queues,
+        [queue for queue in queues if queue.kind != DEVICE],
         _new_root(config),
+        max(bounded, default=-1),
+        [0] * len(made),
     )
 
 
+def _check_components(config: Config, made: list[Component]) -> None:
+    """Raises CallerError where they cannot work together, or a pool is too small for anything."""
+    if not made[BACKBONE].positional or made[BACKBONE].reach < UNBOUNDED:
+        raise CallerError(f"components: expected full first, found {config.components[BACKBONE]}")
+    between = max(component.interval for component in made) // config.page_size - 1
+    for component, pages in zip(made, config.device_pages, strict=True):
+        bounded = component.positional and component.reach < UNBOUNDED
+        least = component.least_pages + (between if bounded else 0)
+        if pages < least:
+            raise CallerError(
+                f"device_pages of {component.name}: expected at least {least}, which one request "
+                f"needs, found {pages}"
+            )
+
+
 def _entry(package: Any, name: str, maker: str) -> Any:
-    """Make the entry that a file of the package describes; the file name is its name."""
+    """What makes the entry that a file of the package describes; the file name is its name."""
     known = [module.name for module in iter_modules(package.__path__) if module.name != "base"]
     module = import_module(f"{package.__name__}.{name}") if name in known else None
     if not hasattr(module, maker):
         raise CallerError(f"{maker}: expected one of {', '.join(known)}, found {name!r}")
-    return getattr(module, maker)()
+    return getattr(module, maker)
 
 
 _HANDLERS: dict[type, Callable[[State, Any], None]] = {

@@ -45,23 +45,33 @@ class Admitted(NamedTuple):
 
 
 class Continued(NamedTuple):
-    """The next prefill chunk of a seated request, `chunk` tokens. Answered by `Prefill`."""
+    """The next prefill chunk of a seated request, `chunk` tokens.
+
+    Answered by `Prefill`, or by `Refused` where a component that takes its pages chunk by chunk
+    finds none: the request stays seated, and idle.
+    """
 
     request: RequestId
     chunk: int
 
 
 class PagesWanted(NamedTuple):
-    """A decoding request must be able to hold `length` tokens. `Granted` or `Refused`."""
+    """A decoding request must be able to hold `length` tokens. `Granted` or `Refused`.
+
+    computed: tokens whose KV is in place, where no pass that still runs reads behind their window:
+    pages that only earlier tokens needed are given back. 0: nothing is.
+    """
 
     request: RequestId
     length: int
+    computed: int = 0
 
 
 class Finished(NamedTuple):
     """A request ended well. `key` covers the pages of its first `length` committed tokens.
 
-    No forward pass of the request is in flight. Answered by `Released`.
+    No forward pass of the request is in flight. They stay in the tree up to the deepest boundary
+    at which every component has what a later request needs. Answered by `Released`.
     """
 
     request: RequestId

@@ -1,42 +1,53 @@
-"""How pages leave a tier, and the host's own eviction. The device's is in `reclaim`.
+"""How copies leave a tier, and the host's own eviction. The device's is in `reclaim`.
 
-    host only          the coldest leaf is dropped, page by page from its tail
-    also on device     the copy is forgotten; only when no host-only leaf is left
+    backbone   on host only: the coldest leaf is dropped, page by page from its tail, with whatever
+               else it holds; also on device: the host copies are forgotten, last those that lose
+               nothing
+    others     on a leaf that is on host only: the whole leaf; anywhere else: a tombstone stays
 
-Never more than asked, rounded up to a page, but for the host pages below a node that is dropped.
+Never more than asked, rounded up to a page (a node, for tombstones), but for what can serve nobody
+any more: what lies below a node that is dropped, and leaves that lost their last live boundary.
 """
 
 from __future__ import annotations
 
 from .actions import Evicted
-from .lru import DUPLICATE, HOST, pop_coldest
-from .node import Node
+from .lru import DUPLICATE, HOST, is_garbage, next_victim
+from .node import NONE, Node
 from .state import State
 from .tree import BACKBONE, detach, remove, span, split, truncate
 from .types import Pages, Tier
 
 
-def make_host_room(state: State, count: int) -> bool:
+def make_host_room(state: State, index: int, count: int) -> bool:
     """Whether `count` host pages are free now, after evicting what was missing."""
-    pool = state.pools[Tier.HOST][BACKBONE]
-    evict_host(state, count - pool.free)
+    pool = state.pools[Tier.HOST][index]
+    evict_host(state, index, count - pool.free)
     return pool.free >= count
 
 
-def evict_host(state: State, count: int) -> None:
+def evict_host(state: State, index: int, count: int) -> None:
     """Free up to `count` host pages, coldest first; less where the rest is in use."""
-    pool = state.pools[Tier.HOST][BACKBONE]
+    pool = state.pools[Tier.HOST][index]
     goal = pool.free + count
+    queues = state.queues[3 * index + HOST : 3 * index + DUPLICATE + 1]
     while pool.free < goal:
-        node = pop_coldest(state.queues[HOST], state.eviction)
-        if node is not None:
-            drop(state, node, Tier.HOST, min(goal - pool.free, span(node, state.stride)))
-            continue
-        node = pop_coldest(state.queues[DUPLICATE], state.eviction)
+        node = next_victim(queues, state.eviction)
         if node is None:
             return
-        node = tail(state, node, min(goal - pool.free, span(node, state.stride)))
-        vacate(state, node, Tier.HOST, demoted=False)
+        short = goal - pool.free
+        on_device = node.pages[Tier.DEVICE][BACKBONE] is not None
+        if index == BACKBONE:
+            pages = min(short, span(node, state.stride))
+            if on_device:
+                vacate(state, tail(state, node, pages), Tier.HOST)
+            else:
+                drop(state, node, Tier.HOST, pages)
+        elif on_device or node.children or any(node.holders[Tier.HOST]):
+            bury(state, node, Tier.HOST, index)
+        else:
+            drop(state, node, Tier.HOST, span(node, state.stride))
+        prune(state, index)
 
 
 def tail(state: State, node: Node, pages: int) -> Node:
@@ -47,24 +58,64 @@ def tail(state: State, node: Node, pages: int) -> Node:
     return node
 
 
-def vacate(state: State, node: Node, tier: Tier, demoted: bool) -> None:
-    """The node leaves the tier and stays on the other."""
-    _give_back(state, tier, detach(state, node, tier, BACKBONE), node, demoted)
+def vacate(state: State, node: Node, tier: Tier) -> None:
+    """The node leaves the tier with all it has there, and stays on the other."""
+    for index in reversed(range(len(state.components))):
+        if node.pages[tier][index] is not None:
+            _leave(state, node, tier, index)
+
+
+def bury(state: State, node: Node, tier: Tier, index: int) -> None:
+    """The component leaves a node that stays: a tombstone. Later ones go with it where they lose
+    nothing by it, or serve nobody any more."""
+    _leave(state, node, tier, index)
+    for later in range(index + 1, len(state.components)):
+        if node.pages[tier][later] is None or node.holders[tier][later]:
+            continue
+        spare = node.pages[1 - tier][later] is not None
+        if spare or is_garbage(node, state.components[later].reach):
+            _leave(state, node, tier, later)
 
 
 def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
-    """The last `pages` pages of a node that is on this tier only leave the tree.
+    """The last `pages` pages of a node whose backbone is on this tier only leave the tree.
 
     Host-only nodes below it go with them: without their prefix nothing could ever reach them.
     """
     keep = span(node, state.stride) - pages
-    if keep and not node.children:
-        _give_back(state, tier, truncate(state, node, tier, keep), node, demoted=False)
+    if keep and not node.children and _is_bare(node):
+        _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
         return
     for below in _postorder(tail(state, node, pages)):
-        side = Tier.HOST if below.pages[tier][BACKBONE] is None else tier
-        _give_back(state, side, detach(state, below, side, BACKBONE), below, demoted=False)
+        for side in (Tier.HOST, Tier.DEVICE):
+            vacate(state, below, side)
         remove(state, below)
+
+
+def prune(state: State, index: int) -> None:
+    """After an eviction: drop the leaves that lost their last live boundary, up to the first node
+    that is in use or serves one. Not where backbone pages were asked for: those are the next to go,
+    and no more are freed than was asked."""
+    if index == BACKBONE:
+        state.dead.clear()
+    while state.dead:
+        node = state.dead.pop()
+        while (
+            node.parent is not None
+            and node.near == NONE
+            and not (node.children or node.legs)
+            and not any(map(any, node.holders))
+        ):
+            above = node.parent
+            for side in (Tier.HOST, Tier.DEVICE):
+                vacate(state, node, side)
+            remove(state, node)
+            node = above
+
+
+def _is_bare(node: Node) -> bool:
+    """Whether it holds nothing but its backbone."""
+    return not any(pages is not None for side in node.pages for pages in side[1:])
 
 
 def _postorder(node: Node) -> list[Node]:
@@ -74,7 +125,12 @@ def _postorder(node: Node) -> list[Node]:
     return order[::-1]
 
 
-def _give_back(state: State, tier: Tier, pages: Pages, node: Node, demoted: bool) -> None:
-    pool = state.pools[tier][BACKBONE]
+def _leave(state: State, node: Node, tier: Tier, index: int) -> None:
+    _give_back(state, tier, index, detach(state, node, tier, index), node)
+
+
+def _give_back(state: State, tier: Tier, index: int, pages: Pages, node: Node) -> None:
+    pool = state.pools[tier][index]
     pool.give_back(pages)
-    state.out.append(Evicted(tier, pool.component, pages, node.last_use, demoted))
+    demoted = tier == Tier.DEVICE and node.pages[Tier.HOST][index] is not None
+    state.out.append(Evicted(tier, pool.component, pages, node.last_use[index], demoted))

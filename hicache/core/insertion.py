@@ -1,86 +1,231 @@
 """Putting a request's computed pages into the tree: adopt what is missing, free duplicates.
 
-table   |--- shared ---|--------- own ---------|
-                       ^ nodes that appeared meanwhile replace own pages (duplicates are freed),
-                         host-only nodes adopt them, and the rest becomes a new node
+    table   |--- shared ---|--------- own ---------|
+                           ^ nodes that appeared meanwhile replace own pages (duplicates are freed),
+                             nodes without them adopt them, and the rest becomes new nodes
+
+A bounded component is kept only where one of the boundaries that are made requires it, and nodes
+are cut there, so that no node holds it in part:
+
+    boundary                        b1                    b2
+    tree      |-- tombstone --|-- window --|-- tombstone --|-- window --|
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from .checkpoints import make_replacements, refill, thin
 from .errors import CoreBug
-from .locks import lock
-from .matching import match
+from .locks import lock_required
+from .matching import cut, match
 from .node import Node, Request
 from .state import State
 from .tree import BACKBONE, attach, label_of, new_child
 from .types import Key, Pages, Tier
 
 
-def insert(state: State, request: Request, key: Key, upto: int) -> list[Node]:
-    """The first `upto` pages of the key are computed: make them nodes' and lock them.
+def insert(state: State, request: Request, key: Key, made: list[int], last: bool) -> list[Node]:
+    """The pages up to the boundaries in `made` are computed: make them nodes' and lock what the
+    last one requires.
 
-    Returns the path that now holds them. The request's table may change; the old one is a snapshot
-    that others may still hold.
+    Returns the path that now holds them. The request's tables may change; the old ones are
+    snapshots that others may still hold. `last`: the request needs no slots for states afterwards.
+    Where the states of a boundary cannot be handed over, or a window is incomplete, that boundary
+    is left out, and what lies behind the last one stays the request's own.
     """
+    new = [pages for pages in made if pages > request.shared]
+    if new and not last and state.widest >= 0:
+        make_replacements(state, len(new))
+    new = _ready(state, request, key, new, last)
+    upto = new[-1] if new else request.shared
     path = match(state, key, upto)
-    join(state, request, path)
-    covered = path[-1].end if path else 0
-    if covered < upto:
-        path.append(_grow(state, request, path, key, covered, upto))
-    state.tick += 1
+    for at in _cuts(state, new):
+        cut(state, path, at)
+    _forget_unneeded(state, request, new)
+    _share(state, request, path)
+    if (path[-1].end if path else 0) < upto:
+        _grow(state, request, path, key, upto, new)
+    _donate(state, request, path, new)
+    since, request.shared = request.shared, upto
+    if request.receipt is None:
+        raise CoreBug(f"request {request.id} has no receipt to lock with")
+    lock_required(state, request.receipt, path, since)
+    use(state, path, new)
     for node in path:
-        node.last_use = state.tick
         node.unsaved = False
-        state.touched[node.id] = node
+    if state.widest >= 0:
+        thin(state, path)
+        if not last:
+            refill(state, request)
     return path
 
 
-def join(state: State, request: Request, path: list[Node]) -> None:
-    """The request shares these nodes from now on, beyond those it shares already."""
-    pool = state.pools[Tier.DEVICE][BACKBONE]
-    duplicates: list[Pages] = []
-    table = request.table
+def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
+    """A request uses the path: it counts for what its end, and each boundary that it has made on
+    the way, requires of each component."""
+    state.tick += 1
+    tick, whole = state.tick, state.eviction.whole_path
     for node in path:
-        if node.end <= request.shared:
+        node.last_use[BACKBONE] = tick
+        state.touched[node.id] = node
+    ends = made or [path[-1].end if path else 0]
+    for index, component in enumerate(state.components):
+        if index != BACKBONE:
+            for node in path if whole else reversed(path):
+                if whole or any(0 <= end - node.end <= component.reach for end in ends):
+                    node.last_use[index] = tick
+                elif node.end < ends[0] - component.reach:
+                    break
+
+
+def _ready(state: State, request: Request, key: Key, made: list[int], last: bool) -> list[int]:
+    """The boundaries for which everything is at hand; the deepest have the first call on slots."""
+    if state.widest < 0:
+        return made
+    spare = [len(made) if last else pool.free for pool in state.pools[Tier.DEVICE]]
+    ready = []
+    for pages in reversed(made):
+        needs = _slots_needed(state, request, key, pages)
+        if needs is None or not _has_windows(state, request, pages):
             continue
-        start = request.shared
-        mine = request.table[start : node.end]
-        held = node.pages[Tier.DEVICE][BACKBONE]
-        if held is None:
-            attach(state, node, Tier.DEVICE, BACKBONE, mine)
-        else:
-            if table is request.table:
-                table = table.copy()
-            table[start : node.end] = held
-            duplicates.append(mine)
-        node.hits += 1
-        _share(state, request, node)
-    if duplicates:
+        if all(spare[index] >= count for index, count in enumerate(needs)):
+            ready.append(pages)
+            spare = [have - count for have, count in zip(spare, needs, strict=True)]
+    return ready[::-1]
+
+
+def _slots_needed(state: State, request: Request, key: Key, pages: int) -> list[int] | None:
+    """Slots of each component that a node takes over at this boundary; None where a state is
+    neither in the tree nor in a track."""
+    needs = [0] * len(state.components)
+    if all(component.positional for component in state.components):
+        return needs
+    depth = pages * state.config.page_size
+    path = match(state, key, pages)
+    there = path[-1] if path and path[-1].end == pages else None
+    for index, component in enumerate(state.components):
+        if component.positional or (there and there.pages[Tier.DEVICE][index] is not None):
+            continue
+        if depth not in request.tracked[index]:
+            return None
+        needs[index] = 1
+    return needs
+
+
+def _has_windows(state: State, request: Request, pages: int) -> bool:
+    return all(
+        index == BACKBONE
+        or not component.positional
+        or bool((request.tables[index][max(0, pages - component.reach - 1) : pages] >= 0).all())
+        for index, component in enumerate(state.components)
+    )
+
+
+def _cuts(state: State, made: Sequence[int]) -> list[int]:
+    """Where nodes must end, ascending: at boundaries, and where what they require begins."""
+    starts = [
+        pages - component.reach - 1
+        for component in state.components
+        if component.positional
+        for pages in made
+    ]
+    return sorted({at for at in (*made, *starts) if at > 0}) if state.widest >= 0 else []
+
+
+def _forget_unneeded(state: State, request: Request, made: Sequence[int]) -> None:
+    """Own pages of bounded components that none of the boundaries requires go back."""
+    for index, component in enumerate(state.components):
+        if index == BACKBONE or not component.positional or not made:
+            continue
+        needed = np.zeros(made[-1], dtype=bool)
+        for pages in made:
+            needed[max(0, pages - component.reach - 1) : pages] = True
+        needed[: request.shared] = True
+        forget(state, request, index, np.flatnonzero(~needed))
+
+
+def forget(state: State, request: Request, index: int, where: Pages) -> None:
+    """Give back the request's own pages of a component at these positions."""
+    table = request.tables[index]
+    pages = table[where]
+    gone = pages[pages >= 0]
+    if len(gone):
+        table = table.copy()
+        table[where] = -1
         table.flags.writeable = False
-        request.table = table
-        pool.give_back(np.concatenate(duplicates))
+        request.tables[index] = table
+        state.pools[Tier.DEVICE][index].give_back(gone)
+
+
+def _share(state: State, request: Request, path: list[Node]) -> None:
+    """Nodes that are there already: they adopt what they lack, or their pages replace own ones."""
+    for index, component in enumerate(state.components):
+        if not component.positional:
+            continue
+        duplicates: list[Pages] = []
+        table = fresh = request.tables[index]
+        for node in path:
+            start = node.end - len(node.key) // state.stride
+            if start < request.shared:
+                continue
+            mine, held = table[start : node.end], node.pages[Tier.DEVICE][index]
+            if not len(mine) or mine[0] < 0:
+                continue
+            if held is None:
+                attach(state, node, Tier.DEVICE, index, mine)
+            else:
+                fresh = fresh.copy() if fresh is table else fresh
+                fresh[start : node.end] = held
+                duplicates.append(mine)
+        if duplicates:
+            fresh.flags.writeable = False
+            request.tables[index] = fresh
+            state.pools[Tier.DEVICE][index].give_back(np.concatenate(duplicates))
+    for node in path:
+        if node.end > request.shared:
+            node.hits += 1
 
 
 def _grow(
-    state: State, request: Request, path: list[Node], key: Key, covered: int, upto: int
-) -> Node:
-    if covered != request.shared:
+    state: State, request: Request, path: list[Node], key: Key, upto: int, made: Sequence[int]
+) -> None:
+    """New nodes behind the path."""
+    covered = path[-1].end if path else 0
+    if covered < request.shared:
         raise CoreBug(f"request {request.id} shares {request.shared} pages, its path {covered}")
-    parent = path[-1] if path else state.root
-    rows = key.raw[covered * key.stride : upto * key.stride]
-    first = rows[: key.stride]
-    label = first if path else label_of(key.namespace, first)
-    node = new_child(state, parent, rows, label)
-    attach(state, node, Tier.DEVICE, BACKBONE, request.table[covered:upto])
-    node.hits = 1
-    _share(state, request, node)
-    return node
+    for end in (*(at for at in _cuts(state, made) if covered < at < upto), upto):
+        rows = key.raw[covered * key.stride : end * key.stride]
+        first = rows[: key.stride]
+        parent = path[-1] if path else state.root
+        label = first if path else label_of(key.namespace, first)
+        node = new_child(state, parent, rows, label)
+        node.hits = 1
+        for index, component in enumerate(state.components):
+            mine = request.tables[index][covered:end]
+            if component.positional and mine[0] >= 0:
+                attach(state, node, Tier.DEVICE, index, mine)
+        path.append(node)
+        covered = end
 
 
-def _share(state: State, request: Request, node: Node) -> None:
-    if request.receipt is None:
-        raise CoreBug(f"request {request.id} has no receipt to lock {node} with")
-    request.shared = node.end
-    lock(state, request.receipt, (node,), Tier.DEVICE)
+def _donate(state: State, request: Request, path: list[Node], made: Sequence[int]) -> None:
+    """The nodes that end at the boundaries take over the states there, where they have none."""
+    size = state.config.page_size
+    for index, component in enumerate(state.components):
+        if component.positional:
+            continue
+        for node in path:
+            depth = node.end * size
+            if node.end not in made or depth not in request.tracked[index]:
+                continue
+            track = request.tracked[index].index(depth)
+            if node.pages[Tier.DEVICE][index] is None:
+                slots = request.tables[index].copy()
+                attach(state, node, Tier.DEVICE, index, slots[1 + track : 2 + track].copy())
+                slots[1 + track] = -1
+                slots.flags.writeable = False
+                request.tables[index] = slots
+            request.tracked[index][track] = 0

@@ -1,8 +1,8 @@
 """Locks by receipt: what was locked is written down, and a release replays exactly that.
 
 A lock count is the number of receipts on (node, tier, component). Locks are taken on pages that are
-there, upward-closed along a path, so the unlocked cached pages of a pool are exactly those that
-eviction can reach.
+there; those of the backbone upward-closed along a path, and at every node where another component
+is locked, so the unlocked cached pages of a pool are exactly those that eviction can reach.
 """
 
 from __future__ import annotations
@@ -15,36 +15,75 @@ from .node import Node, Receipt
 from .state import State
 from .types import Tier
 
+BACKBONE = 0
+
 
 def open_receipt(state: State, holder: str) -> Receipt:
-    receipt = Receipt(state.next_receipt, holder)
+    receipt = Receipt(state.next_receipt, holder, [[] for _ in state.components])
     state.next_receipt += 1
     return receipt
 
 
-def lock(state: State, receipt: Receipt, nodes: Iterable[Node], tier: int) -> None:
-    """Lock every component that each node holds on the tier, once per receipt."""
+def lock(
+    state: State, receipt: Receipt, nodes: Iterable[Node], tier: int, index: int = BACKBONE
+) -> None:
+    """Lock the component where the nodes hold it on the tier, once per receipt."""
+    locked, pool = receipt.locked[index], state.pools[tier][index]
     for node in nodes:
-        for index, pages in enumerate(node.pages[tier]):
-            holders = node.holders[tier][index]
-            if pages is None or receipt.id in holders:
-                continue
-            if not holders:
-                state.pools[tier][index].protected += len(pages)
-            holders[receipt.id] = receipt
-            receipt.locked.append((node, tier, index))
-            state.touched[node.id] = node
+        pages, holders = node.pages[tier][index], node.holders[tier][index]
+        if pages is None or receipt.id in holders:
+            continue
+        if not holders:
+            pool.protected += len(pages)
+        holders[receipt.id] = receipt
+        locked.append((node, tier))
+        state.touched[node.id] = node
+
+
+def lock_required(state: State, receipt: Receipt, path: list[Node], since: int = 0) -> None:
+    """Hold on device exactly what a prefix that ends with this path requires, and nothing else of
+    the bounded components: what the receipt held of them further up is released. Of the backbone,
+    what ends by page `since` is held already."""
+    fresh = path if not since else [node for node in path if node.end > since]
+    lock(state, receipt, fresh, Tier.DEVICE)
+    for index, component in enumerate(state.components):
+        if index != BACKBONE and path:
+            first = path[-1].end - component.reach
+            required = []
+            for node in reversed(path):
+                if node.end < first:
+                    break
+                required.append(node)
+            lock(state, receipt, required, Tier.DEVICE, index)
+            unlock_above(state, receipt, index, first)
+
+
+def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
+    """Release this component on device where nodes end before page `end`: nothing reads it."""
+    entries = receipt.locked[index]
+    if not entries:
+        return
+    keep = [one for one in entries if one[1] != Tier.DEVICE or one[0].end >= end]
+    gone = [one for one in entries if one[1] == Tier.DEVICE and one[0].end < end]
+    entries[:] = keep
+    for node, tier in gone:
+        _unlock(state, receipt, node, tier, index)
 
 
 def release(state: State, receipt: Receipt) -> None:
     """Undo exactly what the receipt says. A second release is a defect."""
-    for node, tier, index in receipt.locked:
-        holders, pages = node.holders[tier][index], node.pages[tier][index]
-        if pages is None or holders.pop(receipt.id, None) is None:
-            raise CoreBug(f"{receipt.holder} releases a lock on {node} that it does not hold")
-        state.touched[node.id] = node
-        if not holders:
-            state.pools[tier][index].protected -= len(pages)
-            if not node.with_pages[Tier.DEVICE] or not node.with_pages[Tier.HOST]:
-                offer(state.queues, state.eviction, node)
-    receipt.locked.clear()
+    for index, entries in enumerate(receipt.locked):
+        for node, tier in entries:
+            _unlock(state, receipt, node, tier, index)
+        entries.clear()
+
+
+def _unlock(state: State, receipt: Receipt, node: Node, tier: int, index: int) -> None:
+    holders, pages = node.holders[tier][index], node.pages[tier][index]
+    if pages is None or holders.pop(receipt.id, None) is None:
+        raise CoreBug(f"{receipt.holder} releases a lock on {node} that it does not hold")
+    state.touched[node.id] = node
+    if not holders:
+        state.pools[tier][index].protected -= len(pages)
+        if index or not node.with_pages[Tier.DEVICE] or not node.with_pages[Tier.HOST]:
+            offer(state.queues, state.eviction, node)

@@ -1,17 +1,20 @@
-"""Eviction queues: the leaves of a tier, coldest first, at a cost that does not grow with the tree.
+"""Eviction queues: what a pool could lose, coldest first, at a cost that does not grow with the
+tree.
 
-Three queues, each a heap of (rank, node id, node) with at most one entry per node (`node.queued`
-bit). Entries are lazy:
+Three queues per component, each of two heaps with at most one entry per node and heap (`queued`
+bits): copies that serve a live boundary, and *garbage*, which serves none and goes first. Entries
+are lazy:
 
-    a candidate always has an entry, whose rank is at most its present rank;
-    an entry may be stale: its node no candidate any more, or used since. `pop_coldest` drops the
-    former and re-files the latter, and each such step is paid for by the use that caused it.
+    a candidate always has an entry in the heap it belongs to, of at most its present rank;
+    an entry may be stale: its node no candidate any more, used since, or moved to the other heap.
+    `next_victim` drops or re-files those, and each such step is paid for by what caused it.
 
-    queue      candidates (all unlocked on that tier, never the root)
-    DEVICE     on device, no child on device
-    HOST       on host only, no child on host
-    DUPLICATE  on both, no child on host: freeing the host copy loses nothing yet, so these go
-               only when no host-only leaf is left
+    queue      of the backbone, unlocked on that tier     of any other, unlocked on that tier
+    DEVICE     no child on device, no component locked    on device
+    HOST       no child on host, no component locked,     on host only
+               and something is on host only
+    DUPLICATE  the same, but all of it is on device too   on both: freeing the host copy loses
+                                                          nothing yet, so these go last
 """
 
 from __future__ import annotations
@@ -20,77 +23,106 @@ from heapq import heapify, heappop, heappush
 
 from .node import Node
 from .policies.base import EvictionPolicy
-from .types import Tier
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2
 LEAST_SWEPT = 1024
-TIER_OF = (Tier.DEVICE, Tier.HOST, Tier.HOST)
+Entry = tuple[int, int, int, Node]
 
 
 class Queue:
-    """One eviction queue. `entries` is a heap, swept of nodes that are no candidates any more when
-    it has doubled since the last sweep: what nobody evicts from would keep dead nodes for ever."""
+    """One eviction queue of one component. The heaps hold (rank, -end, node id, node) and are swept
+    of nodes that are no candidates any more when they have doubled since the last sweep: what
+    nobody evicts from would keep dead nodes for ever."""
 
-    __slots__ = ("bit", "entries", "index", "sweep_at")
+    __slots__ = ("bits", "component", "heaps", "kind", "reach", "sweep_at")
 
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.bit = 1 << index
-        self.entries: list[tuple[int, int, Node]] = []
-        self.sweep_at = LEAST_SWEPT
+    def __init__(self, component: int, kind: int, reach: int) -> None:
+        self.component = component
+        self.kind = kind
+        self.reach = reach
+        first = 2 * (3 * component + kind)
+        self.bits = (1 << first, 2 << first)
+        self.heaps: list[list[Entry]] = [[], []]
+        self.sweep_at = [LEAST_SWEPT, LEAST_SWEPT]
 
 
-def is_candidate(node: Node, queue: int) -> bool:
-    """Whether the node could be evicted from this queue's tier right now."""
+def is_garbage(node: Node, reach: int) -> bool:
+    """Whether a copy that boundaries within `reach` require serves none that lives."""
+    return node.near > reach
+
+
+def is_candidate(node: Node, queue: Queue) -> bool:
+    """Whether the node could lose this component's copy on the queue's tier right now."""
     if node.parent is None:
         return False
-    on_device = node.pages[0][0] is not None
-    if queue == DEVICE:
-        return on_device and node.with_pages[0] == 0 and not any(node.holders[0])
-    return (
-        node.pages[1][0] is not None
-        and on_device == (queue == DUPLICATE)
-        and node.with_pages[1] == 0
-        and not any(node.holders[1])
-    )
+    component, kind = queue.component, queue.kind
+    device, host = node.pages
+    if kind == DEVICE:
+        if device[component] is None:
+            return False
+        if component:
+            return not node.holders[0][component]
+        return node.with_pages[0] == 0 and not any(node.holders[0])
+    if host[component] is None:
+        return False
+    if component:
+        spare = device[component] is not None
+        return spare == (kind == DUPLICATE) and not node.holders[1][component]
+    if node.with_pages[1] or any(node.holders[1]):
+        return False
+    spare = all(one is not None or two is None for one, two in zip(device, host, strict=True))
+    return spare == (kind == DUPLICATE)
 
 
 def offer(queues: list[Queue], policy: EvictionPolicy, node: Node) -> None:
     """File the node in every queue it has become a candidate of."""
     for queue in queues:
-        if not node.queued & queue.bit and is_candidate(node, queue.index):
-            node.queued |= queue.bit
-            heappush(queue.entries, (policy.rank(node), node.id, node))
-            if len(queue.entries) >= queue.sweep_at:
-                _sweep(queue)
+        garbage = node.near > queue.reach
+        if not node.queued & queue.bits[garbage] and is_candidate(node, queue):
+            node.queued |= queue.bits[garbage]
+            heap = queue.heaps[garbage]
+            heappush(heap, (policy.rank(node, queue.component), -node.end, node.id, node))
+            if len(heap) >= queue.sweep_at[garbage]:
+                _sweep(queue, garbage)
 
 
-def _sweep(queue: Queue) -> None:
+def _sweep(queue: Queue, garbage: bool) -> None:
     live = []
-    for entry in queue.entries:
-        if is_candidate(entry[2], queue.index):
+    for entry in queue.heaps[garbage]:
+        node = entry[3]
+        if is_garbage(node, queue.reach) == garbage and is_candidate(node, queue):
             live.append(entry)
         else:
-            entry[2].queued &= ~queue.bit
+            node.queued &= ~queue.bits[garbage]
     heapify(live)
-    queue.entries = live
-    queue.sweep_at = max(LEAST_SWEPT, 2 * len(live))
+    queue.heaps[garbage] = live
+    queue.sweep_at[garbage] = max(LEAST_SWEPT, 2 * len(live))
 
 
-def pop_coldest(queue: Queue, policy: EvictionPolicy) -> Node | None:
-    """Take out the candidate with the lowest rank. The caller evicts it or offers it again."""
-    entries = queue.entries
-    while entries:
-        rank, _, node = entries[0]
-        if not is_candidate(node, queue.index):
-            heappop(entries)
-            node.queued &= ~queue.bit
+def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
+    """Take out the candidate to go next: garbage of any of these queues, then the first queue that
+    has one. The caller evicts it or offers it again."""
+    for garbage in (True, False):
+        for queue in queues:
+            node = _pop(queue, policy, garbage)
+            if node is not None:
+                return node
+    return None
+
+
+def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool) -> Node | None:
+    heap, bit = queue.heaps[garbage], queue.bits[garbage]
+    while heap:
+        entry = heap[0]
+        node = entry[3]
+        heappop(heap)
+        if is_garbage(node, queue.reach) != garbage or not is_candidate(node, queue):
+            node.queued &= ~bit
             continue
-        now = policy.rank(node)
-        heappop(entries)
-        if now != rank:
-            heappush(entries, (now, node.id, node))
+        now = (policy.rank(node, queue.component), -node.end, node.id, node)
+        if now[:2] != entry[:2]:
+            heappush(heap, now)
             continue
-        node.queued &= ~queue.bit
+        node.queued &= ~bit
         return node
     return None

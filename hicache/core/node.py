@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 
 from .types import NO_PAGES, FlightId, Key, Pages, RequestId, Tier
 
+NONE = 1 << 41
+FAR = 1 << 40
+
 
 class Node:
     """An edge-compressed run of pages below its parent.
@@ -24,15 +27,19 @@ class Node:
     pages          [tier][component]: page numbers, or None where the component is not there.
     holders        [tier][component]: the receipts that lock it; a lock count is a length.
     with_pages     [tier]: how many children hold the backbone on that tier.
-    last_use       tick of the last event that used it. Unique among the leaves of one tier.
+    last_use       [component]: tick of the last event that used it there.
+    near           pages from `end` down to the nearest live boundary at or below it (`boundaries`):
+                   0 where its own end is one, FAR beyond every bounded reach, NONE without any.
+    below          how many children contribute which distance to `near`.
     hits           requests that used it.
-    queued         bit q: it has an entry in eviction queue q (see lru).
+    queued         bits: which eviction queues it has an entry in (see lru).
     legs           the transfers in flight that read or fill it.
     unsaved        host did not take it when it was to be evicted: next time it is dropped.
     digests        SHA-256 chain, one per page; None until someone needs it.
     """
 
     __slots__ = (
+        "below",
         "children",
         "digests",
         "end",
@@ -43,6 +50,7 @@ class Node:
         "label",
         "last_use",
         "legs",
+        "near",
         "pages",
         "parent",
         "queued",
@@ -65,7 +73,9 @@ class Node:
             [{} for _ in range(components)],
         ]
         self.with_pages = [0, 0]
-        self.last_use = 0
+        self.last_use = [0] * components
+        self.near = NONE
+        self.below: dict[int, int] = {}
         self.hits = 0
         self.queued = 0
         self.unsaved = False
@@ -74,22 +84,23 @@ class Node:
 
     def __repr__(self) -> str:
         sides = "".join(
-            letter if self.pages[tier][0] is not None else "-"
+            letter if pages is not None else "-"
             for tier, letter in ((Tier.DEVICE, "D"), (Tier.HOST, "H"))
+            for pages in self.pages[tier]
         )
         return f"<node {self.id} ..{self.end} {sides} use {self.last_use}>"
 
 
 @dataclass(slots=True, eq=False)
 class Receipt:
-    """Exactly what one holder locked: (node, tier, component). A release replays it, nothing else.
+    """Exactly what one holder locked: (node, tier) by component. A release replays just that.
 
     When a node splits, the half that gets the component's pages gets the lock (locks follow pages).
     """
 
     id: int
     holder: str
-    locked: list[tuple[Node, int, int]] = field(default_factory=list)
+    locked: list[list[tuple[Node, int]]]
 
 
 @dataclass(slots=True, eq=False)
@@ -109,10 +120,11 @@ class Leg:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One action in flight. `lent` are (tier, component, pages) given on loan besides the legs.
+    """One action in flight. `lent`: device pages by component, given on loan besides the legs.
 
-    kind: load, backup or prefill. drains: a backup begun so that its source can be evicted.
-    request: the seated request that it works for; NO_REQUEST once that is gone or a load landed.
+    kind: load, backup or prefill. drains: by component, device pages that a backup was begun for so
+    that they can be evicted. request: the seated request that it works for; NO_REQUEST once that is
+    gone or a load landed. checkpoints: (component, depth in tokens, slot) that a prefill leaves.
     """
 
     id: FlightId
@@ -120,20 +132,27 @@ class Flight:
     request: RequestId
     receipt: Receipt | None
     legs: list[Leg] = field(default_factory=list)
-    lent: Pages = field(default_factory=lambda: NO_PAGES)
+    lent: list[Pages] = field(default_factory=list)
     end: int = 0
-    drains: int = 0
+    drains: list[int] = field(default_factory=list)
+    checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
 class Request:
     """A waiting or seated request.
 
-    table    device pages in order, covering at least `computed` tokens while seated.
-    shared   leading pages of `table` that nodes own (locked by `receipt`); the rest is its own.
+    tables   [component]: device pages. By position, covering at least `computed` tokens while
+             seated, -1 where it has none; or the slots of a state: working, then two tracks.
+    shared   leading positions that nodes have, or will have once `load` lands; what the tables
+             have behind them, and every slot, is its own.
     computed tokens whose KV is in the table's pages.
+    filled   positions that pages of bounded components were taken for.
+    branch   pages that were known when it was seated: where it is likely to part from others.
+    tracked  [component][track]: tokens that the state in that slot has read, 0 for none.
+    sources  [component]: the page to copy into the working slot before the first pass, or -1.
     prefill  flight of the chunk that runs, else 0. load: flight of its load-back until that has
-             landed, else 0; its target pages are table[shared : shared + loading].
+             landed, else 0.
     may_load False after a failed load or forward pass: it recomputes from then on.
     """
 
@@ -142,11 +161,14 @@ class Request:
     length: int
     match_pages: int
     seated: bool = False
-    table: Pages = field(default_factory=lambda: NO_PAGES)
+    tables: list[Pages] = field(default_factory=lambda: [NO_PAGES])
     shared: int = 0
     computed: int = 0
+    filled: int = 0
+    branch: int = 0
+    tracked: list[list[int]] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
     prefill: FlightId = 0
     load: FlightId = 0
-    loading: int = 0
     may_load: bool = True
     receipt: Receipt | None = None

@@ -1,8 +1,12 @@
-"""Making room on the device: what happens to the coldest leaf's prefix when its pages are wanted.
+"""Making room on the device: what happens to the coldest copy when its pages are wanted.
 
     backed up       demoted: the node stays, on host only
     not backed up   write_back copies it to host first: its pages *drain*, free one reply later;
                     otherwise, or where host has no room, it is dropped
+    garbage         dropped, never copied
+
+A leaf goes with all its components, whichever of them is wanted; on any other node, and on one
+whose backbone is locked, a component other than the backbone leaves a tombstone.
 
 Strictly in order: while colder pages drain, warmer ones are not taken in their place, neither in
 the place of those pages nor in that of the prefix above them, which comes up once they are gone.
@@ -10,39 +14,47 @@ the place of those pages nor in that of the prefix above them, which comes up on
 
 from __future__ import annotations
 
-from .backup import begin_backup
-from .eviction import drop, tail, vacate
-from .lru import DEVICE, offer, pop_coldest
-from .node import Node
+from .backup import begin_backup, missing_on_host
+from .eviction import bury, drop, prune, tail, vacate
+from .lru import DEVICE, is_garbage, next_victim, offer
+from .node import NONE, Node
 from .state import State
 from .tree import BACKBONE, span
 from .types import Tier
 
 
-def make_device_room(state: State, count: int) -> bool:
+def make_device_room(state: State, index: int, count: int) -> bool:
     """Whether `count` device pages are free now, after evicting what was missing."""
-    pool = state.pools[Tier.DEVICE][BACKBONE]
-    evict_device(state, count - pool.free)
+    pool = state.pools[Tier.DEVICE][index]
+    evict_device(state, index, count - pool.free)
     return pool.free >= count
 
 
-def evict_device(state: State, count: int) -> None:
+def evict_device(state: State, index: int, count: int) -> None:
     """Free up to `count` device pages, now or by draining; less where the rest is in use."""
-    pool = state.pools[Tier.DEVICE][BACKBONE]
+    pool = state.pools[Tier.DEVICE][index]
+    queues = [state.queues[3 * index + DEVICE]]
     goal = pool.free + count
-    rank = state.eviction.rank
-    floor = _behind_drains(state) if state.draining else None
-    while pool.free + state.draining < goal:
-        node = pop_coldest(state.queues[DEVICE], state.eviction)
+    floor = _behind_drains(state) if state.draining[BACKBONE] and index == BACKBONE else None
+    while pool.free + state.draining[index] < goal:
+        node = next_victim(queues, state.eviction)
         if node is None:
             return
-        if floor is not None and rank(node) > floor:
+        short = goal - pool.free - state.draining[index]
+        if index != BACKBONE:
+            _evict_copy(state, node, index, short)
+        elif floor is not None and node.near != NONE and _rank(state, node) > floor:
             offer(state.queues, state.eviction, node)
             return
-        short = goal - pool.free - state.draining
-        above = _evict_leaf(state, node, min(short, span(node, state.stride)))
-        if above is not None and above.parent is not None:
-            floor = rank(above) if floor is None else min(floor, rank(above))
+        else:
+            above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
+            if above is not None and above.parent is not None:
+                floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
+        prune(state, index)
+
+
+def _rank(state: State, node: Node) -> int:
+    return state.eviction.rank(node, BACKBONE)
 
 
 def _behind_drains(state: State) -> int:
@@ -50,13 +62,13 @@ def _behind_drains(state: State) -> int:
     draining = [
         leg.node
         for flight in state.flights.values()
-        if flight.drains
+        if flight.drains and flight.drains[BACKBONE]
         for leg in flight.legs
-        if leg.node is not None
+        if leg.node is not None and leg.component == BACKBONE
     ]
     leaving = {node.id for node in draining}
     ranks = [
-        state.eviction.rank(node.parent)
+        _rank(state, node.parent)
         for node in draining
         if node.parent is not None and node.parent.parent is not None
         if node.parent.id not in leaving
@@ -64,14 +76,42 @@ def _behind_drains(state: State) -> int:
     return min(ranks, default=state.tick)
 
 
-def _evict_leaf(state: State, node: Node, pages: int) -> Node | None:
+def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
+    """Evict another component than the backbone."""
+    pages = node.pages[Tier.DEVICE][index]
+    assert pages is not None, f"{node} has nothing to evict"
+    if node.with_pages[Tier.DEVICE] == 0 and not any(node.holders[Tier.DEVICE]):
+        positional = state.components[index].positional
+        _evict_leaf(state, node, index, min(short, len(pages)) if positional else 1)
+    elif index not in _to_drain(state, node, index) or not _drain(state, node, index, [index]):
+        bury(state, node, Tier.DEVICE, index)
+
+
+def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None:
     """Evict a leaf's last pages; where they have to drain first, the node above them."""
-    if node.pages[Tier.HOST][BACKBONE] is not None:
-        vacate(state, tail(state, node, pages), Tier.DEVICE, demoted=True)
-        return None
-    if state.writes.on_evict and state.config.has_host and not node.unsaved:
+    missing = _to_drain(state, node, index)
+    if missing:
         node = tail(state, node, pages)
-        if begin_backup(state, [node], drains=pages):
+        if _drain(state, node, index, missing):
             return node.parent
-    drop(state, node, Tier.DEVICE, pages)
+    if node.pages[Tier.HOST][BACKBONE] is not None:
+        vacate(state, tail(state, node, pages), Tier.DEVICE)
+    else:
+        drop(state, node, Tier.DEVICE, pages)
     return None
+
+
+def _to_drain(state: State, node: Node, index: int) -> list[int]:
+    """The components that the policy wants on host before they leave the device."""
+    if not state.writes.on_evict or not state.config.has_host or node.unsaved:
+        return []
+    if is_garbage(node, state.components[index].reach):
+        return []
+    return missing_on_host(state, node)
+
+
+def _drain(state: State, node: Node, index: int, components: list[int]) -> bool:
+    """Begin the copy that an eviction waits for. False where host has no room for it."""
+    pages = node.pages[Tier.DEVICE][index]
+    assert pages is not None, f"{node} has nothing to drain"
+    return begin_backup(state, [(node, components)], index, len(pages))

@@ -21,16 +21,20 @@ from .types import FlightId, RequestId
 class State:
     """All that a core remembers between two events.
 
+    widest            pages above a boundary that the farthest-reaching bounded component requires;
+                      -1 where there is none, and every node's end is a live boundary.
     tick              counts the events that use nodes.
     next_*            the ids to hand out.
-    pools, queues     indexed [tier][component] and [queue].
+    pools             [tier][component].
+    queues            [3 * component + kind], see lru; host_queues: those of the host tier.
     touched*          what the current event created, changed or removed, for observers that check
                       incrementally.
+    dead              nodes that lost their last live boundary in the current event.
     out               what the current event answers.
     running           the seated requests, latest last.
     stride            bytes per key row, set by the first key.
     backups           how many are in flight.
-    draining          device pages whose eviction waits for a backup's reply.
+    draining          [component]: device pages whose eviction waits for a backup's reply.
     """
 
     config: Config
@@ -39,17 +43,20 @@ class State:
     writes: WritePolicy
     pools: list[list[Pool]]
     queues: list[Queue]
+    host_queues: list[Queue]
     root: Node
+    widest: int
+    draining: list[int]
     requests: dict[RequestId, Request] = field(default_factory=dict)
     running: dict[RequestId, Request] = field(default_factory=dict)
     flights: dict[FlightId, Flight] = field(default_factory=dict)
     touched: dict[int, Node] = field(default_factory=dict)
     touched_requests: dict[RequestId, None] = field(default_factory=dict)
+    dead: list[Node] = field(default_factory=list)
     out: list[Outcome] = field(default_factory=list)
     tick: int = 0
     next_node: int = 1
     next_flight: int = 1
     next_receipt: int = 1
-    draining: int = 0
     backups: int = 0
     stride: int = 0

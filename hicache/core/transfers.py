@@ -11,9 +11,10 @@ An aborted request leaves its flights behind without a request; they end like an
 
 from __future__ import annotations
 
-from .actions import NO_REQUEST, Copy, Load, Prefill
+import numpy as np
+
+from .actions import NO_REQUEST, Copy, Load
 from .errors import CallerError
-from .insertion import join
 from .locks import lock, open_receipt, release
 from .lru import offer
 from .node import Flight, Leg, Node, Request
@@ -41,68 +42,93 @@ def open_flight(state: State, kind: str, request: Request) -> Flight:
     return flight
 
 
-def begin_load(state: State, request: Request, flight: Flight, nodes: list[Node]) -> None:
-    """Queue the load of host-only nodes into the pages behind the request's shared ones."""
-    host = state.pools[Tier.HOST][BACKBONE]
-    start = request.shared
-    for node in nodes:
-        source = node.pages[Tier.HOST][BACKBONE]
-        assert source is not None, f"{node} has nothing to load"
-        leg = Leg(flight, node, BACKBONE, source, request.table[start : node.end])
-        start = node.end
-        flight.legs.append(leg)
-        node.legs.append(leg)
-        host.lend(source)
-        state.touched[node.id] = node
-    request.load, request.loading = flight.id, start - request.shared
-    copies = tuple(Copy(host.component, leg.source, leg.target) for leg in flight.legs)
-    state.out.append(Load(flight.id, request.id, copies))
-
-
-def lock_for_load(state: State, flight: Flight, path: list[Node]) -> None:
+def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[list[Node]]) -> None:
     """Sources stay where they are, and nothing above them goes away, until the reply."""
     flight.receipt = open_receipt(state, f"load {flight.id}")
     lock(state, flight.receipt, path, Tier.DEVICE)
     lock(state, flight.receipt, path, Tier.HOST)
+    for index, nodes in enumerate(loads):
+        if index != BACKBONE:
+            lock(state, flight.receipt, nodes, Tier.HOST, index)
+
+
+def begin_load(
+    state: State,
+    request: Request,
+    flight: Flight,
+    loads: list[list[Node]],
+    targets: list[Pages],
+) -> None:
+    """Queue the load of what these nodes have on host only, by component, parents first."""
+    for index, nodes in enumerate(loads):
+        start = 0
+        for node in nodes:
+            source = node.pages[Tier.HOST][index]
+            assert source is not None, f"{node} has nothing to load"
+            leg = Leg(flight, node, index, source, targets[index][start : start + len(source)])
+            start += len(source)
+            flight.legs.append(leg)
+            node.legs.append(leg)
+            state.pools[Tier.HOST][index].lend(source)
+            state.touched[node.id] = node
+    request.load = flight.id
+    names = state.config.components
+    copies = tuple(Copy(names[leg.component], leg.source, leg.target) for leg in flight.legs)
+    state.out.append(Load(flight.id, request.id, copies))
 
 
 def land(state: State, flight: Flight) -> None:
     """A load's bytes are there: nodes adopt its pages, and its request shares the nodes."""
     request = state.requests.get(flight.request)
-    nodes: list[Node] = []
     for leg in flight.legs:
-        state.pools[Tier.HOST][BACKBONE].repay(leg.source)
-        if leg.node is not None:
-            leg.node.legs.remove(leg)
-            state.touched[leg.node.id] = leg.node
-            nodes.append(leg.node)
-        if request is None and (leg.node is None or not _adopt(state, leg.node, leg.target)):
-            state.pools[Tier.DEVICE][BACKBONE].give_back(leg.target)
+        node, index = leg.node, leg.component
+        state.pools[Tier.HOST][index].repay(leg.source)
+        if node is not None:
+            node.legs.remove(leg)
+            state.touched[node.id] = node
+        if node is None or not _adopt(state, node, index, leg.target):
+            state.pools[Tier.DEVICE][index].give_back(leg.target)
+            if node is not None and request is not None:
+                _replace(state, request, node, index)
+        if request is not None and request.receipt is not None and node is not None:
+            lock(state, request.receipt, (node,), Tier.DEVICE, index)
+        elif node is not None:
+            offer(state.queues, state.eviction, node)
     flight.legs.clear()
     flight.request = NO_REQUEST
     if request is not None:
-        request.load = request.loading = 0
-        join(state, request, nodes)
+        request.load = 0
 
 
-def _adopt(state: State, node: Node, pages: Pages) -> bool:
+def _adopt(state: State, node: Node, index: int, pages: Pages) -> bool:
     parent = node.parent
-    if (
-        parent is None
-        or node.pages[Tier.DEVICE][BACKBONE] is not None
-        or (parent.parent is not None and parent.pages[Tier.DEVICE][BACKBONE] is None)
-    ):
+    if parent is None or node.pages[Tier.DEVICE][index] is not None:
         return False
-    attach(state, node, Tier.DEVICE, BACKBONE, pages)
-    offer(state.queues, state.eviction, node)
+    if index != BACKBONE:
+        if node.pages[Tier.DEVICE][BACKBONE] is None:
+            return False
+    elif parent.parent is not None and parent.pages[Tier.DEVICE][BACKBONE] is None:
+        return False
+    attach(state, node, Tier.DEVICE, index, pages)
     return True
+
+
+def _replace(state: State, request: Request, node: Node, index: int) -> None:
+    """The node got its copy meanwhile: the request's table names that one from now on."""
+    held = node.pages[Tier.DEVICE][index]
+    if held is None or not state.components[index].positional:
+        return
+    table = request.tables[index].copy()
+    table[node.end - len(held) : node.end] = held
+    table.flags.writeable = False
+    request.tables[index] = table
 
 
 def cancel_load(state: State, flight: Flight) -> None:
     """A load failed: its targets hold garbage and go back; the host copies stay."""
     for leg in flight.legs:
-        state.pools[Tier.HOST][BACKBONE].repay(leg.source)
-        state.pools[Tier.DEVICE][BACKBONE].give_back(leg.target)
+        state.pools[Tier.HOST][leg.component].repay(leg.source)
+        state.pools[Tier.DEVICE][leg.component].give_back(leg.target)
         if leg.node is not None:
             leg.node.legs.remove(leg)
             state.touched[leg.node.id] = leg.node
@@ -112,32 +138,33 @@ def cancel_load(state: State, flight: Flight) -> None:
 def close_flight(state: State, flight: Flight) -> None:
     """The reply came: end the loans and locks that are left."""
     del state.flights[flight.id]
-    state.pools[Tier.DEVICE][BACKBONE].repay(flight.lent)
+    for index, pages in enumerate(flight.lent):
+        state.pools[Tier.DEVICE][index].repay(pages)
     if flight.receipt is not None:
         release(state, flight.receipt)
 
 
-def begin_prefill(state: State, request: Request, chunk: int) -> None:
-    """Queue the next chunk of the prompt."""
-    if chunk < 1 and request.computed < request.length:
-        raise CallerError(f"chunk: expected at least 1 token, found {chunk}")
-    flight = open_flight(state, "prefill", request)
-    flight.lent = request.table[request.shared :]
-    flight.end = min(request.computed + chunk, request.length)
-    state.pools[Tier.DEVICE][BACKBONE].lend(flight.lent)
-    request.prefill = flight.id
-    after = (request.load,) if request.load else ()
-    state.out.append(
-        Prefill(
-            flight.id,
-            request.id,
-            request.computed,
-            flight.end,
-            request.table,
-            after,
-            flight.end == request.length,
-        )
-    )
+def lend_own(state: State, request: Request, flight: Flight) -> None:
+    """A pass begins: what the request has for itself, or a load brings it, is on loan to it."""
+    load = state.flights.get(request.load)
+    for index in range(len(state.components)):
+        parts = [own_pages(state, request, index)]
+        if load is not None:
+            parts += [leg.target for leg in load.legs if leg.component == index]
+        lent = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        flight.lent.append(lent)
+        state.pools[Tier.DEVICE][index].lend(lent)
+
+
+def own_pages(state: State, request: Request, index: int) -> Pages:
+    """Device pages of a component that belong to the request itself."""
+    pages = request.tables[index]
+    if index == BACKBONE:
+        return pages[request.shared :]
+    if state.components[index].positional:
+        pages = pages[request.shared :]
+    own: Pages = pages[pages >= 0]
+    return own
 
 
 def orphan_flights(state: State, request: Request) -> bool:

@@ -6,9 +6,12 @@ and the eviction queues agree after each call. No decision is taken here.
 
 from __future__ import annotations
 
+from itertools import chain
+
 from .actions import KvRemoved, KvStored
+from .boundaries import begin_split, changed, end_split
 from .errors import CoreBug
-from .lru import HOST, offer
+from .lru import offer
 from .node import Leg, Node
 from .state import State
 from .types import Pages, Tier, chain_digests, kept, root_digest
@@ -30,6 +33,8 @@ def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     """A node without pages below `parent`."""
     end = parent.end + len(key) // state.stride
     node = Node(state.next_node, parent, key, label, end, len(state.components))
+    if state.widest < 0:
+        node.near = 0
     state.next_node += 1
     parent.children[label] = node
     state.touched[node.id] = node
@@ -46,12 +51,13 @@ def split(state: State, node: Node, at: int) -> Node:
     if parent is None or not 0 < at < span(node, stride):
         raise CoreBug(f"{node} cannot be split at {at}")
     cut = at * stride
+    begin_split(state, node)
     upper = new_child(state, parent, node.key[:cut], node.label)
     node.key = node.key[cut:]
     node.label = node.key[:stride]
     node.parent = upper
     upper.children[node.label] = node
-    upper.last_use, upper.hits, upper.unsaved = node.last_use, node.hits, node.unsaved
+    upper.last_use, upper.hits, upper.unsaved = node.last_use.copy(), node.hits, node.unsaved
     if node.digests is not None:
         upper.digests, node.digests = node.digests[:at], node.digests[at:]
     for tier in (0, 1):
@@ -65,9 +71,10 @@ def split(state: State, node: Node, at: int) -> Node:
                 state.pools[tier][index].move(above, upper.id)
                 for receipt in node.holders[tier][index].values():
                     upper.holders[tier][index][receipt.id] = receipt
-                    receipt.locked.append((upper, tier, index))
+                    receipt.locked[index].append((upper, tier))
         upper.with_pages[tier] = int(node.pages[tier][BACKBONE] is not None)
     _split_legs(state, node, upper, at)
+    end_split(state, upper, node)
     state.touched[node.id] = node
     return upper
 
@@ -92,7 +99,7 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
     """A component of the node is on the tier from now on. The pages were owned or lent.
 
     Files it for host eviction at once; for device eviction when its lock ends (most are locked
-    next, and an entry made now would be stale by then).
+    next, and an entry made now would be stale by then), or when the caller offers it.
     """
     if node.pages[tier][index] is not None or node.parent is None:
         raise CoreBug(f"{node} cannot take pages on {Tier(tier).name.lower()}")
@@ -104,8 +111,10 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
         state.touched[node.parent.id] = node.parent
         if state.config.kv_events:
             state.out.append(KvStored(Tier(tier), digests_of(state, node)))
-    if node.pages[Tier.HOST][BACKBONE] is not None:
-        offer(state.queues[HOST:], state.eviction, node)
+    elif node.pages[1 - tier][index] is None:
+        changed(state, node, index)
+    if any(pages is not None for pages in node.pages[Tier.HOST]):
+        offer(state.host_queues, state.eviction, node)
 
 
 def detach(state: State, node: Node, tier: int, index: int) -> Pages:
@@ -121,14 +130,17 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
         if state.config.kv_events:
             state.out.append(KvRemoved(Tier(tier), digests_of(state, node)))
         offer(state.queues, state.eviction, parent)
+    elif node.pages[1 - tier][index] is None:
+        changed(state, node, index)
     offer(state.queues, state.eviction, node)
     return pages
 
 
 def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
-    """Cut the run of a childless node that is on one tier only; returns the pages cut off."""
+    """Cut the run of a childless node that is on one tier only, and has no other component;
+    returns the pages cut off."""
     pages = node.pages[tier][BACKBONE]
-    if pages is None or node.children or node.pages[1 - tier][BACKBONE] is not None:
+    if pages is None or node.children or sum(one is not None for one in chain(*node.pages)) > 1:
         raise CoreBug(f"{node} cannot be cut to {keep} pages")
     cut = len(pages) - keep
     if state.config.kv_events:
@@ -156,12 +168,12 @@ def remove(state: State, node: Node) -> None:
 
 def digests_of(state: State, node: Node) -> tuple[bytes, ...]:
     """The node's page digests (SHA-256 chain from its namespace), computed once per page."""
-    chain: list[Node] = []
+    missing: list[Node] = []
     above: Node = node
     while above.digests is None and above.parent is not None:
-        chain.append(above)
+        missing.append(above)
         above = above.parent
-    for below in reversed(chain):
+    for below in reversed(missing):
         if below.parent is None or below.parent.digests is None:
             namespace = below.label[: -state.stride - 1].decode()
             parent_digest = root_digest(namespace)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
+from .components.base import Component
 from .config import Config
 from .ledger import Pool
 from .node import Flight, Node, Request
 from .state import State
-from .types import FlightId, RequestId, Tier
+from .types import FlightId, Pages, RequestId, Tier
 
 
 class CoreView:
@@ -54,16 +57,37 @@ class CoreView:
         return self._state.touched_requests
 
     @property
-    def draining(self) -> int:
+    def components(self) -> tuple[Component, ...]:
+        return self._state.components
+
+    def draining(self, component: int = 0) -> int:
         """Device pages whose eviction waits for a backup's reply."""
-        return self._state.draining
+        return self._state.draining[component]
 
     def pool(self, tier: Tier, component: int = 0) -> Pool:
         return self._state.pools[tier][component]
 
-    def queue_entries(self, queue: int) -> list[tuple[int, int]]:
-        """(rank, node id) of each entry of an eviction queue (0 device, 1 host, 2 duplicate)."""
-        return [(rank, node.id) for rank, _, node in self._state.queues[queue].entries]
+    def queue_entries(
+        self, queue: int, component: int = 0, garbage: bool = False
+    ) -> list[tuple[int, int, int]]:
+        """(rank, -end, node id) of each entry of a component's eviction queue (0 device, 1 host, 2
+        duplicate), those that serve a live boundary or those that serve none."""
+        heap = self._state.queues[3 * component + queue].heaps[garbage]
+        return [entry[:3] for entry in heap]
+
+    def peers(self, tier: Tier, component: int) -> Pages:
+        """int64[backbone pages of the tier]: the page of another positional component that holds
+        the same positions as a page of the backbone, plus 1; 0 where there is none."""
+        found = np.zeros(self.pool(tier).capacity, dtype=np.int64)
+        for node in self.nodes():
+            full, other = node.pages[tier][0], node.pages[tier][component]
+            if full is not None and other is not None:
+                found[full] = other + 1
+        if tier == Tier.DEVICE:
+            for request in self._state.running.values():
+                full, other = request.tables[0], request.tables[component]
+                found[full[request.shared :]] = other[request.shared :] + 1
+        return found
 
     def nodes(self) -> Iterator[Node]:
         """Every node but the root, parents before children."""

@@ -61,7 +61,7 @@ def test_write_through_backs_up_and_a_host_hit_is_loaded_back() -> None:
     rig.arrive(2, "abc")
     outcomes = rig.admit(2)
     load, prefill = rig.one(Load, outcomes), rig.one(Prefill, outcomes)
-    assert rig.one(Seated, outcomes)[1:] == (0, 3, 0)
+    assert rig.one(Seated, outcomes)[1:4] == (0, 3, 0)
     assert prefill.after == (load.flight,)
     assert prefill.table.tolist() == load.copies[0].target.tolist()
     assert rig.device.counts[LENT] == 3

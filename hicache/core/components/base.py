@@ -2,9 +2,11 @@
 
     If a request's prefix ends at this node, which nodes on the path must hold this component?
 
-`required` is the definition. `advance` and `valid` are its incremental form for walking down a
-path; tests/contract/test_components.py proves the two equal on random paths. A component must not
-touch pools, transfers or other components.
+`required` is the definition. `reach`, and `advance` with `valid`, are its incremental forms: up
+from a boundary, and down a path; tests/contract/test_components.py proves them equal on random
+paths. A component must not touch pools, transfers or other components.
+
+    reach   a node is required by a boundary b on or below it iff b.end - node.end <= reach
 """
 
 from __future__ import annotations
@@ -14,12 +16,46 @@ from typing import Protocol
 
 from ..types import Pages
 
+UNBOUNDED = 1 << 40
+
 
 class Component(Protocol):
-    """One attention type's residency rule. A walk's state is a small int; `start` begins it."""
+    """One attention type's residency rule. A walk's state is a small int; `start` begins it.
+
+    positional   whether a node holds one page per page of its run; otherwise it holds one state,
+                 at its end, which a request copies before it overwrites it (copy on use).
+    reach        pages above a boundary that it requires, less the last (UNBOUNDED: all of them).
+    slots        pages of a seated request's own besides those by position: a working state and
+                 the halves of a ping-pong buffer for checkpoints; 0 for a positional component.
+    least_slots  what a request cannot run without; with fewer than `slots` nothing is kept of it.
+    least_pages  the smallest device pool that any request can run in.
+    interval     tokens between depths at which a boundary can be made.
+    per_path     states kept on one path; 0 is all of them.
+    """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def positional(self) -> bool: ...
+
+    @property
+    def reach(self) -> int: ...
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def least_slots(self) -> int: ...
+
+    @property
+    def least_pages(self) -> int: ...
+
+    @property
+    def interval(self) -> int: ...
+
+    @property
+    def per_path(self) -> int: ...
 
     @property
     def start(self) -> int: ...

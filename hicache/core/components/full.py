@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..config import Config
 from ..types import Pages, kept
+from .base import UNBOUNDED
 
 
 class Full:
     """A walk's state is 1 as long as every node so far was held."""
 
     name = "full"
+    positional = True
+    reach = UNBOUNDED
+    slots = least_slots = per_path = 0
+    least_pages = 1
     start = 1
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
 
     def required(self, lengths: Sequence[int]) -> range:
         return range(len(lengths))
@@ -29,5 +38,5 @@ class Full:
         return walk == 1
 
 
-def component() -> Full:
-    return Full()
+def component(config: Config) -> Full:
+    return Full(config.page_size)

@@ -8,15 +8,19 @@ from ..node import Node
 
 
 class EvictionPolicy(Protocol):
-    """Orders the leaves of a tier. Ranks are unique integers; the lowest goes first.
+    """Orders what a pool could lose. The lowest rank goes first, of equal ones the deeper node.
 
     A node's rank may only grow between two evictions (the queues rely on it, see lru).
+    whole_path: whether a hit counts as a use of the whole path, or of what its boundary requires.
     """
 
     @property
     def name(self) -> str: ...
 
-    def rank(self, node: Node) -> int: ...
+    @property
+    def whole_path(self) -> bool: ...
+
+    def rank(self, node: Node, component: int) -> int: ...
 
 
 class WritePolicy(Protocol):

@@ -1,4 +1,5 @@
-"""Least recently used first. A tick belongs to one path, so two leaves never share one."""
+"""Least recently used first, each component by what requests used of it: a hit refreshes the nodes
+that its boundary requires of a component, not those above them."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from ..node import Node
 
 class Lru:
     name = "lru"
+    whole_path = False
 
-    def rank(self, node: Node) -> int:
-        return node.last_use
+    def rank(self, node: Node, component: int) -> int:
+        return node.last_use[component]
 
 
 def eviction() -> Lru:

@@ -1,0 +1,158 @@
+"""The depths at which a request leaves what a later one needs, and the slots it has for states.
+
+boundary   a page-aligned depth, multiple of every component's interval, where the tree gets a
+           node whose end is live: at the end of each pass and, where the prompt is known
+           deeper than it could be reused, also there, because others are likely to part there
+
+slots      [working, track, track]: a pass or decode step overwrites the working state; the
+           state at depth d of a decode goes to track (d // interval) % 2, so the one before it
+           stays whole. A track whose state a node takes over is replaced, or nothing is taken.
+"""
+
+from __future__ import annotations
+
+from .actions import StateSlots
+from .boundaries import is_there
+from .eviction import bury
+from .node import Flight, Node, Request
+from .reclaim import evict_device
+from .state import State
+from .types import Pages, Tier
+
+
+def interval_of(state: State) -> int:
+    """Tokens between depths that can be a boundary of every component."""
+    return max(component.interval for component in state.components)
+
+
+def boundaries(state: State, request: Request, start: int, end: int) -> list[int]:
+    """Pages up to the boundaries that a pass over tokens start..end makes, ascending."""
+    interval, size = interval_of(state), state.config.page_size
+    depths = [end] if state.widest < 0 else [request.branch * size, end]
+    whole = [min(depth // interval * interval, end) for depth in depths]
+    limit = min(end, request.key.pages * size)
+    return sorted({depth // size for depth in whole if start < depth <= limit})
+
+
+def plan(state: State, request: Request, flight: Flight, start: int) -> None:
+    """Which slots get the states at the boundaries of a pass: the last one the slot that a decode
+    would use for it, one before it the other."""
+    size = state.config.page_size
+    made = boundaries(state, request, start, flight.end)
+    for index, component in enumerate(state.components):
+        if component.positional or not made:
+            continue
+        last = 1 + made[-1] * size // component.interval % 2
+        for pages, slot in zip(reversed(made), (last, 3 - last), strict=False):
+            if request.tables[index][slot] >= 0:
+                flight.checkpoints.append((index, pages * size, slot))
+
+
+def note_checkpoints(request: Request, flight: Flight) -> None:
+    """The pass is over: the slots hold those states now."""
+    for index, depth, slot in flight.checkpoints:
+        request.tracked[index][slot - 1] = depth
+
+
+def note_decoded(state: State, request: Request, length: int) -> None:
+    """The request has decoded up to `length` tokens: what its tracks hold by now. Of the two last
+    boundaries only the last is counted on: a step that ran ahead may be in the other slot."""
+    for index, component in enumerate(state.components):
+        depth = length // component.interval * component.interval
+        if component.positional or depth <= request.length:
+            continue
+        track = depth // component.interval % 2
+        request.tracked[index] = [0] * (component.slots - 1)
+        if request.tables[index][1 + track] >= 0:
+            request.tracked[index][track] = depth
+
+
+def tracked_depths(state: State, request: Request, length: int) -> list[int]:
+    """Pages up to the boundaries, of at most `length` tokens, whose states are in the tracks of
+    every component that has states; without such a component, the last one."""
+    size = state.config.page_size
+    found: list[set[int]] = [
+        set(depths)
+        for component, depths in zip(state.components, request.tracked, strict=True)
+        if not component.positional
+    ]
+    common = set.intersection(*found) if found else {length // size * size}
+    return sorted(depth // size for depth in common if 0 < depth <= length)
+
+
+def has_tracks(state: State, request: Request) -> bool:
+    """Whether states can be left at all."""
+    return all(
+        component.positional or bool((request.tables[index] >= 0).all())
+        for index, component in enumerate(state.components)
+    )
+
+
+def make_replacements(state: State, count: int) -> None:
+    """Try to have that many free slots of each component that has states: for what nodes take over.
+    Optional: whatever cannot be had now is done without."""
+    for index, component in enumerate(state.components):
+        pool = state.pools[Tier.DEVICE][index]
+        if not component.positional and pool.free < count:
+            evict_device(state, index, min(count - pool.free, pool.evictable))
+
+
+def refill(state: State, request: Request) -> None:
+    """Fill up the tracks that are missing, where slots are free."""
+    for index, component in enumerate(state.components):
+        slots = request.tables[index]
+        if component.positional or (slots >= 0).all():
+            continue
+        slots = slots.copy()
+        for slot in range(component.slots):
+            if slots[slot] < 0 and state.pools[Tier.DEVICE][index].free:
+                slots[slot] = state.pools[Tier.DEVICE][index].take(1, request.id)[0]
+        slots.flags.writeable = False
+        request.tables[index] = slots
+
+
+def positions(state: State, request: Request) -> tuple[Pages, ...]:
+    """The tables of the positional components."""
+    return tuple(
+        request.tables[index]
+        for index, component in enumerate(state.components)
+        if component.positional
+    )
+
+
+def states(state: State, request: Request, flight: Flight | None = None) -> tuple[StateSlots, ...]:
+    """The slots of the others, with what a pass is to do about them."""
+    found = []
+    for index, component in enumerate(state.components):
+        if component.positional:
+            continue
+        working, *tracks = request.tables[index].tolist()
+        source, made = -1, []
+        if flight is not None:
+            source = request.sources[index]
+            made = [
+                (depth, tracks[slot - 1]) for one, depth, slot in flight.checkpoints if one == index
+            ]
+        name = state.config.components[index]
+        tracks = (tracks[0], tracks[1])
+        found.append(
+            StateSlots(name, source, working, tracks, component.interval, tuple(sorted(made)))
+        )
+    return tuple(found)
+
+
+def thin(state: State, path: list[Node]) -> None:
+    """Keep no more states on a path than a component allows: the shallowest go first, but for those
+    at which paths part, and those in use."""
+    for index, component in enumerate(state.components):
+        held = [node for node in path if is_there(node, index)] if component.per_path else []
+        excess = len(held) - component.per_path
+        for node in held[:-1]:
+            busy = any(side[index] for side in node.holders) or any(
+                leg.component == index for leg in node.legs
+            )
+            if excess > 0 and not busy and len(node.children) <= 1:
+                excess -= 1
+                for tier in (Tier.HOST, Tier.DEVICE):
+                    if node.pages[tier][index] is not None:
+                        bury(state, node, tier, index)

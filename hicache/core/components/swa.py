@@ -1,0 +1,58 @@
+"""Sliding-window attention: a token attends to the last `window` tokens, so a prefix requires the
+shortest suffix of its path that covers them. Of a shorter path it requires everything.
+
+    path     |-- a --|---- b ----|- c -|--- d ---|
+    window                     |--------------->  b, c and d are required, a may be a tombstone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..config import Config
+from ..errors import CallerError
+from ..types import Pages, kept
+
+
+class SlidingWindow:
+    """A walk's state is the number of pages held since the last gap, capped at the window. The
+    root counts as a whole window: a path without a gap is complete however short."""
+
+    name = "swa"
+    positional = True
+    slots = least_slots = per_path = 0
+
+    def __init__(self, window_pages: int, page_size: int) -> None:
+        self.start = window_pages
+        self.reach = window_pages - 1
+        self.interval = page_size
+        self.least_pages = window_pages + 1
+
+    def required(self, lengths: Sequence[int]) -> range:
+        covered, first = 0, len(lengths)
+        while first and covered < self.start:
+            first -= 1
+            covered += lengths[first]
+        return range(first, len(lengths))
+
+    def pages_for(self, span: int) -> int:
+        return span
+
+    def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
+        return kept(pages[:at]), kept(pages[at:])
+
+    def advance(self, walk: int, span: int, held: bool) -> int:
+        return min(walk + span, self.start) if held else 0
+
+    def valid(self, walk: int) -> bool:
+        return walk == self.start
+
+
+def component(config: Config) -> SlidingWindow:
+    """Raises CallerError for a window below 1 token."""
+    if config.swa_window < 1:
+        raise CallerError(
+            f"swa_window: expected at least 1 token where swa is a component, found "
+            f"{config.swa_window}"
+        )
+    return SlidingWindow(-(-config.swa_window // config.page_size), config.page_size)

@@ -1,0 +1,264 @@
+"""Seating a request: what it reuses, what is loaded for it, and the pages it starts with.
+
+All or nothing, and in this order, because taking pages may evict what the decision rests on:
+
+    match -> decide what to load -> lock -> make room -> take -> write the decision down
+
+A load that cannot be afforded is not made: the request runs from the device anchor. A refusal
+releases the locks and leaves nothing else behind but splits (and drains, which go on).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .actions import NO_REQUEST, RefusalReason, Refused, Seated
+from .insertion import use
+from .locks import lock_required, open_receipt, release
+from .matching import anchors, cut_windows, match
+from .node import Flight, Node, Receipt, Request
+from .reclaim import make_device_room
+from .state import State
+from .transfers import begin_load, close_flight, lock_for_load, open_flight
+from .tree import BACKBONE
+from .types import NO_PAGES, Pages, RequestId, Tier
+from .windows import available, bounded, fill, pages_of
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """A seat under way: its locks are held, nothing is taken yet.
+
+    path: what is reused. loads: by component, the nodes of the path that must be loaded. loading:
+    their pages. needed: device pages to take, loads included. end: where the first pass ends.
+    short: the component whose pool cannot do it, or -1.
+    """
+
+    path: list[Node]
+    loads: list[list[Node]]
+    loading: tuple[int, ...]
+    receipt: Receipt
+    flight: Flight | None
+    needed: list[int]
+    end: int = 0
+    short: int = -1
+
+    @property
+    def pages(self) -> int:
+        return self.path[-1].end if self.path else 0
+
+
+def seat(state: State, request: Request, chunk: int) -> int:
+    """Seat a waiting request. Returns the token that its first pass goes up to; 0 where it was
+    refused, and still waits."""
+    known = match(state, request.key, request.match_pages)
+    found = anchors(state, known)
+    ends = [0, *(node.end for node in known)]
+    on_device = ends[found.device]
+    path = known[: found.best]
+    if not _worth_loading(state, request, ends[found.best] - on_device):
+        path = known[: found.device]
+    cut_windows(state, path)
+    loads = _to_load(state, path)
+    if _is_arriving(loads):
+        total = pages_of(state, request.length)
+        refuse(state, request.id, "arriving", total, state.pools[Tier.DEVICE][BACKBONE].free)
+        return 0
+    plan = _plan(state, request, path, loads, chunk)
+    if plan.short >= 0 and any(loads):
+        _undo(state, plan)
+        path = match(state, request.key, request.match_pages)
+        path = path[: anchors(state, path).device]
+        cut_windows(state, path)
+        plan = _plan(state, request, path, _to_load(state, path), chunk)
+    if plan.short < 0:
+        plan.short = _make_room(state, plan)
+    if plan.short >= 0:
+        refuse_room(state, request.id, plan.short, plan.needed[plan.short])
+        _undo(state, plan)
+        return 0
+    request.branch = ends[-1]
+    _take_seat(state, request, plan)
+    reused = min(on_device, plan.pages)
+    depths = tuple(ends[depth] for depth in found.depths)
+    state.out.append(
+        Seated(
+            request.id,
+            reused,
+            plan.pages - reused,
+            request.length - request.computed,
+            depths,
+            plan.loading,
+            request.branch,
+        )
+    )
+    _take_pages(state, request, plan)
+    return plan.end
+
+
+def refuse(
+    state: State,
+    request: RequestId,
+    reason: RefusalReason,
+    needed: int,
+    available: int,
+    preempt: RequestId = NO_REQUEST,
+    component: int = BACKBONE,
+) -> None:
+    name = state.config.components[component]
+    state.out.append(Refused(request, reason, needed, available, preempt, name))
+
+
+def refuse_room(
+    state: State, request: RequestId, component: int, needed: int, preempt: bool = False
+) -> None:
+    """There is no room: say whether it comes by itself, and else whom to retract for it."""
+    waiting = any(flight.request == NO_REQUEST for flight in state.flights.values())
+    reason: RefusalReason = "draining" if waiting else "no_pages"
+    victim = next(reversed(state.running)) if preempt and not waiting else NO_REQUEST
+    refuse(state, request, reason, needed, available(state, component), victim, component)
+
+
+def _worth_loading(state: State, request: Request, pages: int) -> bool:
+    """pages: what a load would add to what can be reused without one."""
+    config = state.config
+    allowed = not config.load_quota_pages or pages <= config.load_quota_pages
+    return request.may_load and allowed and pages >= max(1, config.load_threshold_pages)
+
+
+def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
+    """By component, what the path's end requires and device does not have."""
+    end = path[-1].end if path else 0
+    return [
+        [
+            node
+            for node in path
+            if end - node.end <= component.reach and node.pages[Tier.DEVICE][index] is None
+        ]
+        for index, component in enumerate(state.components)
+    ]
+
+
+def _is_arriving(loads: list[list[Node]]) -> bool:
+    return any(
+        leg.component == index and leg.flight.kind == "load"
+        for index, nodes in enumerate(loads)
+        for node in nodes
+        for leg in node.legs
+    )
+
+
+def _plan(
+    state: State, request: Request, path: list[Node], loads: list[list[Node]], chunk: int
+) -> Plan:
+    """Lock what is reused, then see what has to be taken and whether it can be had."""
+    receipt = open_receipt(state, f"request {request.id}")
+    lock_required(state, receipt, path)
+    flight = None
+    if any(loads):
+        flight = open_flight(state, "load", request)
+        lock_for_load(state, flight, path, loads)
+    loading = tuple(
+        sum(len(_host_pages(node, index)) for node in nodes) for index, nodes in enumerate(loads)
+    )
+    plan = Plan(path, loads, loading, receipt, flight, list(loading))
+    size, start = state.config.page_size, plan.pages * state.config.page_size
+    rooms = [available(state, index) - count for index, count in enumerate(loading)]
+    plan.end = min(start + chunk, request.length)
+    for index in bounded(state):
+        plan.end = min(plan.end, max(start, start + rooms[index] * size))
+    fresh = max(0, pages_of(state, plan.end) - plan.pages)
+    for index, component in enumerate(state.components):
+        if not component.positional:
+            count = component.slots if rooms[index] >= component.slots else component.least_slots
+        elif index == BACKBONE:
+            count = pages_of(state, request.length) - plan.pages
+        else:
+            count = fresh if fresh or start >= request.length else 1
+        plan.needed[index] += max(0, count)
+        if plan.short < 0 and plan.needed[index] > available(state, index):
+            plan.short = index
+    return plan
+
+
+def _make_room(state: State, plan: Plan) -> int:
+    """Evict what has to go. Returns the component for which it did not come at once, or -1."""
+    for index, count in enumerate(plan.needed):
+        if not make_device_room(state, index, count):
+            return index
+    return -1
+
+
+def _undo(state: State, plan: Plan) -> None:
+    release(state, plan.receipt)
+    if plan.flight is not None:
+        close_flight(state, plan.flight)
+
+
+def _take_seat(state: State, request: Request, plan: Plan) -> None:
+    request.receipt, request.seated = plan.receipt, True
+    request.shared = request.filled = plan.pages
+    request.computed = min(request.length, plan.pages * state.config.page_size)
+    state.running[request.id] = request
+    state.touched_requests[request.id] = None
+    use(state, plan.path)
+    for node in plan.path:
+        node.hits += 1
+
+
+def _take_pages(state: State, request: Request, plan: Plan) -> None:
+    total = max(pages_of(state, request.length), plan.pages)
+    targets = [NO_PAGES] * len(state.components)
+    request.tables = []
+    request.tracked = []
+    request.sources = [-1] * len(state.components)
+    for index, component in enumerate(state.components):
+        pool, flight = state.pools[Tier.DEVICE][index], plan.flight
+        if flight is not None and plan.loading[index]:
+            targets[index] = pool.reserve(plan.loading[index], flight.id)
+        reused = _reused(state, plan, index, targets[index])
+        request.tracked.append([0] * max(0, component.slots - 1))
+        if not component.positional:
+            slots = np.full(component.slots, -1, dtype=np.int64)
+            count = plan.needed[index] - plan.loading[index]
+            slots[:count] = pool.take(count, request.id)
+            request.tables.append(_frozen(slots))
+            request.sources[index] = int(reused[-1]) if len(reused) else -1
+        elif index == BACKBONE:
+            fresh = pool.take(plan.needed[index] - plan.loading[index], request.id)
+            request.tables.append(_frozen(np.concatenate((reused, fresh))))
+        else:
+            table = np.full(total, -1, dtype=np.int64)
+            table[plan.pages - len(reused) : plan.pages] = reused
+            request.tables.append(_frozen(table))
+    fill(state, request, pages_of(state, plan.end))
+    if plan.flight is not None:
+        begin_load(state, request, plan.flight, plan.loads, targets)
+
+
+def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
+    """Device pages of what the path's end requires, those under way included, in order."""
+    parts, start = [NO_PAGES], 0
+    for node in plan.path:
+        if plan.pages - node.end > state.components[index].reach:
+            continue
+        held = node.pages[Tier.DEVICE][index]
+        if held is None:
+            count = len(_host_pages(node, index))
+            held = target[start : start + count]
+            start += count
+        parts.append(held)
+    return np.concatenate(parts)
+
+
+def _host_pages(node: Node, index: int) -> Pages:
+    pages = node.pages[Tier.HOST][index]
+    assert pages is not None, f"{node} has nothing to load"
+    return pages
+
+
+def _frozen(pages: Pages) -> Pages:
+    pages.flags.writeable = False
+    return pages

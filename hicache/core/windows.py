@@ -1,0 +1,81 @@
+"""Pages that are taken as a request proceeds, and given back behind it.
+
+The backbone's pages are taken for the whole prompt when a request is seated. Those of a bounded
+component are taken for each chunk or growth, because most of a long prompt is out of its reach:
+
+    t    pages computed                      d    the deepest boundary that is still to be made
+    lo   = min(t, d) - window                own pages and locks before lo serve nothing any more
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .checkpoints import has_tracks, interval_of
+from .insertion import forget
+from .locks import unlock_above
+from .node import Request
+from .state import State
+from .tree import BACKBONE
+from .types import Tier
+
+
+def bounded(state: State) -> list[int]:
+    """Components that hold a page per position, and require only the last of them."""
+    return [
+        index
+        for index, component in enumerate(state.components)
+        if component.positional and index != BACKBONE
+    ]
+
+
+def pages_of(state: State, tokens: int) -> int:
+    return -(-tokens // state.config.page_size)
+
+
+def available(state: State, index: int) -> int:
+    """Device pages of a component that are free or that nobody holds."""
+    pool = state.pools[Tier.DEVICE][index]
+    return pool.free + pool.evictable
+
+
+def reachable_end(state: State, request: Request, index: int, start: int, end: int) -> int:
+    """How far a pass from token `start` to `end` gets with the pages of a bounded component that
+    can be had; at most `start` where it cannot even begin."""
+    return min(end, (request.filled + available(state, index)) * state.config.page_size)
+
+
+def fill(state: State, request: Request, upto: int) -> None:
+    """Take the pages of bounded components at the positions up to `upto`. There is room."""
+    for index in bounded(state):
+        count = upto - request.filled
+        if count > 0:
+            table = request.tables[index].copy()
+            table[request.filled : upto] = state.pools[Tier.DEVICE][index].take(count, request.id)
+            table.flags.writeable = False
+            request.tables[index] = table
+    request.filled = max(request.filled, upto)
+
+
+def release_behind(state: State, request: Request, computed: int) -> None:
+    """Give back, and unlock, what the tokens behind the first `computed` cannot reach."""
+    if state.widest < 0 or request.receipt is None:
+        return
+    interval, size = interval_of(state), state.config.page_size
+    low = computed // size
+    boundary = computed // interval * interval // size
+    if boundary > request.shared and has_tracks(state, request):
+        low = boundary
+    for index in bounded(state):
+        first = low - state.components[index].reach - 1
+        if first <= 0:
+            continue
+        unlock_above(state, request.receipt, index, first + 1)
+        table = request.tables[index]
+        if not (table[:first] >= 0).any():
+            continue
+        forget(state, request, index, np.arange(min(request.shared, first), first))
+        table = request.tables[index].copy()
+        table[:first] = -1
+        table.flags.writeable = False
+        request.tables[index] = table
