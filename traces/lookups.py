@@ -3,13 +3,18 @@
 Lives here: an observer of admissions, one record per request (the first seating, as in account),
 and its sums. Must not live here: tokens reused by tier (traces/account), or the report's looks.
 
+A leaf goes whole, whichever pool is short, so Full may be gone because states were: `along` counts
+what an event evicted of a pool that had as much free afterwards.
+
 A hit ends at the deepest boundary at which every component is valid. Alone, each would reach a
 depth of its own; Full's is how much of the prompt is known at all:
 
     nothing    all of the prompt hit
-    full       hit == depth of Full: what lies behind is not known, or was evicted
-    another    hit == the least depth, and Full knows more: its window is gone, or no state is there
-    together   hit < the least depth: no boundary up to there suits all, or a load was left out
+    unseen     hit == depth of Full, and nothing before it in the trace shares more
+    full       hit == depth of Full: what lies behind was evicted, or is still being computed
+    another    hit == its depth, and all others reach deeper: its window is gone, or no state there
+    together   several end there, or no boundary up to the least depth suits all, or a load was left
+               out
 """
 
 from __future__ import annotations
@@ -18,15 +23,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hicache.core.actions import Outcome, Seated
+from hicache.core.actions import Evicted, Outcome, Seated
 from hicache.core.events import Arrived, Event
+from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 
-NOTHING, TOGETHER = "", "together"
+NOTHING, UNSEEN, TOGETHER = "", "unseen", "together"
 
 
 class Lookup(NamedTuple):
-    """Of one request, in pages. wanted: the most that it could reuse. cap: see the module."""
+    """Of one request, in pages. wanted: the most that it could reuse. lost: known, or once known,
+    behind the hit. cap: see the module."""
 
     request: int
     wanted: int
@@ -35,6 +42,7 @@ class Lookup(NamedTuple):
     depths: tuple[int, ...]
     loaded: tuple[int, ...]
     cap: str
+    lost: int
 
     @property
     def hit(self) -> int:
@@ -43,8 +51,7 @@ class Lookup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """Of all lookups that one component ended: how many, pages of Full known behind the hit that
-    it cost, and the costliest few."""
+    """Of all lookups that one thing ended: how many, the pages that it cost, the costliest few."""
 
     lookups: int
     lost_pages: int
@@ -52,11 +59,17 @@ class Capped:
 
 
 class Lookups:
-    """The observer. found: by request."""
+    """The observer. found: by request. most, along: device pages by component, see the module.
 
-    def __init__(self, components: Sequence[str]) -> None:
+    ceiling: pages per request that an unbounded cache would hit.
+    """
+
+    def __init__(self, components: Sequence[str], ceiling: Pages) -> None:
         self.components = tuple(components)
         self.found: dict[int, Lookup] = {}
+        self.most = [0] * len(components)
+        self.along = [0] * len(components)
+        self._ceiling = ceiling
         self._wanted: dict[int, int] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
@@ -64,9 +77,19 @@ class Lookups:
             self._wanted[event.request] = min(event.match_pages, event.key.pages)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        evicted: dict[str, int] = {}
         for outcome in outcomes:
-            if isinstance(outcome, Seated) and outcome.request not in self.found:
-                self.found[outcome.request] = self._lookup(outcome)
+            if isinstance(outcome, Seated):
+                if outcome.request not in self.found:
+                    self.found[outcome.request] = self._lookup(outcome)
+            elif isinstance(outcome, Evicted) and outcome.tier == Tier.DEVICE:
+                before = evicted.get(outcome.component, 0)
+                evicted[outcome.component] = before + len(outcome.pages)
+        for place, name in enumerate(self.components):
+            pool = view.pool(Tier.DEVICE, place)
+            self.most[place] = max(self.most[place], pool.capacity - pool.free)
+            if name in evicted:
+                self.along[place] += min(evicted[name], pool.free)
 
     def alone(self) -> dict[str, int]:
         """Pages that each component alone would have reached, summed over the lookups."""
@@ -77,17 +100,17 @@ class Lookups:
         }
 
     def capped(self) -> dict[str, Capped]:
-        """By what ended the hit, in order of components, then together, then nothing."""
+        """By what ended the hit."""
         groups: dict[str, list[Lookup]] = {
-            name: [] for name in (*self.components, TOGETHER, NOTHING)
+            name: [] for name in (NOTHING, UNSEEN, *self.components, TOGETHER)
         }
         for row in self.found.values():
             groups[row.cap].append(row)
         return {
             cap: Capped(
                 len(rows),
-                sum(row.depths[0] - row.hit for row in rows),
-                tuple(sorted(rows, key=lambda row: (row.hit - row.depths[0], row.request))[:3]),
+                sum(row.lost for row in rows),
+                tuple(sorted(rows, key=lambda row: (-row.lost, row.request))[:3]),
             )
             for cap, rows in groups.items()
         }
@@ -96,14 +119,16 @@ class Lookups:
         wanted = self._wanted.pop(seated.request, seated.matched)
         hit = seated.device_pages + seated.host_pages
         depths = seated.depths
+        lost = depths[0] - hit
         if hit >= wanted:
             cap = NOTHING
         elif hit >= depths[0]:
-            cap = self.components[0]
-        elif hit >= min(depths):
-            cap = self.components[min(range(len(depths)), key=depths.__getitem__)]
-        else:
+            lost = max(0, int(self._ceiling[seated.request]) - hit)
+            cap = self.components[0] if lost else UNSEEN
+        elif hit < min(depths) or depths.count(min(depths)) > 1:
             cap = TOGETHER
+        else:
+            cap = self.components[depths.index(min(depths))]
         return Lookup(
             seated.request,
             wanted,
@@ -112,4 +137,5 @@ class Lookups:
             depths,
             seated.loaded,
             cap,
+            lost,
         )

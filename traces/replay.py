@@ -13,11 +13,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import TextIO, cast
 
+from invariants.garbage import garbage_report
+
 from hicache.core.errors import CallerError
-from hicache.core.types import Tier
+from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
-from invariants.garbage import garbage_report
 from invariants.watch import Level, Watch
 from sim.recorder import Recorder
 
@@ -101,9 +102,9 @@ def _in_order(settings: Settings, order: str) -> Settings:
 class _Books:
     """The observers that count, and the checks if there are any."""
 
-    def __init__(self, settings: Settings, watch: Watch | None) -> None:
+    def __init__(self, settings: Settings, ceiling: Pages, watch: Watch | None) -> None:
         self.tally = Tally()
-        self.lookups = Lookups(settings.core.components)
+        self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
         self.observers: list[Observer] = [self.tally]
         if len(settings.core.components) > 1:  # Full alone: the account says it all
             self.observers.append(self.lookups)
@@ -115,8 +116,7 @@ class _Books:
         rest = garbage_report(view) if view else {}
         found, tally, core = [], self.tally, settings.core
         for place, name in enumerate(core.components):
-            pairs = [rest.get((tier, name), (0, 0)) for tier in (Tier.DEVICE, Tier.HOST)]
-            cached, garbage = zip(*pairs, strict=True)
+            tiers = [rest.get(f"{tier} {name}", {}) for tier in ("device", "host")]
             found.append(
                 ComponentUse(
                     name,
@@ -125,8 +125,10 @@ class _Books:
                     tally.loaded[name],
                     tally.backed_up[name],
                     (tally.evicted[Tier.DEVICE, name], tally.evicted[Tier.HOST, name]),
-                    (cached[0], cached[1]) if view else None,
-                    (garbage[0], garbage[1]) if view else None,
+                    self.lookups.most[place],
+                    self.lookups.along[place],
+                    (tiers[0]["cached"], tiers[1]["cached"]) if view else None,
+                    (tiers[0]["garbage"], tiers[1]["garbage"]) if view else None,
                 )
             )
         return tuple(found)
@@ -141,8 +143,9 @@ class _Books:
 def _run(trace: Trace, paged: Paged, settings: Settings, watch: Watch | None, start: float) -> Run:
     """One replay in the mode of the settings. start: when the command began."""
     timed = settings.mode == "timed"
-    account = Account(trace.jobs, paged.page_size, ceiling_of(paged, whole_prompts=not timed))
-    books = _Books(settings, watch)
+    ceiling = ceiling_of(paged, whole_prompts=not timed)
+    account = Account(trace.jobs, paged.page_size, ceiling)
+    books = _Books(settings, ceiling, watch)
     run, view = (_timed if timed else _hits)(paged, settings, account, books, watch)
     return replace(
         run,

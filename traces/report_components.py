@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from .account import Share
-from .lookups import NOTHING, TOGETHER, Capped, Lookup
+from .lookups import NOTHING, TOGETHER, UNSEEN, Capped, Lookup
 from .run import ComponentUse, Run
 from .settings import Settings, load_components
 from .tables import pairs, percent, table
@@ -44,8 +44,11 @@ def _pools(components: tuple[ComponentUse, ...]) -> Table:
         add(tier, [f"{use.capacity[place]:,}" for use in components])
     add("copied to host", [f"{use.backed_up:,}" for use in components])
     add("loaded back", [f"{use.loaded:,}" for use in components])
+    add("most in use, device", [f"{use.most:,}" for use in components])
     for place, tier in enumerate(("device", "host")):
         add(f"evicted from {tier}", [f"{use.evicted[place]:,}" for use in components])
+        if not place:
+            add("  of them with another's", [f"{use.along:,}" for use in components])
     for place, tier in enumerate(("device", "host")):
         add(f"held at the end, {tier}", [_pair(use.cached, place) for use in components])
         add("  of them garbage", [_garbage(use, place) for use in components])
@@ -86,14 +89,16 @@ def _found(settings: Settings, run: Run) -> Table:
 def _name(settings: Settings, cap: str) -> str:
     if cap == NOTHING:
         return "nothing: all of it hit"
+    if cap == UNSEEN:
+        return "unseen: no more in the trace"
     if cap == TOGETHER:
-        return "together: none suits all"
+        return "together: no single one"
     return f"{cap}: {_reason(settings, cap)}"
 
 
 def _reason(settings: Settings, component: str) -> str:
     if component == settings.core.components[0]:
-        return "no more known"
+        return "gone, or not yet there"
     return "window gone" if _positional(settings, component) else "no state"
 
 
@@ -109,9 +114,11 @@ def describe(settings: Settings, row: Lookup) -> str:
     if row.cap == NOTHING:
         return "all of it hit"
     if row.cap == TOGETHER:
-        return f"no boundary of all behind depth {depth}, or a load was left out"
+        return f"no boundary of all behind depth {depth}, or a load left out"
+    if row.cap == UNSEEN:
+        return f"nothing before shares more than depth {depth}"
     if row.cap == settings.core.components[0]:
-        return f"no more known behind depth {depth}"
+        return f"gone, or not yet there, behind depth {depth}"
     if _positional(settings, row.cap):
         return f"window gone at depth {depth}"
     return f"no state behind depth {depth}"
@@ -128,7 +135,7 @@ def _examples(settings: Settings, run: Run) -> Iterator[tuple[str, str]]:
 def _others(run: Run) -> Iterator[tuple[str, Capped]]:
     backbone = run.lookups.components[0]
     for cap, capped in run.lookups.capped().items():
-        if cap not in (backbone, NOTHING):
+        if cap not in (backbone, NOTHING, UNSEEN):
             yield cap, capped
 
 

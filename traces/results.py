@@ -45,8 +45,10 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         for way, transfer in run.transfers.items()
     }
     found["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
-    found["components"] = {use.name: _component(use) for use in run.components}
+    found["components"] = uses = {use.name: _component(use) for use in run.components}
     if len(run.components) > 1:
+        for use in run.components:
+            uses[use.name] |= {"most_in_use": use.most, "evicted_along": use.along}
         found["lookups"] = list(_lookups(settings, run))
     if run.turns:
         found["turns"] = [asdict(turn) | {"hit_rate": turn.hit_rate} for turn in run.turns]

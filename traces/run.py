@@ -62,8 +62,9 @@ class Checks:
 class ComponentUse:
     """What one component's pools did, in pages or states; pairs are (device, host).
 
-    cached, garbage: at the end; garbage is cached, but no boundary that a request could reuse
-    requires it. None where the run did not come to its end.
+    most: in use on the device at once. along: evicted there with another pool's victim, though this
+    pool had as much free. cached, garbage: at the end; garbage is cached, but no boundary that a
+    request could reuse requires it. None where the run did not come to its end.
     """
 
     name: str
@@ -72,6 +73,8 @@ class ComponentUse:
     loaded: int
     backed_up: int
     evicted: tuple[int, int]
+    most: int
+    along: int
     cached: tuple[int, int] | None
     garbage: tuple[int, int] | None
 
