@@ -96,6 +96,7 @@ def proceed(state: State, event: Continued) -> None:
             refuse_room(state, request.id, index, count, preempt=True)
             return
     fill(state, request, pages_of(state, end))
+    state.touched_requests[request.id] = None
     _begin_prefill(state, request, end)
 
 
@@ -144,8 +145,11 @@ def want_pages(state: State, event: PagesWanted) -> None:
         state.touched_requests[request.id] = None
     short = total - len(request.tables[BACKBONE])
     if short > 0:
-        grown = [index for index, one in enumerate(state.components) if one.positional]
-        for index in grown:
+        for index, component in enumerate(state.components):
+            if not component.positional:
+                continue
+            if short > available(state, index) and event.computed:
+                release_behind(state, request, event.computed, exactly=True)
             if short > available(state, index) or not make_device_room(state, index, short):
                 refuse_room(state, request.id, index, short, preempt=True)
                 return

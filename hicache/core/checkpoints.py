@@ -28,10 +28,9 @@ def interval_of(state: State) -> int:
 def boundaries(state: State, request: Request, start: int, end: int) -> list[int]:
     """Pages up to the boundaries that a pass over tokens start..end makes, ascending."""
     interval, size = interval_of(state), state.config.page_size
-    depths = [end] if state.widest < 0 else [request.branch * size, end]
-    whole = [min(depth // interval * interval, end) for depth in depths]
-    limit = min(end, request.key.pages * size)
-    return sorted({depth // size for depth in whole if start < depth <= limit})
+    last = min(end, request.key.pages * size) // interval * interval
+    depths = [last] if state.widest < 0 else [request.branch * size // interval * interval, last]
+    return sorted({depth // size for depth in depths if start < depth <= last})
 
 
 def plan(state: State, request: Request, flight: Flight, start: int) -> None:

@@ -59,6 +59,13 @@ class Config:
                 )
             if min(sizes) < least:
                 raise CallerError(f"{name}: expected at least {least}, found {min(sizes)}")
+        for component, name, value in (
+            ("swa", "swa_window", self.swa_window),
+            ("mamba", "mamba_interval", self.mamba_interval),
+            ("mamba", "mamba_states_per_path", self.mamba_states_per_path),
+        ):
+            if value and component not in self.components:
+                raise CallerError(f"{name}: expected 0 without {component}, found {value}")
         if not self.host_pages[0] and any(self.host_pages):
             raise CallerError(
                 f"host_pages: expected pages of {self.components[0]} too where another component "

@@ -158,6 +158,10 @@ def _new_state(config: Config) -> State:
         for index, component in enumerate(made)
         for kind in (DEVICE, HOST, DUPLICATE)
     ]
+    touched = [
+        [queue for queue in queues if queue.component in (BACKBONE, index)]
+        for index in range(len(made))
+    ]
     bounded = [component.reach for component in made if component.reach < UNBOUNDED]
     return State(
         config,
@@ -172,7 +176,8 @@ def _new_state(config: Config) -> State:
             )
         ],
         queues,
-        [queue for queue in queues if queue.kind != DEVICE],
+        touched,
+        [[queue for queue in some if queue.kind != DEVICE] for some in touched],
         _new_root(config),
         max(bounded, default=-1),
         [0] * len(made),

@@ -20,6 +20,7 @@ import numpy as np
 from .checkpoints import make_replacements, refill, thin
 from .errors import CoreBug
 from .locks import lock_required
+from .lru import offer
 from .matching import cut, match
 from .node import Node, Request
 from .state import State
@@ -57,6 +58,9 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     for node in path:
         node.unsaved = False
     if state.widest >= 0:
+        for node in path:
+            if node.end > since:  # what the last boundary does not require of it is not locked
+                offer(state.queues, state.eviction, node)
         thin(state, path)
         if not last:
             refill(state, request)

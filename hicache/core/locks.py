@@ -86,4 +86,4 @@ def _unlock(state: State, receipt: Receipt, node: Node, tier: int, index: int) -
     if not holders:
         state.pools[tier][index].protected -= len(pages)
         if index or not node.with_pages[Tier.DEVICE] or not node.with_pages[Tier.HOST]:
-            offer(state.queues, state.eviction, node)
+            offer(state.queues_of[index], state.eviction, node)

@@ -34,11 +34,12 @@ class Queue:
     of nodes that are no candidates any more when they have doubled since the last sweep: what
     nobody evicts from would keep dead nodes for ever."""
 
-    __slots__ = ("bits", "component", "heaps", "kind", "reach", "sweep_at")
+    __slots__ = ("bits", "component", "heaps", "kind", "reach", "sweep_at", "tier")
 
     def __init__(self, component: int, kind: int, reach: int) -> None:
         self.component = component
         self.kind = kind
+        self.tier = int(kind != DEVICE)
         self.reach = reach
         first = 2 * (3 * component + kind)
         self.bits = (1 << first, 2 << first)
@@ -77,6 +78,8 @@ def is_candidate(node: Node, queue: Queue) -> bool:
 def offer(queues: list[Queue], policy: EvictionPolicy, node: Node) -> None:
     """File the node in every queue it has become a candidate of."""
     for queue in queues:
+        if node.pages[queue.tier][queue.component] is None:
+            continue
         garbage = node.near > queue.reach
         if not node.queued & queue.bits[garbage] and is_candidate(node, queue):
             node.queued |= queue.bits[garbage]

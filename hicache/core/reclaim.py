@@ -44,7 +44,7 @@ def evict_device(state: State, index: int, count: int) -> None:
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
         elif floor is not None and node.near != NONE and _rank(state, node) > floor:
-            offer(state.queues, state.eviction, node)
+            offer(state.queues_of[index], state.eviction, node)
             return
         else:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
@@ -78,11 +78,10 @@ def _behind_drains(state: State) -> int:
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
     """Evict another component than the backbone."""
-    pages = node.pages[Tier.DEVICE][index]
-    assert pages is not None, f"{node} has nothing to evict"
     if node.with_pages[Tier.DEVICE] == 0 and not any(node.holders[Tier.DEVICE]):
+        whole = span(node, state.stride)
         positional = state.components[index].positional
-        _evict_leaf(state, node, index, min(short, len(pages)) if positional else 1)
+        _evict_leaf(state, node, index, min(short, whole) if positional else whole)
     elif index not in _to_drain(state, node, index) or not _drain(state, node, index, [index]):
         bury(state, node, Tier.DEVICE, index)
 

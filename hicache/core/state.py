@@ -26,7 +26,9 @@ class State:
     tick              counts the events that use nodes.
     next_*            the ids to hand out.
     pools             [tier][component].
-    queues            [3 * component + kind], see lru; host_queues: those of the host tier.
+    queues            [3 * component + kind], see lru.
+    queues_of         [component]: those in which a change of it may make a node a candidate: its
+                      own and the backbone's. host_queues_of: those of the host tier among them.
     touched*          what the current event created, changed or removed, for observers that check
                       incrementally.
     dead              nodes that lost their last live boundary in the current event.
@@ -43,7 +45,8 @@ class State:
     writes: WritePolicy
     pools: list[list[Pool]]
     queues: list[Queue]
-    host_queues: list[Queue]
+    queues_of: list[list[Queue]]
+    host_queues_of: list[list[Queue]]
     root: Node
     widest: int
     draining: list[int]

@@ -113,8 +113,8 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
             state.out.append(KvStored(Tier(tier), digests_of(state, node)))
     elif node.pages[1 - tier][index] is None:
         changed(state, node, index)
-    if any(pages is not None for pages in node.pages[Tier.HOST]):
-        offer(state.host_queues, state.eviction, node)
+    if node.pages[Tier.HOST][index] is not None or node.pages[Tier.HOST][BACKBONE] is not None:
+        offer(state.host_queues_of[index], state.eviction, node)
 
 
 def detach(state: State, node: Node, tier: int, index: int) -> Pages:
@@ -129,10 +129,10 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
         state.touched[parent.id] = parent
         if state.config.kv_events:
             state.out.append(KvRemoved(Tier(tier), digests_of(state, node)))
-        offer(state.queues, state.eviction, parent)
+        offer(state.queues_of[BACKBONE], state.eviction, parent)
     elif node.pages[1 - tier][index] is None:
         changed(state, node, index)
-    offer(state.queues, state.eviction, node)
+    offer(state.queues_of[index], state.eviction, node)
     return pages
 
 
@@ -151,7 +151,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     node.end -= cut
     node.pages[tier][BACKBONE] = kept(pages[:keep])
     state.touched[node.id] = node
-    offer(state.queues, state.eviction, node)
+    offer(state.queues_of[BACKBONE], state.eviction, node)
     return pages[keep:]
 
 

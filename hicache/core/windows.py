@@ -14,9 +14,9 @@ import numpy as np
 from .checkpoints import has_tracks, interval_of
 from .insertion import forget
 from .locks import unlock_above
-from .node import Request
+from .node import Receipt, Request
 from .state import State
-from .tree import BACKBONE
+from .tree import BACKBONE, span, split
 from .types import Tier
 
 
@@ -57,8 +57,11 @@ def fill(state: State, request: Request, upto: int) -> None:
     request.filled = max(request.filled, upto)
 
 
-def release_behind(state: State, request: Request, computed: int) -> None:
-    """Give back, and unlock, what the tokens behind the first `computed` cannot reach."""
+def release_behind(state: State, request: Request, computed: int, exactly: bool = False) -> None:
+    """Give back, and unlock, what the tokens behind the first `computed` cannot reach.
+
+    Locks end node by node; with `exactly`, for a pool that is short, nodes are cut for it.
+    """
     if state.widest < 0 or request.receipt is None:
         return
     interval, size = interval_of(state), state.config.page_size
@@ -70,6 +73,8 @@ def release_behind(state: State, request: Request, computed: int) -> None:
         first = low - state.components[index].reach - 1
         if first <= 0:
             continue
+        if exactly:
+            _cut_locked(state, request.receipt, index, first)
         unlock_above(state, request.receipt, index, first + 1)
         table = request.tables[index]
         if not (table[:first] >= 0).any():
@@ -79,3 +84,11 @@ def release_behind(state: State, request: Request, computed: int) -> None:
         table[:first] = -1
         table.flags.writeable = False
         request.tables[index] = table
+
+
+def _cut_locked(state: State, receipt: Receipt, index: int, at: int) -> None:
+    for node, _ in receipt.locked[index]:
+        start = node.end - span(node, state.stride)
+        if start < at < node.end:
+            split(state, node, at - start)
+            return
