@@ -77,12 +77,18 @@ def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
         state.touched[node.id] = node
     ends = made or [path[-1].end if path else 0]
     for index, component in enumerate(state.components):
-        if index != BACKBONE:
-            for node in path if whole else reversed(path):
-                if whole or any(0 <= end - node.end <= component.reach for end in ends):
-                    node.last_use[index] = tick
-                elif node.end < ends[0] - component.reach:
-                    break
+        if index == BACKBONE:
+            continue
+        reach, lowest = component.reach, ends[0] - component.reach
+        for node in reversed(path):
+            if whole:
+                node.last_use[index] = tick
+            elif node.end < lowest:
+                break
+            else:
+                for end in ends:
+                    if 0 <= end - node.end <= reach:
+                        node.last_use[index] = tick
 
 
 def _ready(state: State, request: Request, key: Key, made: list[int], last: bool) -> list[int]:
