@@ -189,6 +189,7 @@ class Book:
             locked = self.seats.leave(seat, keep_locks=prefill is not None)
             if prefill is not None:
                 prefill.locked, prefill.request = locked, -1
+                prefill.path = sum(tag in self.nodes.at for tag in seat.tags.tolist())
             if load is not None:
                 load.request = -1
         if request is None:
@@ -239,6 +240,7 @@ class Book:
             seat.rehold, seat.low = True, 0
             if kind is Cached:
                 seat.boundary, seat.states = item.pages, item.states  # type: ignore[union-attr]
+                seat.made = self._branch(seat) if self.width > 1 else 0
                 self.seats.lower(seat, seat.computed)
             else:
                 seat.boundary = item.device_pages + item.host_pages  # type: ignore
@@ -295,7 +297,7 @@ class Book:
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    self._use(seat.tags, item.pages, item.request, self._branch(seat, item.pages))
+                    self._use(seat.tags, item.pages, item.request, self._made(seat))
         if self.left is not None:
             seat, tags, made = self.left
             self._use(tags, made[0], seat.id, made[1:])
@@ -308,26 +310,33 @@ class Book:
         if pages and not (pages <= len(tags) and self.nodes.used(int(tags[pages - 1]), above)):
             self.missing.append(f"{pages} pages of request {request} end at no node")
 
-    def _branch(self, seat: Seat, pages: int) -> Sequence[int]:
-        """The boundary that an insertion makes where the prompt was known deeper than it could be
-        reused: others are likely to part from it there."""
-        if self.width == 1:
-            return ()
+    def _branch(self, seat: Seat) -> int:
+        """The boundary that an insertion makes above its last, where the prompt was known deeper
+        than it could be reused: others are likely to part there. 0 where it has no window for it,
+        or the pass began behind it."""
         each = max(kind.interval for kind in self.kinds)
         depth = seat.branch * self.page_size // each * each // self.page_size
         since = self.answered.action.start if self.answered else 0  # type: ignore[union-attr]
-        if not since < depth * self.page_size < pages * self.page_size:
+        if not since < depth * self.page_size < seat.boundary * self.page_size:
+            return 0
+        windows = [kind for kind in self.kinds[1:] if kind.positional]
+        tables = [seat.tables[kind.at][max(0, depth - kind.need) : depth] for kind in windows]
+        return depth if all((table >= 0).all() for table in tables) else 0
+
+    def _made(self, seat: Seat) -> Sequence[int]:
+        """That boundary, if it came to be: its state may have been one too many, and gone again."""
+        if not seat.made:
             return ()
-        shadow = self.nodes.at.get(int(seat.tags[depth - 1]))
-        evicted = [  # states that were too many on the path, perhaps this very one
-            (item.component, tag)
+        tag = int(seat.tags[seat.made - 1])
+        shadow = self.nodes.at.get(tag)
+        gone = [
+            item.component
             for item in self.outcomes
-            if type(item) is Evicted
-            for tag in self.pages[self.index_of(item.component)].content[item.pages].tolist()
+            if type(item) is Evicted and item.tier == Tier.DEVICE
+            if tag in self.pages[self.index_of(item.component)].content[item.pages]
         ]
-        tag = int(seat.tags[depth - 1])
-        held = [kind for kind in self.kinds if (kind.name, tag) not in evicted or kind.positional]
-        return (depth,) if shadow is not None and valid(shadow, held) else ()
+        kinds = [kind for kind in self.kinds if kind.positional or kind.name not in gone]
+        return (seat.made,) if shadow is not None and valid(shadow, kinds) else ()
 
     # What an event says about bytes and tickets, before anything the core did about it.
 

@@ -101,7 +101,7 @@ class NodeBook:
         self.recounts = 0
         self.dirty: dict[int, Shadow] = {}
         self.gone: list[Shadow] = []
-        self.sank: set[int] = set()  # nodes that this operation made garbage of
+        self.sank: set[int] = set()  # nodes that this operation made garbage of, or candidates
         self.came = self.turned = 0  # nodes that are new, or serve another distance now
         self._moved: list[tuple[Shadow, Node]] = []
 
@@ -335,7 +335,7 @@ class NodeBook:
         for index, use in enumerate(shadow.use):
             rank = use + SERVES if serves(self.kinds[index], near) else use
             before, shadow.rank[index] = shadow.rank[index], rank
-            if rank < before:
+            if rank < (before if before >= 0 else SERVES) or (self.width > 1 and fresh):
                 self.sank.add(shadow.id)
             if bits >> 3 * index & 7 and (rank != before or fresh >> 3 * index & 7):
                 for queue in range(3 * index, 3 * index + 3):

@@ -108,7 +108,7 @@ def uses_of(
             least = max(0, action.start - kind.window + 1) // page_size
             reads = table[least : -(-action.start // page_size)]
             writes = table[first:last] if action.end > action.start else NO_PAGES
-            busy = table[min(least, shared) :] if kind.at else table
+            busy = table[max(0, min(least, shared, first - kind.need)) :] if kind.at else table
         else:
             state = next(states)
             reads = np.array([state.source], dtype=np.int64)

@@ -53,7 +53,7 @@ class Durable(Check):
         serving = int(pages.rank[number]) >= SERVES
         if item.tier != Tier.DEVICE or not index or item.demoted or not serving:
             return
-        if not chosen(book, pages) or int(pages.content[number]) in self._failed:
+        if not chosen(book, pages, item) or int(pages.content[number]) in self._failed:
             return
         room = [
             book.free_before[slot] + book.evictable_before[slot]
