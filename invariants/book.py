@@ -42,11 +42,12 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of, needs_of
-from .leaving import commit
+from .leaving import branch_of, commit
+from .nodes import NodeBook
 from .pages import NODE, PageBook
 from .reference import find
 from .seats import Seat, SeatBook, tags_of
-from .shadow import NodeBook, Shadow, valid
+from .shadow import Shadow, valid
 from .tags import Tags
 from .tickets import Move, Ticket, TicketBook, Use, moves_of, uses_of
 
@@ -54,8 +55,8 @@ Issue = Callable[["Book", Outcome, CoreView], None]
 
 
 class Book:
-    """All that the checks know about one core. Lists that follow a *slot* have an entry per tier and
-    component: tier * width + component."""
+    """All that the checks know about one core. Lists by *slot* have an entry per tier and component:
+    tier * width + component."""
 
     def __init__(self, view: CoreView) -> None:
         config = view.config
@@ -223,10 +224,12 @@ class Book:
         return uses_of(action, self.kinds, self.page_size, shared)
 
     def _heard(self, event: Event, outcomes: Sequence[Outcome]) -> None:
-        """What requests were told: the boundary that they stand on, and the slots of their states."""
-        if type(event) is PagesWanted and event.computed and event.request in self.seats.by_id:
-            if not any(type(item) is Refused and item.reason == "too_large" for item in outcomes):
-                self.seats.lower(self.seats.by_id[event.request], event.computed)
+        """What requests were told: the boundary that they stand on, the slots of their states."""
+        if type(event) is PagesWanted and event.computed:
+            grown = self.seats.by_id.get(event.request)
+            refused = any(getattr(item, "reason", "") == "too_large" for item in outcomes)
+            if grown is not None and not refused:
+                self.seats.lower(grown, event.computed)
         for item in outcomes:
             kind = type(item)
             if kind is not Seated and kind is not Cached and kind is not Granted:
@@ -240,7 +243,8 @@ class Book:
             seat.rehold, seat.low = True, 0
             if kind is Cached:
                 seat.boundary, seat.states = item.pages, item.states  # type: ignore[union-attr]
-                seat.made = self._branch(seat) if self.width > 1 else 0
+                since = self.answered.action.start if self.answered else 0  # type: ignore[union-attr]
+                seat.made = branch_of(seat, self.kinds, since, self.page_size)
                 self.seats.lower(seat, seat.computed)
             else:
                 seat.boundary = item.device_pages + item.host_pages  # type: ignore
@@ -259,8 +263,8 @@ class Book:
         self.seats.retract(seat, request, awaited)
 
     def _pin(self, ticket: Ticket) -> None:
-        """A transfer pins until its reply: the backbone of the path to the deepest node that it
-        reads, on both tiers, and what it reads of other components where it reads it."""
+        """A transfer pins until its reply: the backbone of the path to the boundary that it is for,
+        or to the deepest node that it reads, on both tiers, and what it reads of other components where it reads it."""
         deepest: Shadow | None = None
         tier = ticket.tiers[0]
         for move in ticket.moves:
@@ -278,6 +282,9 @@ class Book:
             if move.at:
                 book.locks[move.source] += 1
                 ticket.pins.append((tier * self.width + move.at, move.source))
+        seat = self.seats.by_id.get(ticket.request)
+        if seat is not None and ticket.moves and seat.boundary:  # a load: to the boundary that it is for
+            deepest = self.nodes.at.get(int(seat.tags[seat.boundary - 1]), deepest)
         for shadow in self.nodes.path(deepest.id) if deepest is not None else ():
             ticket.path += 1
             for slot in (0, self.width):
@@ -302,29 +309,15 @@ class Book:
             seat, tags, made = self.left
             self._use(tags, made[0], seat.id, made[1:])
 
-    def _use(
-        self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()
-    ) -> None:
-        """A use of the boundary at `pages`, and of those above it that were made together with it."""
+    def _use(self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()) -> None:
+        """A use of the boundary at `pages`, and of those above it that were made with it."""
         self.nodes.clock += 1
         if pages and not (pages <= len(tags) and self.nodes.used(int(tags[pages - 1]), above)):
             self.missing.append(f"{pages} pages of request {request} end at no node")
 
-    def _branch(self, seat: Seat) -> int:
-        """The boundary that an insertion makes above its last, where the prompt was known deeper
-        than it could be reused: others are likely to part there. 0 where it has no window for it,
-        or the pass began behind it."""
-        each = max(kind.interval for kind in self.kinds)
-        depth = seat.branch * self.page_size // each * each // self.page_size
-        since = self.answered.action.start if self.answered else 0  # type: ignore[union-attr]
-        if not since < depth * self.page_size < seat.boundary * self.page_size:
-            return 0
-        windows = [kind for kind in self.kinds[1:] if kind.positional]
-        tables = [seat.tables[kind.at][max(0, depth - kind.need) : depth] for kind in windows]
-        return depth if all((table >= 0).all() for table in tables) else 0
-
     def _made(self, seat: Seat) -> Sequence[int]:
-        """That boundary, if it came to be: its state may have been one too many, and gone again."""
+        """The boundary above its last that an insertion made, if it came to be: its state may have
+        been one too many, and gone again."""
         if not seat.made:
             return ()
         tag = int(seat.tags[seat.made - 1])

@@ -21,9 +21,9 @@ from hicache.core.node import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
 from .kinds import Kind
+from .nodes import NodeBook
 from .pages import REQUEST, PageBook, code_of
 from .reference import NOTHING, Expected
-from .shadow import NodeBook
 from .tags import Tags, run_tags, seed_of
 
 

@@ -94,9 +94,7 @@ def moves_of(copies: Sequence[Copy], kinds: Sequence[Kind]) -> list[Move]:
     return moves
 
 
-def uses_of(
-    action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int
-) -> list[Use]:
+def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int) -> list[Use]:
     """What a pass reads and writes, per component; the pages at both ends perhaps in part. shared:
     leading positions that are not the request's own."""
     uses = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Evicted
+from hicache.core.actions import Backup, Evicted
 from hicache.core.events import BackupDone
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -19,9 +19,9 @@ _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that mak
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under write-through, at rest, a state or window of a boundary used often enough is on host "
-        "too, unless host lacked room, a backup failed or was put off; under write_back none that "
-        "serves a boundary leaves the device without it."
+        "Under write-through, at rest, a window or state of a boundary used often enough is on host "
+        "too, unless host lacked room or a backup failed; under write_back none that serves a "
+        "boundary leaves the device without it."
     )
     watches = (Evicted, BackupDone)
 
@@ -55,14 +55,15 @@ class Durable(Check):
             return
         if not chosen(book, pages, item) or int(pages.content[number]) in self._failed:
             return
-        room = [
-            book.free_before[slot] + book.evictable_before[slot]
-            for slot in range(book.width, 2 * book.width)
-        ]
-        if all(have > 2 * len(item.pages) + 64 for have in room):
+        if any(type(other) is Backup for other in book.outcomes):
+            return  # a copy that waits has taken room
+        if not all(one.capacity for one in book.pages[book.width :]):
+            return  # no boundary could live on host
+        needed, room = _needed(book, item), _room(book, int(pages.giver[number]))
+        if all(have >= count for have, count in zip(room, needed, strict=True)):
             self.fail(
                 f"{pages.where} page {number}, which served a live boundary, went and is not on "
-                f"host; room there before was {room}",
+                f"host; its node needed {needed} pages there, and could have had {room}",
                 page(pages, number),
             )
 
@@ -82,12 +83,39 @@ class Durable(Check):
                     if step.pages[0][kind.at] is not None and step.pages[1][kind.at] is None:
                         self.fail(
                             f"boundary {record.end} at node {record.id}, {record.hits} uses: "
-                            f"expected {kind.name} of node {step.id} on host, it is on device only; "
-                            f"{pool.free} host pages are free",
+                            f"expected {kind.name} of node {step.id} on host, found it on device "
+                            f"only; {pool.free} host pages are free",
                             node(record.id),
                             node(step.id),
                         )
                     step = step.parent
+
+
+def _needed(book: Book, item: Evicted) -> list[int]:
+    """Host pages, per component, for what the victim's node lost in this operation."""
+    giver = int(book_of(book, item).giver[item.pages[0]])
+    needed = [0] * book.width
+    for other in book.outcomes:
+        if type(other) is Evicted and other.tier == Tier.DEVICE and not other.demoted:
+            pages = book_of(book, other)
+            needed[pages.component] += int((pages.giver[other.pages] == giver).sum())
+    return needed
+
+
+def _room(book: Book, giver: int) -> list[int]:
+    """Host pages, per component, that a backup of the node could have had: free or unlocked, but
+    for the copies of its own path, which it locks."""
+    room = [
+        book.free_before[slot] + book.evictable_before[slot] if book.pages[slot].capacity else 0
+        for slot in range(book.width, 2 * book.width)
+    ]
+    step = book.nodes.by_id.get(giver)
+    step = step or next((one for one in book.nodes.gone if one.id == giver), None)
+    while step is not None:
+        held = step.pages[book.width]
+        room[0] -= 0 if held is None else len(held)
+        step = step.parent
+    return room
 
 
 def check() -> Durable:

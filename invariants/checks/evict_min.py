@@ -71,19 +71,17 @@ def _tombstone(book: Book, victims: list[tuple[int, Evicted]], slot: int) -> int
 def _died(book: Book, givers: dict[int, set[int]]) -> set[int]:
     """Nodes that left the tree because the copies that went were of the boundaries that they
     served: what was live among them required one of those copies."""
-    if not any(slot % book.width for slot in givers):
-        return set()
-    return {shadow.id for shadow in book.nodes.gone if shadow.near or _lost(book, shadow, givers)}
+    nodes = set[int]().union(*givers.values())
+    return {shadow.id for shadow in book.nodes.gone if shadow.near or _lost(book, shadow, nodes)}
 
 
-def _lost(book: Book, shadow: Shadow, givers: dict[int, set[int]]) -> bool:
-    for slot, nodes in givers.items():
-        need = book.kinds[slot % book.width].need
-        step: Shadow | None = shadow
-        while step is not None and slot % book.width and shadow.end - step.end < need:
-            if step.id in nodes:
-                return True
-            step = step.parent
+def _lost(book: Book, shadow: Shadow, nodes: set[int]) -> bool:
+    need = max((kind.need for kind in book.kinds[1:]), default=0)
+    step: Shadow | None = shadow
+    while step is not None and shadow.end - step.end < need:
+        if step.id in nodes:
+            return True
+        step = step.parent
     return False
 
 
