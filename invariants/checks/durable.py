@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hicache.core.actions import Backup, Evicted
 from hicache.core.events import BackupDone
+from hicache.core.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -28,12 +29,13 @@ class Durable(Check):
     def __init__(self) -> None:
         self._operation = -1
         self._failed: set[int] = set()  # prefixes whose backup failed once
+        self._dropped: set[tuple[str, int]] = set()  # copies that host gave up
+        self._longest = 0  # pages of the longest request
         self._excused = False  # something happened that the promise does not cover
 
     def see(self, book: Book, item: Evicted | BackupDone, view: CoreView) -> None:
         if type(item) is BackupDone:
             if not item.ok and book.answered is not None:
-                self._excused = True
                 for move in book.answered.moves:
                     pages = book.pool(Tier.DEVICE, move.at)
                     self._failed.update(pages.content[move.source].tolist())
@@ -41,10 +43,24 @@ class Durable(Check):
         if type(item) is not Evicted:
             return
         if item.tier == Tier.HOST:
-            self._excused = True
+            tags = book_of(book, item).content[item.pages].tolist()
+            self._dropped.update((item.component, tag) for tag in tags)
         first, self._operation = self._operation != book.operations, book.operations
         if book.config.write_policy == "write_back" and first and len(item.pages):
             self._saved(book, item)
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        """Host lacked room, or so many backups were under way that more were put off."""
+        if self._excused or not book.history or book.width == 1:
+            return
+        for seat in book.seats.by_id.values():
+            self._longest = max(self._longest, len(seat.tables[0]))
+        backups = sum(type(one.action) is Backup for one in book.tickets.open.values())
+        self._excused = backups >= book.config.max_backups or any(
+            view.pool(pages.tier, pages.component).free < self._longest
+            for pages in book.pages[book.width :]
+            if pages.capacity
+        )
 
     def _saved(self, book: Book, item: Evicted) -> None:
         """Of each operation the first victim: what goes later may have become garbage by it."""
@@ -69,26 +85,29 @@ class Durable(Check):
 
     def still(self, book: Book, view: CoreView) -> None:
         least = _THRESHOLD.get(book.config.write_policy)
-        if least is None or self._excused or not book.config.host_pages[0]:
+        if least is None or self._excused or not all(one.capacity for one in book.pages):
             return
         for record in view.nodes():
-            if record.hits < least or record.pages[1][0] is None or not is_live(record, book.kinds):
-                continue
-            for kind in book.kinds[1:]:
-                pool = view.pool(Tier.HOST, kind.at)
-                if not pool.capacity or pool.free < book.config.page_size:
-                    continue
-                step = record
-                while step.parent is not None and record.end - step.end < kind.need:
-                    if step.pages[0][kind.at] is not None and step.pages[1][kind.at] is None:
-                        self.fail(
-                            f"boundary {record.end} at node {record.id}, {record.hits} uses: "
-                            f"expected {kind.name} of node {step.id} on host, found it on device "
-                            f"only; {pool.free} host pages are free",
-                            node(record.id),
-                            node(step.id),
-                        )
-                    step = step.parent
+            if record.hits >= least and record.pages[1][0] is not None:
+                if is_live(record, book.kinds):
+                    self._kept(book, record)
+
+    def _kept(self, book: Book, record: Node) -> None:
+        """What the live boundary at the node's end requires is on host, wherever it is on device."""
+        for kind in book.kinds[1:]:
+            step = record
+            while step.parent is not None and record.end - step.end < kind.need:
+                here, there = (step.pages[tier][kind.at] for tier in (0, 1))
+                tag = int(book.nodes.by_id[step.id].tags[-1])
+                given_up = (kind.name, tag) in self._dropped or tag in self._failed
+                if here is not None and there is None and not given_up:
+                    self.fail(
+                        f"boundary {record.end} at node {record.id}, {record.hits} uses: expected "
+                        f"{kind.name} of node {step.id} on host, found it on device only",
+                        node(record.id),
+                        node(step.id),
+                    )
+                step = step.parent
 
 
 def _needed(book: Book, item: Evicted) -> list[int]:
