@@ -42,11 +42,12 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of, needs_of
-from .leaving import commit
+from .leaving import branch_of, commit
+from .nodes import NodeBook
 from .pages import NODE, PageBook
 from .reference import find
 from .seats import Seat, SeatBook, tags_of
-from .shadow import NodeBook, Shadow, valid
+from .shadow import Shadow, valid
 from .tags import Tags
 from .tickets import Move, Ticket, TicketBook, Use, moves_of, uses_of
 
@@ -54,8 +55,8 @@ Issue = Callable[["Book", Outcome, CoreView], None]
 
 
 class Book:
-    """All that the checks know about one core. Lists that follow a *slot* have an entry per tier and
-    component: tier * width + component."""
+    """All that the checks know about one core. Lists by *slot* have an entry per tier and component:
+    tier * width + component."""
 
     def __init__(self, view: CoreView) -> None:
         config = view.config
@@ -189,6 +190,7 @@ class Book:
             locked = self.seats.leave(seat, keep_locks=prefill is not None)
             if prefill is not None:
                 prefill.locked, prefill.request = locked, -1
+                prefill.path = sum(tag in self.nodes.at for tag in seat.tags.tolist())
             if load is not None:
                 load.request = -1
         if request is None:
@@ -222,10 +224,12 @@ class Book:
         return uses_of(action, self.kinds, self.page_size, shared)
 
     def _heard(self, event: Event, outcomes: Sequence[Outcome]) -> None:
-        """What requests were told: the boundary that they stand on, and the slots of their states."""
-        if type(event) is PagesWanted and event.computed and event.request in self.seats.by_id:
-            if not any(type(item) is Refused and item.reason == "too_large" for item in outcomes):
-                self.seats.lower(self.seats.by_id[event.request], event.computed)
+        """What requests were told: the boundary that they stand on, the slots of their states."""
+        if type(event) is PagesWanted and event.computed:
+            grown = self.seats.by_id.get(event.request)
+            refused = any(getattr(item, "reason", "") == "too_large" for item in outcomes)
+            if grown is not None and not refused:
+                self.seats.lower(grown, event.computed)
         for item in outcomes:
             kind = type(item)
             if kind is not Seated and kind is not Cached and kind is not Granted:
@@ -239,6 +243,8 @@ class Book:
             seat.rehold, seat.low = True, 0
             if kind is Cached:
                 seat.boundary, seat.states = item.pages, item.states  # type: ignore[union-attr]
+                since = self.answered.action.start if self.answered else 0  # type: ignore[union-attr]
+                seat.made = branch_of(seat, self.kinds, since, self.page_size)
                 self.seats.lower(seat, seat.computed)
             else:
                 seat.boundary = item.device_pages + item.host_pages  # type: ignore
@@ -257,8 +263,8 @@ class Book:
         self.seats.retract(seat, request, awaited)
 
     def _pin(self, ticket: Ticket) -> None:
-        """A transfer pins until its reply: the backbone of the path to the deepest node that it
-        reads, on both tiers, and what it reads of other components where it reads it."""
+        """A transfer pins until its reply: the backbone of the path to the boundary that it is for,
+        or to the deepest node that it reads, on both tiers, and what it reads of other components where it reads it."""
         deepest: Shadow | None = None
         tier = ticket.tiers[0]
         for move in ticket.moves:
@@ -276,6 +282,9 @@ class Book:
             if move.at:
                 book.locks[move.source] += 1
                 ticket.pins.append((tier * self.width + move.at, move.source))
+        seat = self.seats.by_id.get(ticket.request)
+        if seat is not None and ticket.moves and seat.boundary:  # a load: to the boundary that it is for
+            deepest = self.nodes.at.get(int(seat.tags[seat.boundary - 1]), deepest)
         for shadow in self.nodes.path(deepest.id) if deepest is not None else ():
             ticket.path += 1
             for slot in (0, self.width):
@@ -295,39 +304,32 @@ class Book:
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    self._use(seat.tags, item.pages, item.request, self._branch(seat, item.pages))
+                    self._use(seat.tags, item.pages, item.request, self._made(seat))
         if self.left is not None:
             seat, tags, made = self.left
             self._use(tags, made[0], seat.id, made[1:])
 
-    def _use(
-        self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()
-    ) -> None:
-        """A use of the boundary at `pages`, and of those above it that were made together with it."""
+    def _use(self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()) -> None:
+        """A use of the boundary at `pages`, and of those above it that were made with it."""
         self.nodes.clock += 1
         if pages and not (pages <= len(tags) and self.nodes.used(int(tags[pages - 1]), above)):
             self.missing.append(f"{pages} pages of request {request} end at no node")
 
-    def _branch(self, seat: Seat, pages: int) -> Sequence[int]:
-        """The boundary that an insertion makes where the prompt was known deeper than it could be
-        reused: others are likely to part from it there."""
-        if self.width == 1:
+    def _made(self, seat: Seat) -> Sequence[int]:
+        """The boundary above its last that an insertion made, if it came to be: its state may have
+        been one too many, and gone again."""
+        if not seat.made:
             return ()
-        each = max(kind.interval for kind in self.kinds)
-        depth = seat.branch * self.page_size // each * each // self.page_size
-        since = self.answered.action.start if self.answered else 0  # type: ignore[union-attr]
-        if not since < depth * self.page_size < pages * self.page_size:
-            return ()
-        shadow = self.nodes.at.get(int(seat.tags[depth - 1]))
-        evicted = [  # states that were too many on the path, perhaps this very one
-            (item.component, tag)
+        tag = int(seat.tags[seat.made - 1])
+        shadow = self.nodes.at.get(tag)
+        gone = [
+            item.component
             for item in self.outcomes
-            if type(item) is Evicted
-            for tag in self.pages[self.index_of(item.component)].content[item.pages].tolist()
+            if type(item) is Evicted and item.tier == Tier.DEVICE
+            if tag in self.pages[self.index_of(item.component)].content[item.pages]
         ]
-        tag = int(seat.tags[depth - 1])
-        held = [kind for kind in self.kinds if (kind.name, tag) not in evicted or kind.positional]
-        return (depth,) if shadow is not None and valid(shadow, held) else ()
+        kinds = [kind for kind in self.kinds if kind.positional or kind.name not in gone]
+        return (seat.made,) if shadow is not None and valid(shadow, kinds) else ()
 
     # What an event says about bytes and tickets, before anything the core did about it.
 

@@ -1,5 +1,5 @@
-"""What a request leaves behind when it ends well: the bytes that its engine vouches for, and how
-deep a boundary they make.
+"""What a request leaves behind: the bytes that its engine vouches for when it ends well, and the
+boundaries that an insertion makes.
 
 Lives here: the arithmetic of committed tokens, on the page books. Must not live here: the tree.
 """
@@ -76,3 +76,18 @@ def _has(seat: Seat, kind: Kind, book: PageBook, tags: Tags, depth: int) -> bool
     if not kind.at:
         return True
     return bool((seat.tables[kind.at][max(0, depth - kind.need) : depth] >= 0).all())
+
+
+def branch_of(seat: Seat, kinds: Sequence[Kind], since: int, page_size: int) -> int:
+    """The boundary that an insertion makes above its last, where the prompt was known deeper than
+    it could be reused: others are likely to part there. 0 where the pass, from token `since` on,
+    began behind it, or the request has no window for it."""
+    if len(kinds) == 1:
+        return 0
+    each = max(kind.interval for kind in kinds)
+    depth = seat.branch * page_size // each * each // page_size
+    if not since < depth * page_size < seat.boundary * page_size:
+        return 0
+    windows = [kind for kind in kinds[1:] if kind.positional]
+    tables = [seat.tables[kind.at][max(0, depth - kind.need) : depth] for kind in windows]
+    return depth if all((table >= 0).all() for table in tables) else 0

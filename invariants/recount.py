@@ -21,9 +21,10 @@ from hicache.core.view import CoreView
 
 from . import story
 from .book import Book
+from .nodes import NodeBook
 from .pages import FLIGHT, NODE, REQUEST, PageBook, code_of, name_of
 from .seats import own_of
-from .shadow import NodeBook, Shadow, candidacy
+from .shadow import Shadow, candidacy
 from .tags import run_tags, seed_of
 
 SAMPLE = 16

@@ -21,9 +21,9 @@ from hicache.core.node import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
 from .kinds import Kind
+from .nodes import NodeBook
 from .pages import REQUEST, PageBook, code_of
 from .reference import NOTHING, Expected
-from .shadow import NodeBook
 from .tags import Tags, run_tags, seed_of
 
 
@@ -42,6 +42,7 @@ class Seat:
         "length",
         "load",
         "low",
+        "made",
         "match_pages",
         "may_load",
         "own",
@@ -73,6 +74,7 @@ class Seat:
         self.low = 0  # pages behind whose windows it holds nothing of the boundary any more
         self.boundary = 0  # pages whose required nodes it locks
         self.branch = 0  # pages of it that were known when it was seated
+        self.made = 0  # a boundary above it that may have been made with it
         self.rehold = False  # its boundary, or what is there of it, changed
         self.shared: Pages = NO_PAGES  # the backbone's pages that it locks
         self.tables: list[Pages] = [NO_PAGES] * width

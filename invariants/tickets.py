@@ -94,9 +94,7 @@ def moves_of(copies: Sequence[Copy], kinds: Sequence[Kind]) -> list[Move]:
     return moves
 
 
-def uses_of(
-    action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int
-) -> list[Use]:
+def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int) -> list[Use]:
     """What a pass reads and writes, per component; the pages at both ends perhaps in part. shared:
     leading positions that are not the request's own."""
     uses = []
@@ -108,7 +106,7 @@ def uses_of(
             least = max(0, action.start - kind.window + 1) // page_size
             reads = table[least : -(-action.start // page_size)]
             writes = table[first:last] if action.end > action.start else NO_PAGES
-            busy = table[min(least, shared) :] if kind.at else table
+            busy = table[max(0, min(least, shared, first - kind.need)) :] if kind.at else table
         else:
             state = next(states)
             reads = np.array([state.source], dtype=np.int64)

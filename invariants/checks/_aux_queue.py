@@ -33,9 +33,10 @@ class AuxQueue(Check):
             if not node.queued >> part & 1:
                 self.fail(
                     f"node {node.id} has {len(here)} unlocked {kind.name} pages on "
-                    f"{self.tier.name.lower()}{'' if other is None else ', and elsewhere'}: expected "
-                    f"an entry among {'garbage' if garbage else 'what serves'} (part {part}), found "
-                    f"parts {[one for one in range(6 * book.width) if node.queued >> one & 1]}",
+                    f"{self.tier.name.lower()}{'' if other is None else ', and elsewhere'}: "
+                    f"expected an entry among {'garbage' if garbage else 'what serves'} (part "
+                    f"{part}), found parts "
+                    f"{[one for one in range(6 * book.width) if node.queued >> one & 1]}",
                     node_story(node.id),
                 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Evicted, Refused
+from hicache.core.actions import Cached, Evicted, Refused
 from hicache.core.events import Admitted, EvictWanted, PagesWanted
 from hicache.core.types import Tier
 from invariants.book import Book
@@ -33,13 +33,26 @@ def _at_most(book: Book, item: Refused) -> int:
     return max(-(-tokens // book.page_size), *(kind.slots for kind in book.kinds))
 
 
-def chosen(book: Book, pages: PageBook) -> bool:
+def chosen(book: Book, pages: PageBook, item: Evicted) -> bool:
     """Whether the first victim of an operation, of this pool, was the next to go of its own pool,
     and did not go along with another component's copy: no other pool was short."""
     if book.width == 1:
         return True
+    if thinned(book, pages, int(item.pages[0])):
+        return False
     short = [slot for slot in range(len(book.pages)) if wanted(book, slot)]
     return short == [pages.tier * book.width + pages.component]
+
+
+def thinned(book: Book, pages: PageBook, page: int) -> bool:
+    """Whether it was one state too many on the path that a request has just extended."""
+    if not book.kinds[pages.component].per_path:
+        return False
+    seats = [book.seats.by_id.get(item.request) for item in book.outcomes if type(item) is Cached]
+    tags = [seat.tags for seat in seats if seat is not None]
+    if book.left is not None:
+        tags.append(book.left[1])
+    return any(pages.content[page] in one for one in tags)
 
 
 def book_of(book: Book, item: Evicted) -> PageBook:

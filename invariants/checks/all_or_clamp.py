@@ -55,8 +55,8 @@ class AllOrClamp(Check):
             kept = move.target[pages.owner[move.target] & 3 == NODE]
             if len(kept):
                 self.fail(
-                    f"flight {item.flight} failed, and {pages.where} page {kept[0]}, which it was to "
-                    f"fill, is {name_of(int(pages.owner[kept[0]]))}'s",
+                    f"flight {item.flight} failed, and {pages.where} page {kept[0]}, which it was "
+                    f"to fill, is {name_of(int(pages.owner[kept[0]]))}'s",
                     page(pages, int(kept[0])),
                 )
 

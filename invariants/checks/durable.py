@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Evicted
+from hicache.core.actions import Backup, Evicted
 from hicache.core.events import BackupDone
+from hicache.core.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -19,21 +20,22 @@ _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that mak
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under write-through, at rest, a state or window of a boundary used often enough is on host "
-        "too, unless host lacked room, a backup failed or was put off; under write_back none that "
-        "serves a boundary leaves the device without it."
+        "Under write-through, at rest, a window or state of a boundary used often enough is on host "
+        "too, unless host lacked room or a backup failed; under write_back none that serves a "
+        "boundary leaves the device without it."
     )
     watches = (Evicted, BackupDone)
 
     def __init__(self) -> None:
         self._operation = -1
         self._failed: set[int] = set()  # prefixes whose backup failed once
+        self._dropped: set[tuple[str, int]] = set()  # copies that host gave up
+        self._longest = 0  # pages of the longest request
         self._excused = False  # something happened that the promise does not cover
 
     def see(self, book: Book, item: Evicted | BackupDone, view: CoreView) -> None:
         if type(item) is BackupDone:
             if not item.ok and book.answered is not None:
-                self._excused = True
                 for move in book.answered.moves:
                     pages = book.pool(Tier.DEVICE, move.at)
                     self._failed.update(pages.content[move.source].tolist())
@@ -41,10 +43,24 @@ class Durable(Check):
         if type(item) is not Evicted:
             return
         if item.tier == Tier.HOST:
-            self._excused = True
+            tags = book_of(book, item).content[item.pages].tolist()
+            self._dropped.update((item.component, tag) for tag in tags)
         first, self._operation = self._operation != book.operations, book.operations
         if book.config.write_policy == "write_back" and first and len(item.pages):
             self._saved(book, item)
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        """Host lacked room, or so many backups were under way that more were put off."""
+        if self._excused or not book.history or book.width == 1:
+            return
+        for seat in book.seats.by_id.values():
+            self._longest = max(self._longest, len(seat.tables[0]))
+        backups = sum(type(one.action) is Backup for one in book.tickets.open.values())
+        self._excused = backups >= book.config.max_backups or any(
+            view.pool(pages.tier, pages.component).free < self._longest
+            for pages in book.pages[book.width :]
+            if pages.capacity
+        )
 
     def _saved(self, book: Book, item: Evicted) -> None:
         """Of each operation the first victim: what goes later may have become garbage by it."""
@@ -53,41 +69,72 @@ class Durable(Check):
         serving = int(pages.rank[number]) >= SERVES
         if item.tier != Tier.DEVICE or not index or item.demoted or not serving:
             return
-        if not chosen(book, pages) or int(pages.content[number]) in self._failed:
+        if not chosen(book, pages, item) or int(pages.content[number]) in self._failed:
             return
-        room = [
-            book.free_before[slot] + book.evictable_before[slot]
-            for slot in range(book.width, 2 * book.width)
-        ]
-        if all(have > 2 * len(item.pages) + 64 for have in room):
+        if any(type(other) is Backup for other in book.outcomes):
+            return  # a copy that waits has taken room
+        if not all(one.capacity for one in book.pages[book.width :]):
+            return  # no boundary could live on host
+        needed, room = _needed(book, item), _room(book, int(pages.giver[number]))
+        if all(have >= count for have, count in zip(room, needed, strict=True)):
             self.fail(
                 f"{pages.where} page {number}, which served a live boundary, went and is not on "
-                f"host; room there before was {room}",
+                f"host; its node needed {needed} pages there, and could have had {room}",
                 page(pages, number),
             )
 
     def still(self, book: Book, view: CoreView) -> None:
         least = _THRESHOLD.get(book.config.write_policy)
-        if least is None or self._excused or not book.config.host_pages[0]:
+        if least is None or self._excused or not all(one.capacity for one in book.pages):
             return
         for record in view.nodes():
-            if record.hits < least or record.pages[1][0] is None or not is_live(record, book.kinds):
-                continue
-            for kind in book.kinds[1:]:
-                pool = view.pool(Tier.HOST, kind.at)
-                if not pool.capacity or pool.free < book.config.page_size:
-                    continue
-                step = record
-                while step.parent is not None and record.end - step.end < kind.need:
-                    if step.pages[0][kind.at] is not None and step.pages[1][kind.at] is None:
-                        self.fail(
-                            f"boundary {record.end} at node {record.id}, {record.hits} uses: "
-                            f"expected {kind.name} of node {step.id} on host, it is on device only; "
-                            f"{pool.free} host pages are free",
-                            node(record.id),
-                            node(step.id),
-                        )
-                    step = step.parent
+            if record.hits >= least and record.pages[1][0] is not None:
+                if is_live(record, book.kinds):
+                    self._kept(book, record)
+
+    def _kept(self, book: Book, record: Node) -> None:
+        """What the live boundary at the node's end requires is on host, wherever it is on device."""
+        for kind in book.kinds[1:]:
+            step = record
+            while step.parent is not None and record.end - step.end < kind.need:
+                here, there = (step.pages[tier][kind.at] for tier in (0, 1))
+                tag = int(book.nodes.by_id[step.id].tags[-1])
+                given_up = (kind.name, tag) in self._dropped or tag in self._failed
+                if here is not None and there is None and not given_up:
+                    self.fail(
+                        f"boundary {record.end} at node {record.id}, {record.hits} uses: expected "
+                        f"{kind.name} of node {step.id} on host, found it on device only",
+                        node(record.id),
+                        node(step.id),
+                    )
+                step = step.parent
+
+
+def _needed(book: Book, item: Evicted) -> list[int]:
+    """Host pages, per component, for what the victim's node lost in this operation."""
+    giver = int(book_of(book, item).giver[item.pages[0]])
+    needed = [0] * book.width
+    for other in book.outcomes:
+        if type(other) is Evicted and other.tier == Tier.DEVICE and not other.demoted:
+            pages = book_of(book, other)
+            needed[pages.component] += int((pages.giver[other.pages] == giver).sum())
+    return needed
+
+
+def _room(book: Book, giver: int) -> list[int]:
+    """Host pages, per component, that a backup of the node could have had: free or unlocked, but
+    for the copies of its own path, which it locks."""
+    room = [
+        book.free_before[slot] + book.evictable_before[slot] if book.pages[slot].capacity else 0
+        for slot in range(book.width, 2 * book.width)
+    ]
+    step = book.nodes.by_id.get(giver)
+    step = step or next((one for one in book.nodes.gone if one.id == giver), None)
+    while step is not None:
+        held = step.pages[book.width]
+        room[0] -= 0 if held is None else len(held)
+        step = step.parent
+    return room
 
 
 def check() -> Durable:

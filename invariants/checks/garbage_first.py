@@ -30,7 +30,7 @@ class GarbageFirst(Check):
         self._operation = book.operations
         pages = book_of(book, item)
         rank = int(pages.rank[item.pages[0]])
-        if rank < SERVES or not chosen(book, pages):
+        if rank < SERVES or not chosen(book, pages, item):
             return
         spared = sheltered(book)
         for queue in (DEVICE,) if item.tier == Tier.DEVICE else (HOST, DUPLICATE):

@@ -13,8 +13,8 @@ from invariants.story import node as node_story
 class LeafLive(Check):
     name = "LEAF-LIVE"
     sentence = (
-        "A leaf whose end is no live boundary serves nobody: whatever of it can be evicted is among "
-        "the garbage of its pool, and first in line."
+        "A leaf whose end is no live boundary serves nobody: whatever of it can be evicted is "
+        "among the garbage of its pool, and first in line."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

@@ -77,8 +77,8 @@ class PeerMap(Check):
         if not np.array_equal(found, expected):
             at = int((found != expected).argmax())
             self.fail(
-                f"{full.where} page {at}: expected the {other.where} peer {expected[at] - 1}, found "
-                f"{found[at] - 1} (-1: none)",
+                f"{full.where} page {at}: expected the {other.where} peer {expected[at] - 1}, "
+                f"found {found[at] - 1} (-1: none)",
                 page(full, at),
             )
         there = np.sort(expected[expected > 0])

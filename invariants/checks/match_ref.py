@@ -6,14 +6,15 @@ from hicache.core.actions import Matched, Seated
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
+from invariants.seats import Seat
 from invariants.story import request
 
 
 class MatchReference(Check):
     name = "MATCH-REF"
     sentence = (
-        "A match is the deepest boundary that is valid for every component, by brute force over all "
-        "cached positions: on device, and behind that on any tier; and it changes nothing."
+        "A match is the deepest boundary that is valid for every component, by brute force over "
+        "all cached positions: on device, and behind that on any tier; and it changes nothing."
     )
     watches = (Matched, Seated)
 
@@ -34,13 +35,13 @@ class MatchReference(Check):
                 not seat.may_load
                 or host < least
                 or (quota and host > quota)
-                or (not item.host_pages and _too_dear(book, loaded))
+                or (not item.host_pages and _too_dear(book, seat))
             ):
                 host = 0
             found = item.loaded if host else loaded  # type: ignore[union-attr]
             if found != loaded or item.matched != wanted.depths[0]:  # type: ignore[union-attr]
                 self.fail(
-                    f"request {item.request}: expected {loaded} pages to be loaded of {_names(book)} "
+                    f"request {item.request}: expected {loaded} pages of {_names(book)} loaded "
                     f"and {wanted.depths[0]} known, found {found} and {item.matched}",  # type: ignore[union-attr]
                     request(item.request),
                 )
@@ -58,12 +59,18 @@ class MatchReference(Check):
             )
 
 
-def _too_dear(book: Book, loaded: tuple[int, ...]) -> bool:
-    """Whether some pool of the device may have had no room for what a load would bring."""
-    return any(
-        count and count + 3 > book.free_before[index] + book.evictable_before[index]
-        for index, count in enumerate(loaded)
-    )
+def _too_dear(book: Book, seat: Seat) -> bool:
+    """Whether some pool of the device may have had no room for a load and the first pass behind it:
+    what is free or unlocked, less what the boundary requires and must stay."""
+    wanted, size = seat.expected, book.page_size
+    rest = -(-seat.length // size) - wanted.best
+    for kind in book.kinds:
+        least = rest if not kind.at else int(not kind.positional or rest > 0)
+        stays = min(wanted.best, kind.need) - wanted.lacking[kind.at]
+        room = book.free_before[kind.at] + book.evictable_before[kind.at] - stays
+        if wanted.lacking[kind.at] + least > room:
+            return True
+    return False
 
 
 def _names(book: Book) -> str:

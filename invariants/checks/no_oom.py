@@ -13,8 +13,8 @@ from invariants.story import request
 class NoOom(Check):
     name = "NO-OOM"
     sentence = (
-        "A seated request's table always covers its prompt and what it computed, a pass has what it "
-        "reads and writes of every component, and no chunk lacks pages of full attention."
+        "A seated request's table always covers its prompt and what it computed, a pass has what "
+        "it reads and writes of every component, and no chunk lacks pages of full attention."
     )
     kind = LIVENESS
     watches = (Prefill, Granted, Refused)
@@ -57,8 +57,8 @@ class NoOom(Check):
             if lacking.any() or len(table) < most:
                 at = least + int(lacking.argmax()) if lacking.any() else len(table)
                 self.fail(
-                    f"request {item.request}: a pass over {item.start}..{item.end} needs {kind.name} "
-                    f"pages {least}..{most}, page {at} is not there",
+                    f"request {item.request}: a pass over {item.start}..{item.end} needs "
+                    f"{kind.name} pages {least}..{most}, page {at} is not there",
                     request(item.request),
                 )
         for state in item.states:

@@ -9,7 +9,7 @@ from invariants.base import Check
 from invariants.book import Book
 from invariants.checks._victims import book_of, chosen, sheltered
 from invariants.pages import PageBook
-from invariants.shadow import DEVICE, DUPLICATE, HOST
+from invariants.shadow import DEVICE, DUPLICATE, HOST, SERVES
 from invariants.story import node, page
 
 
@@ -35,7 +35,7 @@ class OrderReference(Check):
         elif book.width > 1:
             return  # what went first may have made garbage of others, or have taken them along
         pages = book_of(book, item)
-        if not chosen(book, pages):
+        if not chosen(book, pages, item):
             return
         rank = int(pages.rank[item.pages[0]])
         if item.tier == Tier.DEVICE:
@@ -46,7 +46,7 @@ class OrderReference(Check):
         ):  # else perhaps dropped with its prefix, not chosen
             if _still_on_device(book, item, pages):
                 self._compare(book, item, pages, rank, DUPLICATE)
-                rank = -1  # anything on host only should have gone first
+                rank = 2 * SERVES if rank >= SERVES else SERVES  # of a kind, host only goes first
             self._compare(book, item, pages, rank, HOST)
 
     def _compare(self, book: Book, item: Evicted, pages: PageBook, rank: int, queue: int) -> None:
@@ -54,10 +54,10 @@ class OrderReference(Check):
         if colder is None:
             return
         use = colder.use[pages.component]
-        if rank < 0 or colder.rank[pages.component] < rank:
+        if colder.rank[pages.component] < rank:
+            also = ", also on device" if rank in (SERVES, 2 * SERVES) else ""
             self.fail(
-                f"{pages.where} page {item.pages[0]}, "
-                f"{'also on device' if rank < 0 else f'last used at {item.last_use}'}, went; "
+                f"{pages.where} page {item.pages[0]}{also}, last used at {item.last_use}, went; "
                 f"expected node {colder.id} to go before, last used at {use}",
                 page(pages, int(item.pages[0])),
                 node(colder.id),

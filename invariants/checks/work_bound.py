@@ -38,7 +38,8 @@ class WorkBound(Check):
 
     def _paths(self, book: Book, view: CoreView) -> int:
         """Nodes on the paths of the requests and transfers that the operation is about."""
-        seats = [book.seats.by_id.get(number) for number in view.touched_requests]
+        asked = getattr(book.event, "request", -1)
+        seats = [book.seats.by_id.get(number) for number in {**view.touched_requests, asked: None}]
         tags = [seat.tags for seat in (*seats, *book.parted) if seat is not None]
         if book.left is not None:
             tags.append(book.left[1])
