@@ -35,7 +35,7 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
         assert summary["incremental"] == len(rig.tape)
         assert int(summary["full"]) >= len(rig.tape) // AUDIT_EVERY
         assert summary["violations"] == 0
-        assert rig.counts["matches"] > 20
+        assert rig.score.counts["matches"] > 20
 
 
 def test_the_seeds_visit_every_corner() -> None:
@@ -189,9 +189,9 @@ def long_run(names: tuple[str, ...], policy: str, operations: int, level: str) -
             print(f"  {'+'.join(names)} {policy} seed {7 * seed}: {text.splitlines()[0]}")
         total["operations"] += len(rig.tape)
         if rig.content is not None:
-            rig.counts["revived"] = rig.content.revived
-            rig.counts["reads"] = rig.content.reads
-        for name, count in rig.counts.items():
+            rig.score.counts["revived"] = rig.content.revived
+            rig.score.counts["reads"] = rig.content.reads
+        for name, count in rig.score.counts.items():
             total[name] = total.get(name, 0) + count
     return total
 
