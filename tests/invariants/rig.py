@@ -285,7 +285,8 @@ class Rig:
         if name is None:
             name = names[int(self.draw.integers(len(names)))] if len(names) > 1 else names[0]
         most = 3 if self.reuse else 6
-        if self.reuse and int(self.draw.integers(8)) == 0:
+        large = 2 if tier == Tier.DEVICE else 12
+        if self.reuse and int(self.draw.integers(large)) == 0:
             most = self.core.view.pool(tier, names.index(name)).capacity + 1
         count = int(self.draw.integers(most)) if pages is None else pages
         self.feed(EvictWanted(tier, name, count))
@@ -301,7 +302,7 @@ class Rig:
     def step(self) -> None:
         roll = int(self.draw.integers(100))
         if self.reuse and int(self.draw.integers(100)) < self.reuse // 8:
-            self.evict(Tier.DEVICE if roll < 75 else Tier.HOST)
+            self.evict(Tier.DEVICE if roll < 85 else Tier.HOST)
         elif roll < 12:
             if len(self.jobs) < (2 + self.seed % 4 if self.reuse else 12):
                 self.arrive()
