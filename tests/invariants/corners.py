@@ -24,12 +24,12 @@ def config_of(seed: int, components: tuple[str, ...] = ("full",), policy: str = 
     device = {
         "full": (16, 30, 64)[seed // 9 % 3],
         "swa": -(-window // page) + 1 + interval // page + (3, 12, 0, 24, 1)[seed // 3 % 5],
-        "mamba": (12, 4, 20, 9, 3, 30, 1)[seed % 7],
+        "mamba": (12, 4, 20, 9, 3, 30, 1)[seed % 8 % 7],
     }
     host = {
-        "full": (8, 40, 0, 100, 1, 25)[seed % 6],
-        "swa": (12, 40, 3, 0, 20)[seed // 5 % 5],
-        "mamba": (6, 20, 1, 0, 40)[seed // 4 % 5],
+        "full": (40, 8, 100, 0, 25, 60, 1)[seed // 2 % 7],
+        "swa": (12, 40, 3, 20, 0)[seed % 5],
+        "mamba": (6, 20, 1, 40, 0)[seed // 2 % 5],
     }
     backed = host["full"] > 0
     return Config(

@@ -15,11 +15,7 @@ import numpy as np
 
 from hicache.core.actions import (
     Backup,
-    Cached,
-    Evicted,
-    Granted,
     Load,
-    Matched,
     Outcome,
     Prefill,
     Refused,
@@ -47,12 +43,7 @@ from hicache.core.types import Key, Tier
 from invariants.watch import Level, Watch
 
 from .content import Content
-from .reference import Expected, expected
-
-
-class WrongMatch(AssertionError):
-    """A match differs from the brute-force reference."""
-
+from .score import Score
 
 AUDIT_EVERY = 16
 
@@ -99,13 +90,13 @@ class Rig:
         self.past: list[tuple[list[int], str]] = []
         self.landed: set[int] = set()
         self.refused: dict[str, int] = {}
-        self.counts: dict[str, int] = {}
+        self.score = Score(self.config.components, f"seed {self.seed}")
         self.content = Content(self.config) if self.oracle else None
 
     def feed(self, event: Event) -> list[Outcome]:
         self.tape.append(event)
         view = self.core.view
-        wanted = self._expected(event) if self.oracle else None
+        wanted = self.score.before(event, view) if self.oracle else None
         self.watch.on_event(event, view)
         outcomes = self.core.handle(event)
         self.watch.on_outcomes(event, outcomes, view)
@@ -117,55 +108,12 @@ class Rig:
                 job.state, job.flight, job.loads = "prefilling", item.flight, item.after
             if isinstance(item, Refused):
                 self.refused[item.reason] = self.refused.get(item.reason, 0) + 1
-            self._count(item)
+            self.score.after(item, wanted)
             if self.content is not None:
-                self._file(self.content, item)
-            if wanted is not None and isinstance(item, Matched | Seated):
-                self._compare(item, wanted)
+                self.content.see(item)
         if self.content is not None and len(self.tape) % AUDIT_EVERY == 0:
             self.content.audit(view)
         return outcomes
-
-    def _expected(self, event: Event) -> Expected | None:
-        if isinstance(event, Arrived):
-            return expected(self.core.view, event.key, event.match_pages)
-        if isinstance(event, MatchWanted | Admitted):
-            request = self.core.view.requests[event.request]
-            return expected(self.core.view, request.key, request.match_pages)
-        return None
-
-    def _compare(self, item: Matched | Seated, wanted: Expected) -> None:
-        self._add("matches")
-        more = wanted.best - wanted.device
-        allowed = {more} if isinstance(item, Matched) else {0, more}
-        found = (item.device_pages, item.host_pages, item.depths)
-        if (found[0], found[2]) != (wanted.device, wanted.depths) or found[1] not in allowed:
-            raise WrongMatch(f"{item}: expected {wanted}; seed {self.seed}")
-        if isinstance(item, Seated) and bool(sum(item.loaded)) != bool(item.host_pages):
-            raise WrongMatch(f"{item}: loaded and host pages disagree; seed {self.seed}")
-
-    def _file(self, content: Content, item: Outcome) -> None:
-        if isinstance(item, Load | Backup):
-            content.begin_copy(item)
-        elif isinstance(item, Prefill | Granted | Cached):
-            content.given(item.request, item)
-
-    def _count(self, item: Outcome) -> None:
-        if isinstance(item, Evicted):
-            self._add(f"evicted {item.component} {item.tier.name.lower()}", len(item.pages))
-            self._add("evicted", len(item.pages))
-        elif isinstance(item, Load):
-            self._add("loads")
-            names = {copy.component for copy in item.copies}
-            self._add("loads of aux alone", self.config.components[0] not in names)
-        elif isinstance(item, Backup):
-            self._add("backups")
-        elif isinstance(item, Seated):
-            self._add("seated")
-            self._add("hits", item.device_pages + item.host_pages > 0)
-
-    def _add(self, name: str, count: int = 1) -> None:
-        self.counts[name] = self.counts.get(name, 0) + count
 
     def key(self, job: Job, tokens: int) -> Key:
         return Key.from_tokens(job.tokens[:tokens], self.config.page_size, job.namespace)
@@ -337,7 +285,8 @@ class Rig:
         if name is None:
             name = names[int(self.draw.integers(len(names)))] if len(names) > 1 else names[0]
         most = 3 if self.reuse else 6
-        if self.reuse and int(self.draw.integers(8)) == 0:
+        large = 2 if tier == Tier.DEVICE else 12
+        if self.reuse and int(self.draw.integers(large)) == 0:
             most = self.core.view.pool(tier, names.index(name)).capacity + 1
         count = int(self.draw.integers(most)) if pages is None else pages
         self.feed(EvictWanted(tier, name, count))
@@ -353,7 +302,7 @@ class Rig:
     def step(self) -> None:
         roll = int(self.draw.integers(100))
         if self.reuse and int(self.draw.integers(100)) < self.reuse // 8:
-            self.evict(Tier.DEVICE if roll < 75 else Tier.HOST)
+            self.evict(Tier.DEVICE if roll < 85 else Tier.HOST)
         elif roll < 12:
             if len(self.jobs) < (2 + self.seed % 4 if self.reuse else 12):
                 self.arrive()
