@@ -177,7 +177,7 @@ def _growing_answers() -> Prompts:
 def test_too_many_long_answers_are_retracted_and_all_end(
     components: tuple[str, ...], policy: str, host: int
 ) -> None:
-    device = {"full": 13, "swa": 6, "mamba": 4}
+    device = {"full": 13, "swa": 6, "mamba": 8}
     sizes = _sizes(components, device), (host,) * len(components)
     rules = _rules(components, 8, PAGE)
     world = make(_growing_answers(), *sizes, engine=_SMALL, write_policy=policy, **rules)
