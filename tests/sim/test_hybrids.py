@@ -19,7 +19,7 @@ from sim.hazards import HazardDevice
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from sim.world import World
-from tests.sim.rig import CONFIGURATIONS, PAGE, Prompts, make, run, shared_prefixes
+from tests.sim.rig import CONFIGURATIONS, MODEL, PAGE, Prompts, hybrid, make, run, shared_prefixes
 
 POLICIES = ("write_through", "write_through_selective", "write_back")
 _HYBRIDS = CONFIGURATIONS[1:]
@@ -163,6 +163,22 @@ def test_small_pools_evict_and_load_each_component(
     assert all(count > 0 for count in loaded), loaded
     assert sum(request.host_tokens for request in result.requests) > 0
     assert result.byte_checks > 10 * len(result.requests)
+
+
+@pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
+def test_what_is_loaded_crosses_the_link_and_nothing_else(components: tuple[str, ...]) -> None:
+    """In as many groups as there are layers, so that each holds the pool of one component."""
+    rules = _rules(components, 6, PAGE)
+    sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
+    engine = replace(_SMALL, layer_groups=MODEL.layers)
+    result = run(_conversations(6), *sizes, engine=engine, **rules)
+    model = hybrid(components, 6) if len(components) > 1 else MODEL
+    expected = sum(
+        request.loaded[index] * model.bytes_per_page(name, PAGE)
+        for request in result.requests
+        for index, name in enumerate(components)
+    )
+    assert result.h2d.bytes == expected > 0
 
 
 def _growing_answers() -> Prompts:
