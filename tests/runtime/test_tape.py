@@ -49,22 +49,31 @@ from hicache.runtime.tape import CHECK_EVERY, DivergedError, Recorder, replay
 from hicache.runtime.tape_format import MAX_LINE_BYTES, Tape, as_json, parse, read_tape
 from sim.options import WorldOptions
 from sim.world import World
-from tests.sim.rig import MODEL, PROFILE, shared_prefixes
+from tests.sim.rig import CONFIGURATIONS, MODEL, PROFILE, hybrid, shared_prefixes
 
 CONFIG = Config(page_size=4, device_pages=(24,), host_pages=(40,))
+DEVICE = {"full": 24, "swa": 7, "mamba": 7}
+HOST = {"full": 40, "swa": 20, "mamba": 12}
 
 
 def recorded(
     seed: int = 1, requests: int = 12, options: WorldOptions | None = None, **config: Any
 ) -> tuple[list[str], str]:
-    """The lines of a simulated run, and its digest."""
+    """The lines of a simulated run, and its digest. Pools of a hybrid: see DEVICE and HOST."""
     lines: list[str] = []
-    settings_ = {"page_size": 4, "device_pages": (24,), "host_pages": (40,), **config}
+    components = config.get("components", ("full",))
+    sizes = {
+        "device_pages": tuple(DEVICE[name] for name in components),
+        "host_pages": tuple(HOST[name] for name in components),
+        "swa_window": 6 if "swa" in components else 0,
+    }
+    settings_ = {"page_size": 4, **sizes, **config}
     core = Config(**settings_)
     recorder = Recorder(core, lines.append, made={"seed": seed})
     options = options or WorldOptions(checks="off")
     workload = shared_prefixes(seed, requests)
-    World(workload, core, MODEL, PROFILE, options=options, observers=(recorder,)).run()
+    model = hybrid(components, 6) if len(components) > 1 else MODEL
+    World(workload, core, model, PROFILE, options=options, observers=(recorder,)).run()
     return lines, recorder.close()
 
 
@@ -72,20 +81,22 @@ def tape_of(lines: list[str]) -> Tape:
     return parse("t.tape", [line.encode() for line in lines])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     policy=st.sampled_from(["write_through", "write_back", "write_through_selective"]),
     lag=st.sampled_from([0, 5_000, 50_000_000]),
     failing=st.integers(2, 9),
     kv_events=st.booleans(),
+    components=st.sampled_from(CONFIGURATIONS),
 )
 def test_a_replay_decides_what_the_run_decided(
-    seed: int, policy: str, lag: int, failing: int, kv_events: bool
+    seed: int, policy: str, lag: int, failing: int, kv_events: bool, components: tuple[str, ...]
 ) -> None:
     """Whatever the times were and whichever copies failed: the order of events is all it takes."""
     options = WorldOptions(seed=seed, lag_ns=lag, faults=lambda number, _: number % failing == 1)
-    lines, digest = recorded(seed, 14, options, write_policy=policy, kv_events=kv_events)
+    rules = {"write_policy": policy, "kv_events": kv_events, "components": components}
+    lines, digest = recorded(seed, 14, options, **rules)
     tape = tape_of(lines)
     assert tape.digest == digest
     assert replay(tape) == digest

@@ -19,7 +19,7 @@ from sim.hazards import HazardDevice
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from sim.world import World
-from tests.sim.rig import CONFIGURATIONS, PAGE, Prompts, make, run, shared_prefixes
+from tests.sim.rig import CONFIGURATIONS, MODEL, PAGE, Prompts, hybrid, make, run, shared_prefixes
 
 POLICIES = ("write_through", "write_through_selective", "write_back")
 _HYBRIDS = CONFIGURATIONS[1:]
@@ -165,6 +165,22 @@ def test_small_pools_evict_and_load_each_component(
     assert result.byte_checks > 10 * len(result.requests)
 
 
+@pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
+def test_what_is_loaded_crosses_the_link_and_nothing_else(components: tuple[str, ...]) -> None:
+    """In as many groups as there are layers, so that each holds the pool of one component."""
+    rules = _rules(components, 6, PAGE)
+    sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
+    engine = replace(_SMALL, layer_groups=MODEL.layers)
+    result = run(_conversations(6), *sizes, engine=engine, **rules)
+    model = hybrid(components, 6) if len(components) > 1 else MODEL
+    expected = sum(
+        request.loaded[index] * model.bytes_per_page(name, PAGE)
+        for request in result.requests
+        for index, name in enumerate(components)
+    )
+    assert result.h2d.bytes == expected > 0
+
+
 def _growing_answers() -> Prompts:
     """Six requests whose prompts fit small pools together and whose answers do not."""
     jobs = [Job(index, 0, 8, 30) for index in range(6)]
@@ -177,7 +193,7 @@ def _growing_answers() -> Prompts:
 def test_too_many_long_answers_are_retracted_and_all_end(
     components: tuple[str, ...], policy: str, host: int
 ) -> None:
-    device = {"full": 13, "swa": 6, "mamba": 4}
+    device = {"full": 13, "swa": 6, "mamba": 8}
     sizes = _sizes(components, device), (host,) * len(components)
     rules = _rules(components, 8, PAGE)
     world = make(_growing_answers(), *sizes, engine=_SMALL, write_policy=policy, **rules)

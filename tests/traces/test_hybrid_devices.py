@@ -166,7 +166,7 @@ def test_the_twin_command_sizes_and_serves_every_component(
     assert main([*given, "--max-running", "2"]) == 0
     document = json.loads(out.read_text())
     assert document["device"]["digest"] == document["simulator"]["digest"]
-    assert document["device"]["hit_tokens"]["device"] > 0
+    assert sum(document["device"]["hit_tokens"].values()) > 0
     assert list(document["geometry"]["components"]) == list(components)
 
 
