@@ -145,14 +145,16 @@ def want_pages(state: State, event: PagesWanted) -> None:
         state.touched_requests[request.id] = None
     short = total - len(request.tables[BACKBONE])
     if short > 0:
-        for index, component in enumerate(state.components):
-            if not component.positional:
-                continue
-            if short > available(state, index) and event.computed:
-                release_behind(state, request, event.computed, exactly=True)
-            if short > available(state, index) or not make_device_room(state, index, short):
-                refuse_room(state, request.id, index, short, preempt=True)
-                return
+        grown = [index for index, one in enumerate(state.components) if one.positional]
+        if event.computed and any(short > available(state, index) for index in grown):
+            release_behind(state, request, event.computed, exactly=True)
+        lacking = next((index for index in grown if short > available(state, index)), -1)
+        for index in grown:
+            if lacking < 0 and not make_device_room(state, index, short):
+                lacking = index
+        if lacking >= 0:
+            refuse_room(state, request.id, lacking, short, preempt=True)
+            return
         _extend(state, request, total)
     state.out.append(
         Granted(

@@ -47,7 +47,7 @@ def evict_host(state: State, index: int, count: int) -> None:
             bury(state, node, Tier.HOST, index)
         else:
             drop(state, node, Tier.HOST, span(node, state.stride))
-        prune(state, index)
+        prune(state, index, Tier.HOST)
 
 
 def tail(state: State, node: Node, pages: int) -> Node:
@@ -92,17 +92,17 @@ def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
         remove(state, below)
 
 
-def prune(state: State, index: int) -> None:
-    """After an eviction: drop the leaves that lost their last live boundary, up to the first node
-    that is in use or serves one. Not where backbone pages were asked for: those are the next to go,
-    and no more are freed than was asked."""
-    if index == BACKBONE:
-        state.dead.clear()
+def prune(state: State, index: int, tier: Tier) -> None:
+    """After an eviction of this component from this tier: drop the leaves that lost their last live
+    boundary, up to the first node that is in use or serves one. Backbone pages that are on the tier
+    where backbone pages were asked for stay: they are the next to go, and no more are freed than
+    was asked."""
     while state.dead:
         node = state.dead.pop()
         while (
             node.parent is not None
             and node.near == NONE
+            and (index != BACKBONE or node.pages[tier][BACKBONE] is None)
             and not (node.children or node.legs)
             and not any(map(any, node.holders))
         ):

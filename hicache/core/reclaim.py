@@ -50,7 +50,7 @@ def evict_device(state: State, index: int, count: int) -> None:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
             if above is not None and above.parent is not None:
                 floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
-        prune(state, index)
+        prune(state, index, Tier.DEVICE)
 
 
 def _rank(state: State, node: Node) -> int:
@@ -77,11 +77,14 @@ def _behind_drains(state: State) -> int:
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
-    """Evict another component than the backbone."""
-    if node.with_pages[Tier.DEVICE] == 0 and not any(node.holders[Tier.DEVICE]):
-        whole = span(node, state.stride)
+    """Evict another component than the backbone. One that is on host already, of a leaf whose
+    backbone is not, need not wait for that."""
+    backed, whole = (node.pages[Tier.HOST][one] is not None for one in (index, BACKBONE))
+    whole = whole or not backed
+    if whole and node.with_pages[Tier.DEVICE] == 0 and not any(node.holders[Tier.DEVICE]):
+        pages = span(node, state.stride)
         positional = state.components[index].positional
-        _evict_leaf(state, node, index, min(short, whole) if positional else whole)
+        _evict_leaf(state, node, index, min(short, pages) if positional else pages)
     elif index not in _to_drain(state, node, index) or not _drain(state, node, index, [index]):
         bury(state, node, Tier.DEVICE, index)
 
@@ -101,12 +104,17 @@ def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None
 
 
 def _to_drain(state: State, node: Node, index: int) -> list[int]:
-    """The components that the policy wants on host before they leave the device."""
+    """The components that the policy wants on host before they leave the device; none where the
+    boundary could not live there."""
     if not state.writes.on_evict or not state.config.has_host or node.unsaved:
         return []
     if is_garbage(node, state.components[index].reach):
         return []
-    return missing_on_host(state, node)
+    homeless = any(
+        one is not None and two is None and not pool.capacity
+        for one, two, pool in zip(*node.pages, state.pools[Tier.HOST], strict=True)
+    )
+    return [] if homeless else missing_on_host(state, node)
 
 
 def _drain(state: State, node: Node, index: int, components: list[int]) -> bool:
