@@ -183,16 +183,7 @@ def test_two_orders_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixt
     path = str(tmp_path / "turns.jsonl")
     sizes = ["--clients", "16", "--rounds", "8"]
     assert main(["generate", "multiturn", *sizes, "-o", path]) == 0
-    options = [
-        "--mode",
-        "hits",
-        "--components",
-        "full,mamba",
-        "--mamba-states",
-        "128",
-        "--device-tokens",
-        "1M",
-    ]
+    options = ["--mode", "hits", *STATES, "52", "--device-tokens", "1M", "--check", "off"]
     capsys.readouterr()
     found = replayed(tmp_path, path, *options, "--compare-eviction", "lru_path")
     assert found["config"]["eviction_policy"] == "lru"
