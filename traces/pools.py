@@ -216,7 +216,7 @@ class _Device:
         self._model = model
         self._memory = memory
         self._page: int = options.page_size
-        self._window_pages = -(-window // self._page)
+        self._window_pages: int = -(-window // self._page)
         self._interval = interval
         self._running: int = options.max_running if options.mode == "timed" else 1
         self._bytes = {
@@ -292,7 +292,7 @@ class _Device:
         budget: int = self._options.token_budget
         own = running * (self._window_pages + 1) + -(-budget // self._page)
         own = min(own, self._limit.get(WINDOW, own))
-        wanted = own + self._window_pages * self._prefixes(full)
+        wanted: int = own + self._window_pages * self._prefixes(full)
         return max(self._window_pages + 1, min(full, wanted))
 
     def _mamba(self, full: int) -> int:
