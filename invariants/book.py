@@ -283,7 +283,9 @@ class Book:
                 book.locks[move.source] += 1
                 ticket.pins.append((tier * self.width + move.at, move.source))
         seat = self.seats.by_id.get(ticket.request)
-        if seat is not None and ticket.moves and seat.boundary:  # a load: to the boundary that it is for
+        if (
+            seat is not None and ticket.moves and seat.boundary
+        ):  # a load: to the boundary that it is for
             deepest = self.nodes.at.get(int(seat.tags[seat.boundary - 1]), deepest)
         for shadow in self.nodes.path(deepest.id) if deepest is not None else ():
             ticket.path += 1

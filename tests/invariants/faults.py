@@ -54,16 +54,16 @@ def _bend(outcomes: list[Any], kind: type, change: Callable[[Any], Any]) -> bool
     return False
 
 
-def _share_a_page(tier: int) -> Fault:
+def _share_a_page(tier: int, index: int = 0) -> Fault:
     def fault(state: Any, event: Any, outcomes: list[Any]) -> bool:
-        found = [node for node in nodes_of(state) if node.pages[tier][0] is not None]
+        found = [node for node in nodes_of(state) if node.pages[tier][index] is not None]
         if len(found) < 2:
             return False
         one, other = found[:2]
-        stolen = one.pages[tier][0].copy()
-        stolen[-1] = other.pages[tier][0][0]
-        one.pages[tier][0] = _frozen(stolen)
-        state.touched[one.id] = one
+        stolen = one.pages[tier][index].copy()
+        stolen[-1] = other.pages[tier][index][0]
+        one.pages[tier][index] = _frozen(stolen)
+        state.touched[one.id], state.touched[other.id] = one, other
         return True
 
     return fault
@@ -77,7 +77,7 @@ def pool_sum(state: Any, event: Any, outcomes: list[Any]) -> bool:
 def lock_bal(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for node in nodes_of(state):
         if node.pages[0][0] is not None:
-            node.holders[0][0][999999] = Receipt(999999, "nobody")
+            node.holders[0][0][999999] = Receipt(999999, "nobody", [])
             state.touched[node.id] = node
             return True
     return False
@@ -127,14 +127,14 @@ def _longer(node: Node) -> bool:
 
 
 def _fresher(node: Node) -> bool:
-    node.last_use += 1
+    node.last_use[0] += 1
     return True
 
 
 def _empty(node: Node) -> bool:
     if node.children or any(node.holders[0]) or any(node.holders[1]):
         return False
-    node.pages = [[None], [None]]
+    node.pages = [[None for _ in tier] for tier in node.pages]
     return True
 
 
@@ -158,9 +158,9 @@ def anchor(state: Any, event: Any, outcomes: list[Any]) -> bool:
         if type(item) is Cached:
             request = state.requests[item.request]
             if request.shared >= 2:
-                table = request.table.copy()
+                table = request.tables[0].copy()
                 table[:2] = table[:2][::-1]
-                request.table = _frozen(table)
+                request.tables[0] = _frozen(table)
                 state.touched_requests[request.id] = None
                 return True
     return False
@@ -186,7 +186,7 @@ def hb_write(state: Any, event: Any, outcomes: list[Any]) -> bool:
             return None
         table = item.table.copy()
         table[item.start // state.config.page_size] = others[0].legs[0].source[0]
-        return item._replace(table=_frozen(table))
+        return item._replace(table=_frozen(table), tables=(table, *item.tables[1:]))
 
     return _bend(outcomes, Prefill, onto)
 
@@ -196,7 +196,7 @@ def read_after_arrive(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 
 def alias(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    return _bend(outcomes, Cached, lambda item: item._replace(table=item.table.copy()))
+    return _bend(outcomes, Cached, lambda item: item._replace(tables=(item.table.copy(),)))
 
 
 def live_ack(state: Any, event: Any, outcomes: list[Any]) -> bool:
@@ -228,7 +228,7 @@ def metric_ref(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 
 def reset(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    if type(event) is not Flushed or outcomes:
+    if type(event) is not Flushed or any(type(item) is Refused for item in outcomes):
         return False
     state.pools[0][0].protected = 1
     return True
@@ -257,14 +257,120 @@ def order_ref(state: Any, event: Any, outcomes: list[Any]) -> bool:
     class Hottest:
         name = "hottest"
 
-        def rank(self, node: Node) -> int:
-            return -node.last_use
+        whole_path = False
+
+        def rank(self, node: Node, component: int) -> int:
+            return -node.last_use[component]
 
     state.eviction = Hottest()
     return True
 
 
+# Faults of windows and states: planted in a core that has both.
+
+
+def _nearer(node: Node) -> bool:
+    node.near = 3 if node.near == 0 else 0
+    return True
+
+
+def lock_span(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    for item in outcomes:
+        request = state.requests.get(item.request) if type(item) is Cached else None
+        if request is not None:
+            others = [(node, 0) for node in nodes_of(state) if node.pages[0][1] is not None]
+            request.receipt.locked[1].extend(others)
+            return sum(len(node.pages[0][1]) for node, _ in others) > 3
+    return False
+
+
+def _out_of_line(tier: int) -> Fault:
+    def fault(state: Any, event: Any, outcomes: list[Any]) -> bool:
+        for node in nodes_of(state):
+            for index in (1, 2):
+                if node.pages[tier][index] is not None and not node.holders[tier][index]:
+                    node.queued = 0
+                    state.touched[node.id] = node
+                    return True
+        return False
+
+    return fault
+
+
+def leaf_live(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """A leaf loses its state, and nobody makes garbage of the rest."""
+    for node in nodes_of(state):
+        free = not node.children and not any(map(any, node.holders))
+        if free and any(node.pages[tier][2] is not None for tier in (0, 1)):
+            node.pages[0][2] = node.pages[1][2] = None
+            state.touched[node.id] = node
+            return True
+    return False
+
+
+def durable(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """A state leaves host, and nobody says so."""
+    for node in nodes_of(state):
+        there = all(node.pages[tier][2] is not None for tier in (0, 1))
+        if there and node.near == 0 and not node.holders[1][2]:
+            node.pages[1][2] = None
+            state.touched[node.id] = node
+            return True
+    return False
+
+
+def all_or_clamp(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """An insertion publishes a boundary without its state."""
+    for item in outcomes:
+        if type(item) is Cached and item.pages:
+            for node in nodes_of(state):
+                receipts = node.holders[0][2].values()
+                if state.requests[item.request].receipt in receipts:
+                    node.pages[0][2] = None
+                    state.touched[node.id] = node
+                    return True
+    return False
+
+
+def work_bound(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """A match looks at every node."""
+    if not any(type(item) is Matched for item in outcomes):
+        return False
+    state.touched.update((node.id, node) for node in nodes_of(state))
+    return len(state.touched) > 40
+
+
+def garbage_first(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """Garbage is found with what serves from now on, and ranks behind it."""
+    reaches = [component.reach for component in state.components]
+
+    class Hoarder:
+        name = "hoarder"
+        whole_path = False
+
+        def rank(self, node: Node, component: int) -> int:
+            return node.last_use[component] + (1 << 30) * (node.near > reaches[component])
+
+    for queue in state.queues:
+        queue.reach = 1 << 50
+        queue.heaps = [sorted(queue.heaps[0] + queue.heaps[1], key=lambda one: one[:3]), []]
+    for node in nodes_of(state):
+        node.queued = (node.queued | node.queued >> 1) & (0o25252525252 >> 1)
+    state.eviction = Hoarder()
+    return True
+
+
 FAULTS: dict[str, Fault] = {
+    "near": _on_a_node(_nearer),
+    "map-swa": _share_a_page(0, 1),
+    "lock-span": lock_span,
+    "dlru": _out_of_line(0),
+    "hlru": _out_of_line(1),
+    "leaf-live": leaf_live,
+    "durable": durable,
+    "all-or-clamp": all_or_clamp,
+    "work-bound": work_bound,
+    "garbage-first": garbage_first,
     "evict-min": evict_min,
     "order-ref": order_ref,
     "own-d": _share_a_page(0),
