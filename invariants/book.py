@@ -55,8 +55,8 @@ Issue = Callable[["Book", Outcome, CoreView], None]
 
 
 class Book:
-    """All that the checks know about one core. Lists by *slot* have an entry per tier and component:
-    tier * width + component."""
+    """All that the checks know about one core. Lists by *slot* have an entry per tier and
+    component: tier * width + component."""
 
     def __init__(self, view: CoreView) -> None:
         config = view.config
@@ -247,7 +247,8 @@ class Book:
                 seat.made = branch_of(seat, self.kinds, since, self.page_size)
                 self.seats.lower(seat, seat.computed)
             else:
-                seat.boundary = item.device_pages + item.host_pages  # type: ignore
+                reused = item.device_pages + item.host_pages  # type: ignore[union-attr]
+                seat.boundary = int(reused)
                 seat.branch = item.matched  # type: ignore[union-attr]
                 seat.computed = min(seat.length, seat.boundary * self.page_size)
                 seat.working = 0 if not seat.computed else -1
@@ -264,7 +265,8 @@ class Book:
 
     def _pin(self, ticket: Ticket) -> None:
         """A transfer pins until its reply: the backbone of the path to the boundary that it is for,
-        or to the deepest node that it reads, on both tiers, and what it reads of other components where it reads it."""
+        or to the deepest node that it reads, on both tiers, and of other components what it reads.
+        """
         deepest: Shadow | None = None
         tier = ticket.tiers[0]
         for move in ticket.moves:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from hicache.core.actions import StateSlots
 
 from .kinds import Kind
@@ -53,19 +55,26 @@ def _left_in_tracks(
     book: PageBook, state: StateSlots | None, seat: Seat, tags: Tags, length: int, page_size: int
 ) -> None:
     """Decoding leaves a state at each multiple of the interval, by turns in the two tracks. Only
-    the last one counts: a step that ran ahead may have begun to write the other track."""
-    if state is None:
+    the deepest counts: a step that ran ahead may have begun to write the other track."""
+    if state is None or seat.computed < seat.length:
         return
     turn = length // state.interval
-    depth = turn * state.interval
-    if depth <= seat.computed:
-        return
-    for page in state.tracks:
-        if page >= 0:
-            book.content[page] = POISON
-    page = state.tracks[turn % 2]
-    if page >= 0 and depth // page_size <= len(tags):
-        book.content[page] = tags[depth // page_size - 1]
+    found = {page: _depth_of(book, page, tags) for page in state.tracks if page >= 0}
+    if turn * state.interval > seat.computed:
+        depth, last = turn * state.interval // page_size, state.tracks[turn % 2]
+    else:
+        last = max(found, key=lambda page: found[page], default=-1)
+        depth = found.get(last, 0)
+    for page in found:
+        book.content[page] = POISON
+    if last >= 0 and 0 < depth <= len(tags):
+        book.content[last] = tags[depth - 1]
+
+
+def _depth_of(book: PageBook, page: int, tags: Tags) -> int:
+    """Pages of the prefix whose state a slot holds, 0 where it holds none of this prompt."""
+    where = np.flatnonzero(tags == book.content[page])
+    return int(where[-1]) + 1 if len(where) else 0
 
 
 def _has(seat: Seat, kind: Kind, book: PageBook, tags: Tags, depth: int) -> bool:

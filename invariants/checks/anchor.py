@@ -60,7 +60,7 @@ class Anchor(Check):
             )
 
     def _window(self, seat: Seat, step: Shadow, kind: Kind) -> None:
-        """A window's pages are the nodes', where it has any and where its boundary requires them."""
+        """A window's pages are the nodes', where it has any and where the boundary requires it."""
         held = step.pages[kind.at]
         mine = seat.tables[kind.at][step.end - step.span : step.end]
         if held is None:

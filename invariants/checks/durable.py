@@ -11,6 +11,7 @@ from invariants.base import Check
 from invariants.book import Book
 from invariants.checks._victims import book_of, chosen
 from invariants.liveness import is_live
+from invariants.pages import NODE
 from invariants.shadow import SERVES
 from invariants.story import node, page
 
@@ -20,25 +21,28 @@ _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that mak
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under write-through, at rest, a window or state of a boundary used often enough is on host "
-        "too, unless host lacked room or a backup failed; under write_back none that serves a "
+        "Under write-through, at rest, a window or state of a boundary used often enough is on "
+        "host too, unless host lacked room or a backup failed; under write_back none that serves a "
         "boundary leaves the device without it."
     )
     watches = (Evicted, BackupDone)
 
     def __init__(self) -> None:
         self._operation = -1
-        self._failed: set[int] = set()  # prefixes whose backup failed once
+        self._failed: set[int] = (
+            set()
+        )  # prefixes whose backup failed, or landed before its parent's
         self._dropped: set[tuple[str, int]] = set()  # copies that host gave up
         self._longest = 0  # pages of the longest request
         self._excused = False  # something happened that the promise does not cover
 
     def see(self, book: Book, item: Evicted | BackupDone, view: CoreView) -> None:
         if type(item) is BackupDone:
-            if not item.ok and book.answered is not None:
-                for move in book.answered.moves:
-                    pages = book.pool(Tier.DEVICE, move.at)
-                    self._failed.update(pages.content[move.source].tolist())
+            for move in book.answered.moves if book.answered is not None else ():
+                host = book.pool(Tier.HOST, move.at)
+                lost = (host.owner[move.target] & 3 != NODE) | (not item.ok)
+                source = book.pool(Tier.DEVICE, move.at).content[move.source]
+                self._failed.update(source[lost].tolist())
             return
         if type(item) is not Evicted:
             return
@@ -88,12 +92,12 @@ class Durable(Check):
         if least is None or self._excused or not all(one.capacity for one in book.pages):
             return
         for record in view.nodes():
-            if record.hits >= least and record.pages[1][0] is not None:
-                if is_live(record, book.kinds):
-                    self._kept(book, record)
+            used = record.hits >= least and record.pages[1][0] is not None
+            if used and is_live(record, book.kinds):
+                self._kept(book, record)
 
     def _kept(self, book: Book, record: Node) -> None:
-        """What the live boundary at the node's end requires is on host, wherever it is on device."""
+        """What the live boundary at the node's end requires on device is on host as well."""
         for kind in book.kinds[1:]:
             step = record
             while step.parent is not None and record.end - step.end < kind.need:

@@ -45,7 +45,7 @@ class HappensBeforeWrite(Check):
             )
 
 
-def _in(page: int, arrays: tuple[Pages, Pages]) -> bool:
+def _in(page: int, arrays: tuple[Pages, ...]) -> bool:
     return any(page in pages for pages in arrays)
 
 

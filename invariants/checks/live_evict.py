@@ -54,8 +54,8 @@ class LiveEvict(Check):
         available = free + spare
         if available >= item.needed and not (item.reason == "draining" and waiting):
             self.fail(
-                f"refused ({item.reason}): needed {item.needed} {item.component} pages, free {free} "
-                f"+ evictable {spare} = {available}",
+                f"refused ({item.reason}): needed {item.needed} {item.component} pages, free "
+                f"{free} + evictable {spare} = {available}",
                 request(item.request),
             )
         if (item.reason == "draining") != waiting:

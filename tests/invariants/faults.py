@@ -309,8 +309,8 @@ def leaf_live(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 
 def durable(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    """A state leaves host, and nobody says so."""
-    for node in nodes_of(state):
+    """A state leaves host late in the run, when no use backs it up again, and nobody says so."""
+    for node in nodes_of(state) if state.tick > 80 else ():
         there = all(node.pages[tier][2] is not None for tier in (0, 1))
         if there and node.near == 0 and not node.holders[1][2]:
             node.pages[1][2] = None
