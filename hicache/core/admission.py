@@ -12,12 +12,12 @@ from .actions import Cached, Granted, Matched, Prefill, Released, Restarted
 from .backup import consider
 from .checkpoints import (
     boundaries,
+    last_boundaries,
     note_checkpoints,
     note_decoded,
     plan,
     positions,
     states,
-    tracked_depths,
 )
 from .errors import CallerError
 from .events import (
@@ -258,7 +258,7 @@ def _extend(state: State, request: Request, total: int) -> None:
 def _leave(state: State, request: Request, key: Key, length: int) -> None:
     """Committed pages enter the tree, the rest goes back, and the locks end."""
     note_decoded(state, request, length)
-    made = [pages for pages in tracked_depths(state, request, length) if pages <= key.pages]
+    made = last_boundaries(state, request, key, length)
     path = insert(state, request, key, made, last=True)
     consider(state, path)
     _withdraw(state, request)

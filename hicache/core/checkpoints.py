@@ -17,7 +17,7 @@ from .eviction import bury
 from .node import Flight, Node, Request
 from .reclaim import evict_device
 from .state import State
-from .types import Pages, Tier
+from .types import Key, Pages, Tier
 
 
 def interval_of(state: State) -> int:
@@ -54,29 +54,41 @@ def note_checkpoints(request: Request, flight: Flight) -> None:
 
 
 def note_decoded(state: State, request: Request, length: int) -> None:
-    """The request has decoded up to `length` tokens: what its tracks hold by now. Of the two last
+    """The request may have decoded, up to `length` tokens: what its tracks hold by now. Of the
     boundaries only the last is counted on: a step that ran ahead may be in the other slot."""
+    if request.computed < request.length:
+        return
     for index, component in enumerate(state.components):
-        depth = length // component.interval * component.interval
-        if component.positional or depth <= request.length:
+        if component.positional:
             continue
-        track = depth // component.interval % 2
-        request.tracked[index] = [0] * (component.slots - 1)
-        if request.tables[index][1 + track] >= 0:
-            request.tracked[index][track] = depth
+        tracked = request.tracked[index]
+        depth = length // component.interval * component.interval
+        if depth > request.length:
+            track = depth // component.interval % 2
+            there = request.tables[index][1 + track] >= 0
+        else:
+            depth = max((known for known in tracked if known <= length), default=0)
+            track = tracked.index(depth) if depth else 0
+            there = True
+        tracked[:] = [0] * len(tracked)
+        if there:
+            tracked[track] = depth
 
 
-def tracked_depths(state: State, request: Request, length: int) -> list[int]:
+def last_boundaries(state: State, request: Request, key: Key, length: int) -> list[int]:
     """Pages up to the boundaries, of at most `length` tokens, whose states are in the tracks of
-    every component that has states; without such a component, the last one."""
-    size = state.config.page_size
+    every component that has states; without such a component, all of the key, whose last page may
+    be a partial one."""
     found: list[set[int]] = [
         set(depths)
         for component, depths in zip(state.components, request.tracked, strict=True)
         if not component.positional
     ]
-    common = set.intersection(*found) if found else {length // size * size}
-    return sorted(depth // size for depth in common if 0 < depth <= length)
+    if not found:
+        return [key.pages] if key.pages else []
+    common = set.intersection(*found)
+    limit = min(length, key.pages * state.config.page_size)
+    return sorted(depth // state.config.page_size for depth in common if 0 < depth <= limit)
 
 
 def has_tracks(state: State, request: Request) -> bool:
@@ -87,12 +99,12 @@ def has_tracks(state: State, request: Request) -> bool:
     )
 
 
-def make_replacements(state: State, count: int) -> None:
-    """Try to have that many free slots of each component that has states: for what nodes take over.
-    Optional: whatever cannot be had now is done without."""
-    for index, component in enumerate(state.components):
+def make_replacements(state: State, counts: list[int]) -> None:
+    """Try to have that many free slots of each component: for what nodes take over. Optional:
+    whatever cannot be had now is done without."""
+    for index, count in enumerate(counts):
         pool = state.pools[Tier.DEVICE][index]
-        if not component.positional and pool.free < count:
+        if pool.free < count:
             evict_device(state, index, min(count - pool.free, pool.evictable))
 
 

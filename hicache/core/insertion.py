@@ -38,8 +38,8 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     is left out, and what lies behind the last one stays the request's own.
     """
     new = [pages for pages in made if pages > request.shared]
-    if new and not last and state.widest >= 0:
-        make_replacements(state, len(new))
+    if not last:
+        make_replacements(state, _wanted(state, request, key, new))
     new = _ready(state, request, key, new, last)
     upto = new[-1] if new else request.shared
     path = match(state, key, upto)
@@ -77,12 +77,30 @@ def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
         state.touched[node.id] = node
     ends = made or [path[-1].end if path else 0]
     for index, component in enumerate(state.components):
-        if index != BACKBONE:
-            for node in path if whole else reversed(path):
-                if whole or any(0 <= end - node.end <= component.reach for end in ends):
-                    node.last_use[index] = tick
-                elif node.end < ends[0] - component.reach:
-                    break
+        if index == BACKBONE:
+            continue
+        reach, lowest = component.reach, ends[0] - component.reach
+        for node in reversed(path):
+            if whole:
+                node.last_use[index] = tick
+            elif node.end < lowest:
+                break
+            else:
+                for end in ends:
+                    if 0 <= end - node.end <= reach:
+                        node.last_use[index] = tick
+
+
+def _wanted(state: State, request: Request, key: Key, made: list[int]) -> list[int]:
+    """Slots that nodes would take over if every boundary were made."""
+    wanted = [0] * len(state.components)
+    if all(component.positional for component in state.components):
+        return wanted
+    for pages in made:
+        needs = _slots_needed(state, request, key, pages)
+        if needs is not None and _has_windows(state, request, pages):
+            wanted = [one + more for one, more in zip(wanted, needs, strict=True)]
+    return wanted
 
 
 def _ready(state: State, request: Request, key: Key, made: list[int], last: bool) -> list[int]:

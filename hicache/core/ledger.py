@@ -96,8 +96,11 @@ class Pool:
 
     def give_back(self, pages: Pages) -> int:
         """Free pages of any owner; those on loan retire instead. Returns how many are free now."""
-        if not len(pages):
+        count = len(pages)
+        if not count:
             return 0
+        if count == 1 and not self._open_loans:
+            return self._give_back_one(int(pages[0]))
         state = self.state[pages]
         first = int(state[0])
         if (state == first).all():
@@ -117,6 +120,20 @@ class Pool:
             pages = pages[~held]
         self._push(pages)
         return len(pages)
+
+    def _give_back_one(self, page: int) -> int:
+        """`give_back` of a single page while nothing is on loan: what most states are."""
+        value = int(self.state[page])
+        if value in (_FREE, _RETIRING):
+            raise CoreBug(f"{self}: double free of page {page}")
+        self.counts[value] -= 1
+        self.counts[_FREE] += 1
+        self.owner[page] = -1
+        self.state[page] = _FREE
+        self.generation[page] += 1
+        self._stack[self._top] = page
+        self._top += 1
+        return 1
 
     def lend(self, pages: Pages) -> None:
         """A transfer or forward pass begins to read or write these pages (each at most once)."""

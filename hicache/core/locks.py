@@ -63,27 +63,29 @@ def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
     entries = receipt.locked[index]
     if not entries:
         return
-    keep = [one for one in entries if one[1] != Tier.DEVICE or one[0].end >= end]
     gone = [one for one in entries if one[1] == Tier.DEVICE and one[0].end < end]
-    entries[:] = keep
-    for node, tier in gone:
-        _unlock(state, receipt, node, tier, index)
+    if gone:
+        entries[:] = [one for one in entries if one[1] != Tier.DEVICE or one[0].end >= end]
+        _unlock(state, receipt, gone, index)
 
 
 def release(state: State, receipt: Receipt) -> None:
     """Undo exactly what the receipt says. A second release is a defect."""
     for index, entries in enumerate(receipt.locked):
-        for node, tier in entries:
-            _unlock(state, receipt, node, tier, index)
-        entries.clear()
+        if entries:
+            _unlock(state, receipt, entries, index)
+            entries.clear()
 
 
-def _unlock(state: State, receipt: Receipt, node: Node, tier: int, index: int) -> None:
-    holders, pages = node.holders[tier][index], node.pages[tier][index]
-    if pages is None or holders.pop(receipt.id, None) is None:
-        raise CoreBug(f"{receipt.holder} releases a lock on {node} that it does not hold")
-    state.touched[node.id] = node
-    if not holders:
-        state.pools[tier][index].protected -= len(pages)
-        if index or not node.with_pages[Tier.DEVICE] or not node.with_pages[Tier.HOST]:
-            offer(state.queues_of[index], state.eviction, node)
+def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], index: int) -> None:
+    touched, pools = state.touched, state.pools
+    queues, policy = state.queues_of[index], state.eviction
+    for node, tier in entries:
+        holders, pages = node.holders[tier][index], node.pages[tier][index]
+        if pages is None or holders.pop(receipt.id, None) is None:
+            raise CoreBug(f"{receipt.holder} releases a lock on {node} that it does not hold")
+        touched[node.id] = node
+        if not holders:
+            pools[tier][index].protected -= len(pages)
+            if index or not (node.with_pages[0] and node.with_pages[1]):
+                offer(queues, policy, node)

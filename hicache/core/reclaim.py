@@ -77,15 +77,15 @@ def _behind_drains(state: State) -> int:
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
-    """Evict another component than the backbone. One that is on host already, of a leaf whose
-    backbone is not, need not wait for that."""
-    backed, whole = (node.pages[Tier.HOST][one] is not None for one in (index, BACKBONE))
-    whole = whole or not backed
-    if whole and node.with_pages[Tier.DEVICE] == 0 and not any(node.holders[Tier.DEVICE]):
+    """Evict another component than the backbone. One that is on host already does not wait for
+    what else its leaf has to bring there."""
+    missing = _to_drain(state, node, index)
+    free = node.with_pages[Tier.DEVICE] == 0 and not any(node.holders[Tier.DEVICE])
+    if free and (index in missing or not missing):
         pages = span(node, state.stride)
         positional = state.components[index].positional
         _evict_leaf(state, node, index, min(short, pages) if positional else pages)
-    elif index not in _to_drain(state, node, index) or not _drain(state, node, index, [index]):
+    elif index not in missing or not _drain(state, node, index, [index]):
         bury(state, node, Tier.DEVICE, index)
 
 
