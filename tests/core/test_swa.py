@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from hicache.core.actions import Prefill
-from hicache.core.events import Aborted, PagesWanted
+from hicache.core.events import PagesWanted
 from hicache.core.types import PageState, Tier
 
 from .rig import PAGE, Rig, windows
