@@ -134,6 +134,9 @@ def _room(book: Book, giver: int) -> list[int]:
         book.free_before[slot] + book.evictable_before[slot] if book.pages[slot].capacity else 0
         for slot in range(book.width, 2 * book.width)
     ]
+    for item in book.outcomes:  # copies of what was on the path, and is gone by now
+        if type(item) is Evicted and item.tier == Tier.HOST:
+            room[book_of(book, item).component] -= len(item.pages)
     step = book.nodes.by_id.get(giver)
     step = step or next((one for one in book.nodes.gone if one.id == giver), None)
     while step is not None:
