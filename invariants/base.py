@@ -94,6 +94,7 @@ class Check:
     name: ClassVar[str]
     sentence: ClassVar[str]
     kind: ClassVar[int] = INVARIANT
+    of_several: ClassVar[bool] = False  # says nothing where full attention is the only component
     watches: ClassVar[tuple[type, ...]] = ()
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

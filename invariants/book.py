@@ -242,9 +242,8 @@ class Book:
                 continue
             seat.rehold, seat.low = True, 0
             if kind is Cached:
-                seat.boundary, seat.states = item.pages, item.states  # type: ignore[union-attr]
-                since = self.answered.action.start if self.answered else 0  # type: ignore[union-attr]
-                seat.made = branch_of(seat, self.kinds, since, self.page_size)
+                seat.boundary, seat.states = int(item.pages), item.states  # type: ignore
+                seat.made = branch_of(seat, self.kinds, self._since(), self.page_size)
                 self.seats.lower(seat, seat.computed)
             else:
                 reused = item.device_pages + item.host_pages  # type: ignore[union-attr]
@@ -252,6 +251,11 @@ class Book:
                 seat.branch = item.matched  # type: ignore[union-attr]
                 seat.computed = min(seat.length, seat.boundary * self.page_size)
                 seat.working = 0 if not seat.computed else -1
+
+    def _since(self) -> int:
+        """The token at which the pass began that the present event ended."""
+        action = self.answered.action if self.answered is not None else None
+        return action.start if type(action) is Prefill else 0
 
     def _sit(self, request_id: RequestId, view: CoreView) -> None:
         seat, request = self.seats.by_id.get(request_id), view.requests.get(request_id)
@@ -385,11 +389,6 @@ class Book:
             tags = tags_of(key)
             made = commit(seat, tags, length, self.pages, self.kinds, self.page_size)
             self.left = (seat, tags, made)
-
-    def shadow_of(self, book: PageBook, page: int) -> Shadow | None:
-        """The node that has a page, if one has."""
-        code = int(book.owner[page])
-        return self.nodes.by_id.get(code >> 2) if code & 3 == NODE else None
 
 
 _EVENTS: dict[type, Callable[[Book, Any], None]] = {

@@ -53,6 +53,7 @@ class Seat:
         "states",
         "tables",
         "tags",
+        "trimmed",
         "working",
     )
 
@@ -75,6 +76,7 @@ class Seat:
         self.boundary = 0  # pages whose required nodes it locks
         self.branch = 0  # pages of it that were known when it was seated
         self.made = 0  # a boundary above it that may have been made with it
+        self.trimmed = 0  # the most that `low` has been: its tables name nothing behind that
         self.rehold = False  # its boundary, or what is there of it, changed
         self.shared: Pages = NO_PAGES  # the backbone's pages that it locks
         self.tables: list[Pages] = [NO_PAGES] * width
@@ -212,3 +214,4 @@ class SeatBook:
         if boundary > seat.boundary and kept:
             low = boundary
         seat.low, seat.rehold = max(seat.low, low), True
+        seat.trimmed = max(seat.trimmed, low)

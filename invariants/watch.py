@@ -51,6 +51,10 @@ class Watch:
         self._story = story.Story()
         self._since_audit = 0
         self._audited = 0  # nodes that the last recount saw
+        self._ask()
+
+    def _ask(self) -> None:
+        """Who is to be asked, and when."""
         self._nodes = self._asked("node")
         self._totals = self._asked("totals")
         self._audits = self._asked("audit")
@@ -73,6 +77,9 @@ class Watch:
             return
         if self.book is None:
             self.book = Book(view)
+            if self.book.width == 1:
+                self.checks = [one for one in self.checks if not one.of_several]
+                self._ask()
         if self.level == "every":
             self.book.before(event, view)
             if type(event) in _REPLIES and type(event) in self._issue:

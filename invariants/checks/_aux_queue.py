@@ -10,7 +10,6 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
 from invariants.kinds import Kind
-from invariants.liveness import near_of
 from invariants.shadow import DEVICE, DUPLICATE, HOST, SERVES, Shadow
 from invariants.story import node as node_story
 
@@ -19,6 +18,7 @@ class AuxQueue(Check):
     """The queue of a component other than the backbone, against the copies on its tier."""
 
     tier: ClassVar[Tier]
+    of_several = True
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
         for kind in book.kinds[1:]:
@@ -28,7 +28,7 @@ class AuxQueue(Check):
             queue = DEVICE
             if self.tier == Tier.HOST:
                 queue = HOST if other is None else DUPLICATE
-            garbage = near_of(node, book.kinds) >= kind.need
+            garbage = node.near >= kind.need
             part = 2 * (3 * kind.at + queue) + garbage
             if not node.queued >> part & 1:
                 self.fail(

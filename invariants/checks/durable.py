@@ -25,6 +25,7 @@ class Durable(Check):
         "host too, unless host lacked room or a backup failed; under write_back none that serves a "
         "boundary leaves the device without it."
     )
+    of_several = True
     watches = (Evicted, BackupDone)
 
     def __init__(self) -> None:
@@ -57,8 +58,9 @@ class Durable(Check):
         """Host lacked room, or so many backups were under way that more were put off."""
         if self._excused or not book.history or book.width == 1:
             return
-        for seat in book.seats.by_id.values():
-            self._longest = max(self._longest, len(seat.tables[0]))
+        for number in view.touched_requests:
+            seat = book.seats.by_id.get(number)
+            self._longest = max(self._longest, len(seat.tables[0]) if seat is not None else 0)
         backups = sum(type(one.action) is Backup for one in book.tickets.open.values())
         self._excused = backups >= book.config.max_backups or any(
             view.pool(pages.tier, pages.component).free < self._longest
@@ -132,6 +134,9 @@ def _room(book: Book, giver: int) -> list[int]:
         book.free_before[slot] + book.evictable_before[slot] if book.pages[slot].capacity else 0
         for slot in range(book.width, 2 * book.width)
     ]
+    for item in book.outcomes:  # copies of what was on the path, and is gone by now
+        if type(item) is Evicted and item.tier == Tier.HOST:
+            room[book_of(book, item).component] -= len(item.pages)
     step = book.nodes.by_id.get(giver)
     step = step or next((one for one in book.nodes.gone if one.id == giver), None)
     while step is not None:

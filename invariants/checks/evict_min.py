@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -28,37 +30,53 @@ class EvictMinimum(Check):
         if self._operation == book.operations:
             return
         self._operation = book.operations
-        gone = [0] * len(book.pages)
-        short = [wanted(book, slot) for slot in range(len(book.pages))]
-        asked = {slot for slot, pages in enumerate(short) if pages}
         dropped = False
         victims: list[tuple[int, Evicted]] = []
+        gone = [0] * len(book.pages)
         for other in book.outcomes:
             if type(other) is Evicted:
                 dropped |= other.tier == Tier.DEVICE and not other.demoted
                 slot = other.tier * book.width + book.index_of(other.component)
                 victims.append((slot, other))
-        givers: dict[int, set[int]] = {}  # nodes whose copies went, by the pools that were short
-        for slot, other in victims if book.width > 1 else ():
-            if slot in asked:
-                nodes = book.pages[slot].giver[other.pages].tolist()
-                givers.setdefault(slot, set()).update(nodes)
-        dead = _died(book, givers)
-        for slot, other in victims:
-            pages = book.pages[slot]
-            for page in other.pages.tolist():
-                node, retiring = int(pages.giver[page]), pages.busy[page] > 0
-                beside = any(node in found for at, found in givers.items() if at != slot)
-                spare = node in dead or _useless(pages, page) or thinned(book, pages, page)
-                gone[slot] += not (retiring or beside or spare)
+                busy = book.pages[slot].busy[other.pages]
+                gone[slot] += len(other.pages) - int(np.count_nonzero(busy))
+        short = [wanted(book, slot) if count else 0 for slot, count in enumerate(gone)]
+        if any(count > least for count, least in zip(gone, short, strict=True)):
+            self._compare(book, victims, _alone(book, victims, len(gone)), dropped)
+
+    def _compare(
+        self, book: Book, victims: list[tuple[int, Evicted]], gone: list[int], dropped: bool
+    ) -> None:
         for slot, pages in enumerate(book.pages):
             if pages.tier == Tier.HOST and dropped:
                 continue  # pages on host below a dropped node go with it
-            if gone[slot] > short[slot] + _tombstone(book, victims, slot):
+            short = wanted(book, slot)
+            if gone[slot] > short + _tombstone(book, victims, slot):
                 self.fail(
                     f"{pages.where}: evicted {gone[slot]} pages that nothing else took along; free "
-                    f"before {book.free_before[slot]}, missing {short[slot]}"
+                    f"before {book.free_before[slot]}, missing {short}"
                 )
+
+
+def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[int]:
+    """Per pool, the evicted pages that are not retiring, did not go along with what another pool
+    was short of, and did serve somebody."""
+    gone = [0] * slots
+    asked = {slot for slot in range(slots) if wanted(book, slot)}
+    givers: dict[int, set[int]] = {}  # nodes whose copies went, by the pools that were short
+    for slot, item in victims if book.width > 1 else ():
+        if slot in asked:
+            nodes = book.pages[slot].giver[item.pages].tolist()
+            givers.setdefault(slot, set()).update(nodes)
+    dead = _died(book, givers)
+    for slot, item in victims:
+        pages = book.pages[slot]
+        for page in item.pages.tolist():
+            node, retiring = int(pages.giver[page]), pages.busy[page] > 0
+            beside = any(node in found for at, found in givers.items() if at != slot)
+            spare = node in dead or _useless(pages, page) or thinned(book, pages, page)
+            gone[slot] += not (retiring or beside or spare)
+    return gone
 
 
 def _tombstone(book: Book, victims: list[tuple[int, Evicted]], slot: int) -> int:

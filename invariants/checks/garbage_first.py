@@ -18,6 +18,7 @@ class GarbageFirst(Check):
         "No copy that serves a live boundary is evicted while an unlocked copy that serves none is "
         "in the same pool."
     )
+    of_several = True
     watches = (Evicted,)
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ class LeafLive(Check):
         "A leaf whose end is no live boundary serves nobody: whatever of it can be evicted is "
         "among the garbage of its pool, and first in line."
     )
+    of_several = True
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
         if node.parent is None or node.children or is_live(node, book.kinds):

@@ -16,6 +16,7 @@ class LockSpan(Check):
         "A request locks of a windowed component at most its window and a page, of a state one, "
         "and what it shares of a window that it still reads is locked."
     )
+    of_several = True
     watches = (Seated, Cached, Granted)
 
     def see(self, book: Book, item: Seated | Cached | Granted, view: CoreView) -> None:

@@ -23,6 +23,7 @@ class PeerMap(Check):
         "The map from full attention's pages to a windowed component's is zero where there is no "
         "peer and injective elsewhere, and a page and its peer have one owner."
     )
+    of_several = True
     watches = (Prefill, Cached, Granted)
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
