@@ -47,7 +47,7 @@ def evict_host(state: State, index: int, count: int) -> None:
             bury(state, node, Tier.HOST, index)
         else:
             drop(state, node, Tier.HOST, span(node, state.stride))
-        prune(state, index, Tier.HOST)
+        prune(state)
 
 
 def tail(state: State, node: Node, pages: int) -> Node:
@@ -92,17 +92,14 @@ def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
         remove(state, below)
 
 
-def prune(state: State, index: int, tier: Tier) -> None:
-    """After an eviction of this component from this tier: drop the leaves that lost their last live
-    boundary, up to the first node that is in use or serves one. Backbone pages that are on the tier
-    where backbone pages were asked for stay: they are the next to go, and no more are freed than
-    was asked."""
+def prune(state: State) -> None:
+    """After an eviction: drop the leaves that lost their last live boundary, up to the first node
+    that is in use or serves one. Nobody could ever use them again."""
     while state.dead:
         node = state.dead.pop()
         while (
             node.parent is not None
             and node.near == NONE
-            and (index != BACKBONE or node.pages[tier][BACKBONE] is None)
             and not (node.children or node.legs)
             and not any(map(any, node.holders))
         ):

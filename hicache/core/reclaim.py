@@ -50,7 +50,7 @@ def evict_device(state: State, index: int, count: int) -> None:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
             if above is not None and above.parent is not None:
                 floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
-        prune(state, index, Tier.DEVICE)
+        prune(state)
 
 
 def _rank(state: State, node: Node) -> int:
