@@ -55,6 +55,7 @@ from .waiting import WaitingQueue
 from .workload import Job, Workload
 
 __all__ = ["Engine", "EngineOptions"]
+_MOST_ALONE = 64
 
 
 class Engine:
@@ -182,9 +183,7 @@ class Engine:
         self._waiting.push_front(sequence)
 
     def _retry_stalled(self) -> None:
-        if self._progress == self._stalled_at:
-            return
-        for sequence in list(self._stalled.values()):
+        for sequence in list(self._stalled.values()) if self._progress != self._stalled_at else ():
             if self._stalled.pop(sequence.job.index, None) is not None:
                 self._grow(sequence)
 
@@ -233,23 +232,25 @@ class Engine:
 
     def _retract(self, sequence: Sequence) -> None:
         """It gives its pages back and waits again, what it generated being prompt from now on."""
+        job = sequence.job
         self._leave_stage(sequence)
         self._forward.touch_decoded(sequence, leaving=True)
-        job = sequence.job
         length = job.input_length + sequence.generated
         key = sequence.key.first(length // self._page_size)
         reusable = (length - 1) // self._page_size
         self._feed(Retracted(job.index, key, length, reusable, sequence.held))
         sequence.retractions += 1
         self._unseat(sequence)
+        sequence.alone += not self._running
+        if sequence.alone > _MOST_ALONE:
+            raise CoreBug(f"request {job.index}: alone, and refused {_MOST_ALONE} times")
 
     def _refusal_of(self, outcomes: list[Outcome], sequence: Sequence) -> Refused | None:
         for outcome in outcomes:
             if type(outcome) is Refused:
                 if outcome.reason == "too_large":
-                    raise too_small(
-                        sequence.job.index, outcome.component, outcome.needed, outcome.available
-                    )
+                    short = outcome.component, outcome.needed, outcome.available
+                    raise too_small(sequence.job.index, *short)
                 self.last_refusal = outcome
                 return outcome
         return None
@@ -350,8 +351,8 @@ class Engine:
                 self._batch, decoding, self._decode.context, lambda: self._pass_ended(1)
             )
         elif decoding:
-            duration_ns, steps = self._quiet_run(decoding)
-            self._forward.launch_decode(duration_ns, lambda: self._pass_ended(steps))
+            time_ns, steps = self._quiet_run(decoding)
+            self._forward.launch_decode(time_ns, lambda: self._pass_ended(steps))
 
     def _quiet_run(self, decoding: int) -> tuple[int, int]:
         """Duration and number of the decode steps up to the first that anything could change.

@@ -57,6 +57,7 @@ class Sequence:
     due        decode step at which it needs something, and what (see sim/decode).
     counted    reuse was noted and is not to be noted again.
     table      of the first component; tables: of all positional ones; states: of the others.
+    alone      how often it was retracted while no other had a seat: it must not go on for ever.
     """
 
     job: Job
@@ -83,6 +84,7 @@ class Sequence:
     first_token_ns: int = UNSET_NS
     finish_ns: int = UNSET_NS
     retractions: int = 0
+    alone: int = 0
     depths: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
     capped: str = ""

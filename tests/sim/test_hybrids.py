@@ -213,6 +213,22 @@ def test_the_smallest_pools_serve_every_request_alone(components: tuple[str, ...
     assert len(result.requests) == 6
 
 
+@pytest.mark.parametrize(
+    ("seed", "count", "window", "device", "host"),
+    [(591, 31, 16, (20, 5, 2), (1, 3, 1)), (1008, 48, 6, (13, 3, 3), (60, 40, 0))],
+)
+def test_a_window_that_begins_inside_a_reused_node_does_not_starve_its_request(
+    seed: int, count: int, window: int, device: tuple[int, ...], host: tuple[int, ...]
+) -> None:
+    """The smallest pools: what the window has left must go, though it is half of a node."""
+    engine = EngineOptions(token_budget=16, max_running=1, order="longest-prefix")
+    rules = _rules(CONFIGURATIONS[3], window, PAGE)
+    workload = shared_prefixes(seed, count, gap_ns=10**6)
+    world = make(workload, device, host, engine=engine, load_threshold_pages=3, **rules)
+    assert len(world.run().requests) == count
+    _idle(world)
+
+
 def test_prompts_longer_than_the_window_pool_come_in_shorter_chunks() -> None:
     """Four prompts of 30 pages at once, and window pages for fewer than one of them."""
     length = 30 * PAGE
