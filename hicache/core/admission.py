@@ -143,14 +143,15 @@ def want_pages(state: State, event: PagesWanted) -> None:
         )
     if _is_too_large(state, request.id, total):
         return
-    if event.computed:
-        release_behind(state, request, event.computed)
+    computed = max(event.computed, request.computed) if event.computed else 0
+    if computed:
+        release_behind(state, request, computed)
         state.touched_requests[request.id] = None
     short = total - len(request.tables[BACKBONE])
     if short > 0:
         grown = [index for index, one in enumerate(state.components) if one.positional]
-        if event.computed and any(short > available(state, index) for index in grown):
-            release_behind(state, request, event.computed, exactly=True)
+        if computed and any(short > available(state, index) for index in grown):
+            release_behind(state, request, computed, exactly=True)
         lacking = next((index for index in grown if short > available(state, index)), -1)
         for index in grown:
             if lacking < 0 and not make_device_room(state, index, short):
