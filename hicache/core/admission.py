@@ -85,6 +85,9 @@ def proceed(state: State, event: Continued) -> None:
     if event.chunk < 1:
         raise CallerError(f"chunk: expected at least 1 token, found {event.chunk}")
     start, end = request.computed, min(request.computed + event.chunk, request.length)
+    if any(reachable_end(state, request, one, start, end) < end for one in bounded(state)):
+        release_behind(state, request, start, exactly=True)
+        state.touched_requests[request.id] = None
     for index in bounded(state):
         end = reachable_end(state, request, index, start, end)
         if end <= start:
