@@ -133,7 +133,7 @@ class Book:
         self.operations += 1
         self.outcomes = outcomes
         self.missing, self.left, self.answered, self.parted = [], None, None, []
-        self.tickets.fresh = []
+        self.tickets.fresh, self.tickets.settled = [], self.tickets.latest
         if type(event) is Arrived:
             self.seats.by_id[event.request] = self._arriving
             self.nodes.stride = event.key.stride

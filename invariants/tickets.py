@@ -129,6 +129,7 @@ class TicketBook:
         self.page_size = page_size
         self.open: dict[FlightId, Ticket] = {}
         self.latest: FlightId = 0
+        self.settled: FlightId = 0  # the latest before the present operation
         self.fresh: list[Ticket] = []  # filed by the present operation
 
     def slots(self, ticket: Ticket, index: int) -> tuple[int, int]:

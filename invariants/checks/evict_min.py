@@ -61,8 +61,14 @@ class EvictMinimum(Check):
 def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[int]:
     """Per pool, the evicted pages that are not retiring, did not go along with what another pool
     was short of, and did serve somebody."""
-    gone = [0] * slots
     asked = {slot for slot in range(slots) if wanted(book, slot)}
+    extra = [  # states that were made and were too many: their slots had been made room for
+        slot
+        for slot, item in victims
+        if any(thinned(book, book.pages[slot], page) for page in item.pages.tolist())
+    ]
+    asked.update(extra)
+    gone = [-extra.count(slot) for slot in range(slots)]
     givers: dict[int, set[int]] = {}  # nodes whose copies went, by the pools that were short
     for slot, item in victims if book.width > 1 else ():
         if slot in asked:

@@ -27,9 +27,11 @@ class LiveAck(Check):
         number: int = item.flight  # type: ignore[attr-defined]
         wanted = _ACTION_OF.get(type(item))
         if wanted is None:
-            if number <= book.tickets.latest:
+            settled = book.tickets.settled
+            if number <= settled or any(number == one.id for one in book.tickets.fresh):
                 self.fail(
-                    f"flight {number}: expected a number above {book.tickets.latest}",
+                    f"flight {number}: expected a number above {settled}, not used in this "
+                    f"operation",
                     flight(number),
                 )
             return
