@@ -85,9 +85,9 @@ def proceed(state: State, event: Continued) -> None:
     if event.chunk < 1:
         raise CallerError(f"chunk: expected at least 1 token, found {event.chunk}")
     start, end = request.computed, min(request.computed + event.chunk, request.length)
-    if any(reachable_end(state, request, one, start, end) < end for one in bounded(state)):
-        release_behind(state, request, start, exactly=True)
-        state.touched_requests[request.id] = None
+    short = any(reachable_end(state, request, one, start, end) < end for one in bounded(state))
+    release_behind(state, request, start, exactly=short)
+    state.touched_requests[request.id] = None
     for index in bounded(state):
         end = reachable_end(state, request, index, start, end)
         if end <= start:
@@ -99,7 +99,6 @@ def proceed(state: State, event: Continued) -> None:
             refuse_room(state, request.id, index, count, preempt=True)
             return
     fill(state, request, pages_of(state, end))
-    state.touched_requests[request.id] = None
     _begin_prefill(state, request, end)
 
 
