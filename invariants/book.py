@@ -29,6 +29,7 @@ from hicache.core.events import (
     Admitted,
     Arrived,
     BackupDone,
+    Continued,
     Event,
     Finished,
     Flushed,
@@ -230,6 +231,10 @@ class Book:
             refused = any(getattr(item, "reason", "") == "too_large" for item in outcomes)
             if grown is not None and not refused:
                 self.seats.lower(grown, event.computed)
+        if type(event) is Continued:
+            again = self.seats.by_id.get(event.request)
+            if again is not None:
+                self.seats.lower(again, again.computed)
         for item in outcomes:
             kind = type(item)
             if kind is not Seated and kind is not Cached and kind is not Granted:
