@@ -14,9 +14,11 @@ insertion, from the moment they are on device. Where it decodes on, what its win
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from hicache.core.actions import StateSlots
+from hicache.core.actions import Seated, StateSlots
 from hicache.core.node import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
@@ -205,6 +207,12 @@ class SeatBook:
                 self.nodes.dirty[shadow.id] = shadow
         return found
 
+    def sit_down(self, seat: Seat, item: Seated) -> None:
+        """What it reuses, and where the prompt was known to."""
+        seat.boundary, seat.branch = item.device_pages + item.host_pages, item.matched
+        seat.computed = min(seat.length, seat.boundary * self.nodes.page_size)
+        seat.working = 0 if not seat.computed else -1
+
     def lower(self, seat: Seat, computed: int) -> None:
         """The request has computed that far. What the windows of later tokens, and of a boundary
         that it can still make, have passed is of no use to it."""
@@ -215,3 +223,14 @@ class SeatBook:
             low = boundary
         seat.low, seat.rehold = max(seat.low, low), True
         seat.trimmed = max(seat.trimmed, low)
+
+    def cut_short(self, seat: Seat | None, chunk: int, room: Sequence[int]) -> None:
+        """A chunk for which a window's pool has no pages: what lies behind the window goes first.
+        room: pages that were free or unlocked before, by component."""
+        for kind in self.kinds[1:] if seat is not None else ():
+            assert seat is not None
+            held = np.flatnonzero(seat.tables[kind.at] >= 0)
+            filled = max(seat.boundary, int(held[-1]) + 1 if len(held) else 0)
+            end = min(seat.computed + chunk, seat.length)
+            if kind.positional and (filled + room[kind.at]) * self.nodes.page_size < end:
+                self.lower(seat, seat.computed)
