@@ -231,9 +231,9 @@ class Book:
             refused = any(getattr(item, "reason", "") == "too_large" for item in outcomes)
             if grown is not None and not refused:
                 self.seats.lower(grown, event.computed)
-        elif type(event) is Continued and self.width > 1:
-            room = [a + b for a, b in zip(self.free_before, self.evictable_before, strict=True)]
-            self.seats.cut_short(self.seats.by_id.get(event.request), event.chunk, room)
+        elif type(event) is Continued and event.request in self.seats.by_id:
+            grown = self.seats.by_id[event.request]
+            self.seats.lower(grown, grown.computed)
         for item in outcomes:
             kind = type(item)
             if kind is not Seated and kind is not Cached and kind is not Granted:

@@ -14,8 +14,6 @@ insertion, from the moment they are on device. Where it decodes on, what its win
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from hicache.core.actions import Seated, StateSlots
@@ -223,14 +221,3 @@ class SeatBook:
             low = boundary
         seat.low, seat.rehold = max(seat.low, low), True
         seat.trimmed = max(seat.trimmed, low)
-
-    def cut_short(self, seat: Seat | None, chunk: int, room: Sequence[int]) -> None:
-        """A chunk for which a window's pool has no pages: what lies behind the window goes first.
-        room: pages that were free or unlocked before, by component."""
-        for kind in self.kinds[1:] if seat is not None else ():
-            assert seat is not None
-            held = np.flatnonzero(seat.tables[kind.at] >= 0)
-            filled = max(seat.boundary, int(held[-1]) + 1 if len(held) else 0)
-            end = min(seat.computed + chunk, seat.length)
-            if kind.positional and (filled + room[kind.at]) * self.nodes.page_size < end:
-                self.lower(seat, seat.computed)

@@ -69,9 +69,9 @@ def prefix_tags(key: Key) -> Words:
     return tags
 
 
-def partial_tag(request: int, page: int) -> Words:
-    """uint64[1]: of a page that is not full yet, thus of one request alone."""
-    seed = _seed("partial", str(request), str(page))
+def partial_tag(request: int, tokens: int) -> Words:
+    """uint64[1]: of what ends after so many tokens, inside a page, thus of one request alone."""
+    seed = _seed("partial", str(request), str(tokens))
     return np.array([seed], dtype=np.uint64)
 
 

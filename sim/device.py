@@ -265,10 +265,17 @@ class SimDevice:
     def _send(
         self, line: _Stream, direction: Direction, copy: _Copy, number: int, size: int
     ) -> None:
+        """A copy of layers that the component has no pool in takes no time and no wire."""
         line.held = True
         if self._options.faults(number, direction):
             line.failed = True
             self._link.send(direction, 0, [lambda: self._release(line)])
+            return
+        if not size:
+            line.held = False
+            if self._memory is not None:
+                self._read(copy, [0, len(copy.source) * ROW_WORDS], 0)
+                self._store(copy, [0, len(copy.source) * ROW_WORDS], 0)
             return
         if self._memory is None:
             self._link.send(direction, size, [lambda: self._release(line)])
@@ -289,16 +296,21 @@ class SimDevice:
         copy.moving = self._memory.fetch(copy.near, copy.source, span, copy.layers)
 
     def _chunk(self, line: _Stream, copy: _Copy, bounds: list[int], part: int) -> None:
-        """One part arrived: write it, then read the next, or check the whole copy."""
+        """One part arrived: write it, then read the next, or go on with the stream."""
+        self._store(copy, bounds, part)
+        if part + 2 < len(bounds):
+            self._read(copy, bounds, part + 1)
+        else:
+            self._release(line)
+
+    def _store(self, copy: _Copy, bounds: list[int], part: int) -> None:
+        """Write a part; with the last, check the whole copy."""
         memory = self._memory
         assert memory is not None
         span = (bounds[part], bounds[part + 1])
         memory.store(copy.far, copy.target, span, copy.layers, copy.moving)
-        if part + 2 < len(bounds):
-            self._read(copy, bounds, part + 1)
-            return
-        memory.verify(copy.far, copy.target, copy.tags, copy.layers, copy.why)
-        self._release(line)
+        if part + 2 == len(bounds):
+            memory.verify(copy.far, copy.target, copy.tags, copy.layers, copy.why)
 
 
 class _Copy:

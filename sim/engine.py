@@ -13,6 +13,7 @@ transfers start; the next pass is launched.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence as Several
 
 from hicache.core.actions import (
     NO_REQUEST,
@@ -25,6 +26,7 @@ from hicache.core.actions import (
     Restarted,
     Seated,
 )
+from hicache.core.components.base import Component
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import (
     Admitted,
@@ -47,19 +49,21 @@ from .costs import CostModel
 from .decode import DecodeSet
 from .forward import Forward
 from .options import EngineOptions
-from .sequence import UNSET_NS, Sequence
+from .seats import count, stretch, too_small
+from .sequence import UNSET_NS, Sequence, hold
 from .waiting import WaitingQueue
 from .workload import Job, Workload
 
-__all__ = ["Engine", "EngineOptions", "too_small"]
+__all__ = ["Engine", "EngineOptions"]
+_MOST_ALONE = 64
 
 
 class Engine:
     """Serves one workload. `ended`: called with each sequence that ended.
 
     sequences: those that have arrived and not ended. tagged: make tags of their content.
-    _progress counts whatever may turn a refusal into a grant; a refused admission or growth is
-    tried again only after it moved (_blocked_at, _stalled_at: where it stood then).
+    _progress counts whatever may turn a refusal into a grant; a refused admission, growth or chunk
+    is tried again only after it moved (_blocked_at, _stalled_at, _starved_at: where it stood then).
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Engine:
         options: EngineOptions,
         ended: Callable[[Sequence], None],
         tagged: bool,
+        components: Several[Component],
     ) -> None:
         self.sequences: dict[RequestId, Sequence] = {}
         self._workload = workload
@@ -90,6 +95,8 @@ class Engine:
         self._options = options
         self._ended = ended
         self._tagged = tagged
+        self._components = components
+        self._stretch = stretch(components, workload.page_size, options.growth_tokens)
         self._waiting = WaitingQueue(options.order, options.window)
         self._decode = DecodeSet()
         self._prefilling: dict[RequestId, Sequence] = {}
@@ -102,6 +109,7 @@ class Engine:
         self._progress = 0
         self._blocked_at = -1
         self._stalled_at = -1
+        self._starved_at = -1
         self.last_refusal: Refused | None = None
 
     def arrive(self, job: Job) -> None:
@@ -151,16 +159,11 @@ class Engine:
             kind = type(outcome)
             if kind is Cached or kind is Granted:
                 assert isinstance(outcome, Cached | Granted)
-                self.sequences[outcome.request].table = outcome.table
+                hold(self.sequences[outcome.request], outcome)
             elif kind is Restarted:
                 assert isinstance(outcome, Restarted)
-                self._restarted(self.sequences[outcome.request])
-
-    def _restarted(self, sequence: Sequence) -> None:
-        self._leave_stage(sequence)
-        if sequence.first_token_ns == UNSET_NS:
-            sequence.counted = False
-        self._unseat(sequence)
+                self._leave_stage(self.sequences[outcome.request])
+                self._unseat(self.sequences[outcome.request])
 
     def _leave_stage(self, sequence: Sequence) -> None:
         """Whatever it was doing, it does no more; its counters are as of now."""
@@ -171,6 +174,8 @@ class Engine:
             self._decode.leave(sequence)
 
     def _unseat(self, sequence: Sequence) -> None:
+        if sequence.first_token_ns == UNSET_NS:
+            sequence.counted = False
         sequence.length = sequence.job.input_length + sequence.generated
         sequence.held = sequence.touched = 0
         self._running -= 1
@@ -178,9 +183,7 @@ class Engine:
         self._waiting.push_front(sequence)
 
     def _retry_stalled(self) -> None:
-        if self._progress == self._stalled_at:
-            return
-        for sequence in list(self._stalled.values()):
+        for sequence in list(self._stalled.values()) if self._progress != self._stalled_at else ():
             if self._stalled.pop(sequence.job.index, None) is not None:
                 self._grow(sequence)
 
@@ -205,14 +208,13 @@ class Engine:
         self._ended(sequence)
 
     def _grow(self, sequence: Sequence) -> None:
-        """Pages for the next tokens: a stretch of them, or where that is refused just one."""
-        needed = sequence.held + 1
-        stretch = max(self._page_size, self._options.growth_tokens)
-        wanted = min(sequence.held + stretch, sequence.final)
+        """Pages for the next tokens: a stretch of them, or where that is refused just one. No pass
+        is in flight, so what lies behind the window of its next token may go."""
+        index, held = sequence.job.index, sequence.held
+        needed = held + 1
+        wanted = min(held + self._stretch, sequence.final)
         for _ in range(self._running + 2):
-            refusal = self._refusal_of(
-                self._feed(PagesWanted(sequence.job.index, wanted)), sequence
-            )
+            refusal = self._refusal_of(self._feed(PagesWanted(index, wanted, held)), sequence)
             if refusal is None:
                 self._decode.join(sequence, self._page_size)
                 return
@@ -220,55 +222,79 @@ class Engine:
                 wanted = needed
             elif refusal.preempt != NO_REQUEST:
                 self._retract(self.sequences[refusal.preempt])
-                if refusal.preempt == sequence.job.index:
+                if refusal.preempt == index:
                     return
             else:
-                self._stalled[sequence.job.index] = sequence
+                self._stalled[index] = sequence
                 self._stalled_at = self._progress
                 return
-        raise CoreBug(f"request {sequence.job.index}: refused after every other was retracted")
+        raise CoreBug(f"request {index}: refused after every other was retracted")
 
     def _retract(self, sequence: Sequence) -> None:
         """It gives its pages back and waits again, what it generated being prompt from now on."""
-        self._leave_stage(sequence)
-        if sequence.first_token_ns == UNSET_NS:
-            sequence.counted = False
-        self._forward.touch_decoded(sequence, leaving=True)
         job = sequence.job
+        self._leave_stage(sequence)
+        self._forward.touch_decoded(sequence, leaving=True)
         length = job.input_length + sequence.generated
         key = sequence.key.first(length // self._page_size)
         reusable = (length - 1) // self._page_size
         self._feed(Retracted(job.index, key, length, reusable, sequence.held))
         sequence.retractions += 1
         self._unseat(sequence)
+        sequence.alone += not self._running
+        if sequence.alone > _MOST_ALONE:
+            raise CoreBug(f"request {job.index}: alone, and refused {_MOST_ALONE} times")
 
     def _refusal_of(self, outcomes: list[Outcome], sequence: Sequence) -> Refused | None:
         for outcome in outcomes:
             if type(outcome) is Refused:
                 if outcome.reason == "too_large":
-                    raise too_small(sequence.job.index, outcome.needed, outcome.available)
+                    short = outcome.component, outcome.needed, outcome.available
+                    raise too_small(sequence.job.index, *short)
                 self.last_refusal = outcome
                 return outcome
         return None
 
     def _chunk(self, left: int) -> int:
         """Tokens of the next chunk; one that does not complete a prompt ends at a page's end."""
-        if left <= self._budget:
-            return left
-        return self._budget // self._page_size * self._page_size
+        return left if left <= self._budget else self._budget - self._budget % self._page_size
 
     def _continue(self) -> None:
-        for sequence in self._prefilling.values():
+        """The next chunk of each prefill under way, oldest first; a refusal ends the round, or the
+        younger would take what the older waits for."""
+        if self._progress == self._starved_at:
+            return
+        for index, sequence in list(self._prefilling.items()):
             chunk = self._chunk(sequence.length - sequence.held)
             if chunk < 1:
                 return
-            self._schedule(sequence, self._feed(Continued(sequence.job.index, chunk)))
+            if index in self._prefilling and not self._extend(sequence, chunk):
+                self._starved_at = self._progress
+                return
+
+    def _extend(self, sequence: Sequence, chunk: int) -> bool:
+        """Whether it goes on, or was itself retracted so that others can."""
+        index = sequence.job.index
+        for _ in range(self._running + 1):
+            outcomes = self._feed(Continued(index, chunk))
+            refusal = self._refusal_of(outcomes, sequence)
+            if refusal is None:
+                self._schedule(sequence, outcomes)
+                return True
+            victim = self.sequences.get(refusal.preempt)
+            if victim is None:
+                return False
+            self._retract(victim)
+            if victim is sequence:
+                return True
+            self._blocked_at = self._progress  # or it would be seated again at once
+        raise CoreBug(f"request {index}: refused after every other was retracted")
 
     def _admit(self) -> None:
         while (
             len(self._waiting)
             and self._running < self._options.max_running
-            and self._progress != self._blocked_at
+            and self._progress not in (self._blocked_at, self._starved_at)
         ):
             sequence = self._waiting.best(self._reusable)
             chunk = self._chunk(sequence.length)
@@ -307,14 +333,14 @@ class Engine:
     def _schedule(self, sequence: Sequence, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
             if type(outcome) is Prefill:
-                sequence.table = outcome.table
+                if outcome.end == outcome.start and not outcome.last:
+                    raise CoreBug(f"request {outcome.request}: a chunk of nothing, not its last")
+                hold(sequence, outcome)
                 self._batch.append((sequence, outcome))
                 self._budget -= outcome.end - outcome.start
             elif type(outcome) is Seated and not sequence.counted:
+                count(sequence, outcome, self._components, self._page_size)
                 sequence.counted = True
-                sequence.device_tokens = outcome.device_pages * self._page_size
-                sequence.host_tokens = outcome.host_pages * self._page_size
-                sequence.computed_tokens = outcome.computed_tokens
                 sequence.admit_ns = self._clock.now_ns
 
     def _launch(self) -> None:
@@ -325,8 +351,8 @@ class Engine:
                 self._batch, decoding, self._decode.context, lambda: self._pass_ended(1)
             )
         elif decoding:
-            duration_ns, steps = self._quiet_run(decoding)
-            self._forward.launch_decode(duration_ns, lambda: self._pass_ended(steps))
+            time_ns, steps = self._quiet_run(decoding)
+            self._forward.launch_decode(time_ns, lambda: self._pass_ended(steps))
 
     def _quiet_run(self, decoding: int) -> tuple[int, int]:
         """Duration and number of the decode steps up to the first that anything could change.
@@ -372,11 +398,3 @@ class Engine:
             self._finish(sequence)
         else:
             self._decode.join(sequence, self._page_size)
-
-
-def too_small(request: RequestId, needed: int, available: int) -> CallerError:
-    """What to say where a request can never have the pages that it needs."""
-    return CallerError(
-        f"device pool: expected at least {needed} pages for request {request}, found {available}; "
-        "enlarge the pool or leave the request out"
-    )

@@ -1,7 +1,7 @@
 """One forward pass on a device: its time, its waits, and what it reads and writes.
 
 Lives here: the order of waits, accesses and compute on the compute stream. Must not live here: who
-is in the batch, or the core.
+is in the batch, which pages an access is of (accesses), or the core.
 
 A pass that reads pages still being loaded runs layer group by layer group and waits, before each,
 for that group alone: the load of later layers overlaps the work of earlier ones.
@@ -21,6 +21,7 @@ from hicache.core.types import Pages
 from hicache.devices.base import Device, Mark, Stream
 from hicache.runtime.controller import COMPUTE, TransferController
 
+from .accesses import Access, Accesses
 from .content import Words, partial_tag
 from .costs import CostModel
 from .sequence import Sequence
@@ -68,16 +69,16 @@ class Forward:
         device: Device,
         controller: TransferController,
         costs: CostModel,
+        accesses: Accesses,
         page_size: int,
-        component: str,
         checked: bool,
     ) -> None:
         self._model = model
         self._device = device
         self._controller = controller
         self._costs = costs
+        self._accesses = accesses
         self._page_size = page_size
-        self._component = component
         self._checked = checked
         self._stream = device.stream(COMPUTE)
         groups = device.layers
@@ -115,25 +116,25 @@ class Forward:
     def touch_decoded(self, sequence: Sequence, leaving: bool = False) -> None:
         """What a decoding sequence read and wrote since this was last called for it.
 
-        Its reads are reported each time, but their content is compared once, when it leaves: a page
-        that was overwritten under it cannot have become right again.
+        Its reads are reported each time, but the content of pages is compared once, when it leaves:
+        one that was overwritten under it cannot have become right again. A state is compared each
+        time, because it is replaced each time.
         """
         if not self._checked:
             return
-        size = self._page_size
-        layers = (0, len(self._sizes))
-        why = f"decode of request {sequence.job.index} at token {sequence.held}"
-        if sequence.held != sequence.touched:
-            first, last = sequence.touched // size, -(-sequence.held // size)
-            if first:
-                pages = sequence.table[:first]
-                self._device.touch(self._stream, self._component, pages, "r", layers, why)
-            tags = self._content(sequence, first, sequence.held)
-            self._write(sequence.table[first:last], tags, layers, why)
-            sequence.touched = sequence.held
+        layers, held = (0, len(self._sizes)), sequence.held
+        why = f"decode of request {sequence.job.index} at token {held}"
+        tables, states = sequence.tables, sequence.states
+        if held != sequence.touched:
+            since, sequence.touched = sequence.touched, held
+            for access in self._accesses.decoded(tables, states, since, held, why):
+                if access.mode == "r" and not access.state:
+                    self._touch(access, layers, why)
+                else:
+                    self._perform(sequence, access, layers, why)
         if leaving:
-            whole = sequence.held // size
-            self._read(sequence.table[:whole], sequence.tags[:whole], layers, why)
+            for access in self._accesses.held(tables, states, held, why):
+                self._perform(sequence, access, layers, why)
 
     def _close(self, ended: Callable[[], None]) -> None:
         mark = self._device.record(self._stream)
@@ -169,41 +170,47 @@ class Forward:
         layers: tuple[int, int],
         duration_ns: int,
     ) -> None:
-        size = self._page_size
         if self._checked:
             for sequence, prefill in prefills:
-                cached = prefill.start // size
                 why = f"prefill of request {sequence.job.index} at token {prefill.start}"
                 arriving = self._marks_of(prefill, layers[1])
-                self._read(prefill.table[:cached], sequence.tags[:cached], layers, why, arriving)
+                for access in self._accesses.first(prefill):
+                    self._perform(sequence, access, layers, why, arriving)
         self._model.compute(self._stream, duration_ns)
         if self._checked:
             for sequence, prefill in prefills:
-                first, last = prefill.start // size, -(-prefill.end // size)
                 why = f"prefill of request {sequence.job.index} to token {prefill.end}"
-                tags = self._content(sequence, first, prefill.end)
-                self._write(prefill.table[first:last], tags, layers, why)
+                for access in self._accesses.last(prefill):
+                    self._perform(sequence, access, layers, why)
 
-    def _content(self, sequence: Sequence, first: int, tokens: int) -> Words:
-        """Tags of pages from `first` on, the last one partial where `tokens` ends inside it."""
-        whole = tokens // self._page_size
-        if whole * self._page_size == tokens:
-            return sequence.tags[first:whole]
-        return np.concatenate((sequence.tags[first:whole], partial_tag(sequence.job.index, whole)))
-
-    def _read(
+    def _perform(
         self,
-        pages: Pages,
-        tags: Words,
+        sequence: Sequence,
+        access: Access,
         layers: tuple[int, int],
         why: str,
         unless: tuple[Mark, ...] = (),
     ) -> None:
-        if len(pages):
-            self._device.touch(self._stream, self._component, pages, "r", layers, why)
-            self._model.verify(self._stream, self._component, pages, tags, layers, why, unless)
+        """Report the access, and compare or write what must be on its pages."""
+        self._touch(access, layers, why)
+        component, mode, pages = access.component, access.mode, access.pages
+        tags = self._tags(sequence, access)
+        if mode == "r":
+            self._model.verify(self._stream, component, pages, tags, layers, why, unless)
+        else:
+            self._model.publish(self._stream, component, pages, tags, layers, why)
 
-    def _write(self, pages: Pages, tags: Words, layers: tuple[int, int], why: str) -> None:
-        if len(pages):
-            self._device.touch(self._stream, self._component, pages, "w", layers, why)
-            self._model.publish(self._stream, self._component, pages, tags, layers, why)
+    def _touch(self, access: Access, layers: tuple[int, int], why: str) -> None:
+        component, mode, pages = access.component, access.mode, access.pages
+        self._device.touch(self._stream, component, pages, mode, layers, why)
+
+    def _tags(self, sequence: Sequence, access: Access) -> Words:
+        """Of the prefixes that end where the pages end; one that ends inside a page is of this
+        request alone."""
+        size, depths = self._page_size, access.depths
+        end = int(depths[-1])
+        if end % size == 0:
+            return sequence.tags[depths // size - 1]
+        return np.concatenate(
+            (sequence.tags[depths[:-1] // size - 1], partial_tag(sequence.job.index, end))
+        )

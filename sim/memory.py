@@ -38,16 +38,17 @@ class Memory:
         self.layers = layers
         self.whose: Callable[[int], str] = _nobody
         self.checked = 0
-        self._rows = {
-            place: np.zeros((layers, pages, ROW_WORDS), dtype=np.uint64)
-            for place, pages in capacities.items()
-        }
         self._claims = {
             place: np.zeros((layers, pages), dtype=np.uint64) for place, pages in capacities.items()
         }
         self._salts = {
             component: np.stack([content.salts(component, layer) for layer in range(layers)])
             for component in dict.fromkeys(component for _, component in capacities)
+        }
+        # what nobody wrote holds what the claim of nobody, 0, stands for: copies of it are right
+        self._rows = {
+            place: self._expected(place, np.zeros(pages, dtype=np.uint64), (0, layers))
+            for place, pages in capacities.items()
         }
         self._scribbles = 0
 

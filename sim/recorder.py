@@ -60,7 +60,8 @@ _FLUSH_WORDS = 8192
 
 
 class Recorder:
-    """now_ns: where the time comes from. events: core events seen. evicted: pages by tier."""
+    """now_ns: where the time comes from. events: core events seen. evicted: pages by tier, of all
+    components together; evicted_of: by tier and component."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
@@ -68,6 +69,7 @@ class Recorder:
         self._words = array("q")
         self.events = 0
         self.evicted = {Tier.DEVICE: 0, Tier.HOST: 0}
+        self.evicted_of: dict[tuple[Tier, str], int] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
         """Nothing to note before the answer is known."""
@@ -87,13 +89,20 @@ class Recorder:
                     words.frombytes(copy.target.tobytes())
             elif kind is Evicted:
                 assert isinstance(outcome, Evicted)
-                self.evicted[outcome.tier] += len(outcome.pages)
+                place, count = (outcome.tier, outcome.component), len(outcome.pages)
+                self.evicted[outcome.tier] += count
+                self.evicted_of[place] = self.evicted_of.get(place, 0) + count
                 words.append(int(outcome.tier))
                 words.frombytes(outcome.pages.tobytes())
             elif kind is Prefill:
                 assert isinstance(outcome, Prefill)
                 words.extend((outcome.flight, outcome.request, outcome.start, outcome.end))
                 words.frombytes(outcome.table.tobytes())
+                for table in outcome.tables[1:]:
+                    words.frombytes(table.tobytes())
+                for slots in outcome.states:
+                    words.extend((slots.source, slots.working, *slots.tracks))
+                    words.extend(number for pair in slots.checkpoints for number in pair)
             else:
                 words.extend(field for field in outcome if type(field) is int)
         if len(words) > _FLUSH_WORDS:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hicache.core.actions import Cached, Granted, Prefill, StateSlots
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages
 
 from .content import Words
@@ -21,6 +22,11 @@ class RequestResult(NamedTuple):
 
     Tokens reused and computed are those of the seating that led to its first token; what a
     retracted request computed again is not in them.
+
+    depths   per component alone, the deepest boundary in tokens at which it was there on any tier.
+    loaded   pages of each component that were loaded for it.
+    capped   why it reused less than the first component's depth: the component whose boundary was
+             the shallowest, or "load" where all went as deep; empty where it reused all.
     """
 
     request: int
@@ -34,6 +40,9 @@ class RequestResult(NamedTuple):
     first_token_ns: int
     finish_ns: int
     retractions: int
+    depths: tuple[int, ...] = ()
+    loaded: tuple[int, ...] = ()
+    capped: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +56,8 @@ class Sequence:
     key, tags  of everything it will ever have; empty before the scheduler takes it in.
     due        decode step at which it needs something, and what (see sim/decode).
     counted    reuse was noted and is not to be noted again.
+    table      of the first component; tables: of all positional ones; states: of the others.
+    alone      how often it was retracted while no other had a seat: it must not go on for ever.
     """
 
     job: Job
@@ -58,6 +69,8 @@ class Sequence:
     taken_in: bool = False
     counted: bool = False
     table: Pages = field(default_factory=lambda: NO_PAGES)
+    tables: tuple[Pages, ...] = ()
+    states: tuple[StateSlots, ...] = ()
     generated: int = 0
     held: int = 0
     touched: int = 0
@@ -71,6 +84,10 @@ class Sequence:
     first_token_ns: int = UNSET_NS
     finish_ns: int = UNSET_NS
     retractions: int = 0
+    alone: int = 0
+    depths: tuple[int, ...] = ()
+    loaded: tuple[int, ...] = ()
+    capped: str = ""
 
     @property
     def final(self) -> int:
@@ -91,7 +108,15 @@ class Sequence:
             self.first_token_ns,
             self.finish_ns,
             self.retractions,
+            self.depths,
+            self.loaded,
+            self.capped,
         )
+
+
+def hold(sequence: Sequence, told: Prefill | Granted | Cached) -> None:
+    """What the core says that the request has, from now on."""
+    sequence.table, sequence.tables, sequence.states = told.table, told.tables, told.states
 
 
 def final_length(job: Job) -> int:

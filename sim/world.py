@@ -19,15 +19,18 @@ from hicache.models import ModelDescription
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver, Observer
 
+from .accesses import Accesses
+from .audit import audit
 from .content import prefix_tags
 from .costs import CostModel
-from .engine import Engine, too_small
+from .engine import Engine
 from .errors import StuckError
 from .forward import Forward
 from .hardware import HardwareProfile
 from .machine import build
 from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
+from .seats import too_small
 from .sequence import RequestResult, Sequence, final_length
 from .workload import Job, Workload
 
@@ -47,6 +50,7 @@ class TimedResult:
     """What is known of a run. requests: those that ended, by index; partial while it runs.
 
     byte_checks: SHA-256 comparisons. access_checks: accesses the hazard detector ordered.
+    evicted_*_pages: of all components together; evicted: (component, device, host) of each.
     """
 
     requests: tuple[RequestResult, ...]
@@ -59,6 +63,7 @@ class TimedResult:
     byte_checks: int
     access_checks: int
     digest: str
+    evicted: tuple[tuple[str, int, int], ...] = ()
 
 
 class World:
@@ -88,13 +93,14 @@ class World:
         self._recorder = Recorder(lambda: self.clock.now_ns)
         self.driver = Driver(self.core, self.controller, (self._recorder, *observers))
         checked = machine.memory is not None
+        components = self.core.view.components
         forward = Forward(
             machine.sim,
             machine.device,
             self.controller,
             costs,
+            Accesses(config, components),
             config.page_size,
-            config.components[0],
             checked,
         )
         self.engine = Engine(
@@ -107,6 +113,7 @@ class World:
             engine,
             self._ended,
             checked,
+            components,
         )
         machine.sim.listener = self.engine.wake
         if machine.memory is not None:
@@ -131,6 +138,8 @@ class World:
                 gc.enable()
         if len(self._results) < len(self._workload.jobs):
             raise self._stuck()
+        if self._machine.memory is not None:
+            audit(self.core.view, self._machine.memory)
         return self.result()
 
     def result(self) -> TimedResult:
@@ -138,6 +147,7 @@ class World:
         memory, hazards = self._machine.memory, self._machine.hazards
         down, up = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
         requests = tuple(self._results[index] for index in sorted(self._results))
+        evicted = self._recorder.evicted_of
         return TimedResult(
             requests,
             max((request.finish_ns for request in requests), default=0),
@@ -149,6 +159,10 @@ class World:
             memory.checked if memory is not None else 0,
             hazards.checked if hazards is not None else 0,
             self._recorder.digest(),
+            tuple(
+                (name, evicted.get((Tier.DEVICE, name), 0), evicted.get((Tier.HOST, name), 0))
+                for name in self.core.view.config.components
+            ),
         )
 
     def _next_arrival(self) -> None:
@@ -196,4 +210,4 @@ def _check_sizes(workload: Workload, config: Config) -> None:
     for job in workload.jobs:
         pages = -(-final_length(job) // config.page_size)
         if pages > config.device_pages[0]:
-            raise too_small(job.index, pages, config.device_pages[0])
+            raise too_small(job.index, config.components[0], pages, config.device_pages[0])

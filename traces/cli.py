@@ -22,7 +22,7 @@ from sim import hardware
 from sim.engine import EngineOptions
 from sim.waiting import ORDERS
 
-from . import calibrate, check_device, force_command, gpu_check, models_command, twin
+from . import calibrate, check_device, force_command, gpu_check, models_command, pools, twin
 from . import options as read
 from .builtin import GENERATORS, load_generator
 from .generators import base as generators
@@ -30,7 +30,7 @@ from .inspect import as_document, inspect, print_inspection
 from .output import check_writable, write_whole
 from .replay import INTERRUPTED, replay
 from .results import write_json
-from .settings import CHECKS, MODES, write_policies
+from .settings import CHECKS, MODES, eviction_policies, write_policies
 from .source import FORMATS, open_trace
 
 BAD_INPUT = 2
@@ -56,6 +56,8 @@ examples:
   hicache replay trace.jsonl --model llama-3.1-8b --hardware h100 \\
       --device-tokens 1M --host-ratio 2 --write-policy write_through
   hicache replay trace.jsonl --mode hits --page-size 512 --device-pages 5637 --json out.json
+  hicache replay trace.jsonl --model gemma-3-27b --swa-tokens 64K --host-ratio 4
+  hicache replay trace.jsonl --components full,mamba --mamba-states 50 --device-tokens 1M
   hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 --seed 7
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
@@ -156,6 +158,7 @@ def _add_replay(commands: argparse._SubParsersAction) -> None:  # type: ignore[t
     )
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
     _add_cache(made)
+    pools.add_options(made)
     _add_engine(made)
 
 
@@ -181,7 +184,7 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
         "--host-ratio",
         type=read.ratio,
         metavar="R",
-        help="host pool over device pool, 0 for none (default: 2 timed, 0 in hits mode)",
+        help="host pools over device pools, 0 for none (default: 2 timed, 0 in hits mode)",
     )
     host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
     host.add_argument(
@@ -195,6 +198,18 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
         type=read.choice(write_policies()),
         default="write_through",
         help=f"when pages are copied to host: {', '.join(write_policies())}",
+    )
+    add(
+        "--eviction",
+        type=read.choice(eviction_policies()),
+        default="lru",
+        help=f"what goes first: {', '.join(eviction_policies())} (a hit refreshes its whole path)",
+    )
+    add(
+        "--compare-eviction",
+        type=read.choice(eviction_policies()),
+        metavar="ORDER",
+        help="replay again in this order, unchecked, and print both hit rates",
     )
     add(
         "--load-threshold",
@@ -221,8 +236,8 @@ def _add_engine(made: argparse.ArgumentParser) -> None:
     add(
         "--model",
         type=read.model_name,
-        default="llama-3.1-8b",
-        help="as `hicache models` lists them, or a JSON file of one",
+        help="as `hicache models` lists them, their first words, or a JSON file of one (default: "
+        f"{pools.MODEL})",
     )
     add(
         "--hardware",

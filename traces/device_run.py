@@ -29,6 +29,7 @@ from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from hicache.runtime.driver import Driver, Observer
 from hicache.runtime.tape import Recorder
+from sim.accesses import Accesses
 from sim.content import Words
 from sim.costs import CostModel
 from sim.engine import Engine, EngineOptions
@@ -251,25 +252,28 @@ class DeviceRun:
         self.recorder = Recorder(config, record, lambda: self.timer.now_ns, made)
         self._controller = _Controller(shadow, self.recorder, alone)
         costs = CostModel(model, profile)
+        core = Core(config)
+        components = core.view.components
         forward = Forward(
             self._stand_in,
             shadow,
             self._controller,
             costs,
+            Accesses(config, components),
             config.page_size,
-            config.components[0],
             checked=True,
         )
         self._engine = Engine(
             workload,
             self.timer,
-            Driver(Core(config), self._controller, (self.recorder, *observers)),
+            Driver(core, self._controller, (self.recorder, *observers)),
             self._controller,
             forward,
             costs,
             engine or EngineOptions(),
             self._ended,
             tagged=True,
+            components=components,
         )
         self._workload = workload
         self._results: dict[int, RequestResult] = {}

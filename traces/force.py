@@ -19,15 +19,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from hicache.core.actions import Cached, Granted, Load, Outcome, Prefill, Released, Restarted
+from hicache.core.actions import Load, Outcome, Prefill
 from hicache.core.errors import CallerError
-from hicache.core.events import BackupDone, Finished, LoadDone, Retracted
-from hicache.core.types import NO_PAGES, FlightId, Pages, RequestId
+from hicache.core.events import BackupDone, LoadDone
+from hicache.core.types import FlightId, Pages
 from hicache.devices.base import Device, Direction, Holdable, Mark, Stream
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from hicache.runtime.tape import Follower
 from hicache.runtime.tape_format import Tape
+from sim.accesses import Access, Accesses
 from sim.errors import HazardError, StuckError
 from sim.hardware import HardwareProfile
 from sim.hazards import HazardDevice
@@ -35,6 +36,8 @@ from sim.machine import build
 from sim.options import WorldOptions
 
 from .certified import Certified, Hold
+from .holdings import Holdings
+from .tape_on_sim import layer_bytes
 
 STREAMS = (COMPUTE, WRITE, LOAD)
 _POLL_S = 20e-6
@@ -85,7 +88,7 @@ def on_simulator(
 
     steered = _Steered(HazardDevice(machine.sim, machine.hazards), drop)
     try:
-        _Playback(tape, steered, turn).run()
+        _Playback(tape, model, steered, turn).run()
     except HazardError as error:
         return Shown(tuple(steered.waits), str(error))
     return Shown(tuple(steered.waits), "")
@@ -96,7 +99,7 @@ def on_device(
 ) -> Forced:
     """The tape on a device without wait number `drop` and with a stream held back."""
     certified = Certified(device, model, tape.config.page_size, hold)
-    playback = _Playback(tape, _Steered(certified, drop), lambda: time.sleep(_POLL_S))
+    playback = _Playback(tape, model, _Steered(certified, drop), lambda: time.sleep(_POLL_S))
     digest = playback.run()
     return Forced(tuple(certified.wrong), certified.compared, certified.held, digest)
 
@@ -179,14 +182,15 @@ class _Steered:
 class _Playback:
     """One tape on one device. turn: what lets the device go on while something is awaited."""
 
-    def __init__(self, tape: Tape, device: Device, turn: Callable[[], None]) -> None:
+    def __init__(
+        self, tape: Tape, model: ModelDescription, device: Device, turn: Callable[[], None]
+    ) -> None:
         if any(getattr(entry.event, "ok", True) is False for entry in tape.entries):
             raise CallerError(
                 f"{tape.path}: expected a tape whose transfers all succeeded, found one that "
                 "failed; record one without faults"
             )
-        self._size = tape.config.page_size
-        self._component = tape.config.components[0]
+        self._bytes = layer_bytes(model, tape.config.page_size)
         self._tape = tape
         self._device = device
         self._turn = turn
@@ -197,8 +201,8 @@ class _Playback:
         self._loads: dict[FlightId, tuple[Mark, ...]] = {}
         self._replied: dict[FlightId, None] = {}
         self._waiting: list[Prefill] = []
-        self._tables: dict[RequestId, Pages] = {}
-        self._computed: dict[RequestId, int] = {}
+        self._accesses = Accesses(tape.config, self._follower.driver.core.view.components)
+        self._holdings = Holdings(self._accesses)
 
     def run(self) -> str:
         """The digest of the decisions. Raises DivergedError where they differ from the tape's."""
@@ -210,11 +214,8 @@ class _Playback:
             if isinstance(event, LoadDone | BackupDone):
                 self._until_replied(event.flight)
                 self._loads.pop(event.flight, None)
-            elif isinstance(event, Finished | Retracted):
-                table = self._tables.get(event.request, NO_PAGES)
-                first = self._computed.pop(event.request, 0) // self._size
-                why = f"decode of request {event.request}"
-                self._access(table[first:], "w", (0, self._device.layers), why)
+            for access in self._holdings.decoded(event):
+                self._access(access, (0, self._device.layers), "decode")
             for outcome in self._follower.feed(entry):
                 self._note(outcome)
         for mark in [self._device.record(self._device.stream(name)) for name in STREAMS]:
@@ -227,11 +228,7 @@ class _Playback:
             self._loads[outcome.flight] = ()
         elif isinstance(outcome, Prefill):
             self._waiting.append(outcome)
-            self._computed[outcome.request] = outcome.end
-        if isinstance(outcome, Prefill | Cached | Granted):
-            self._tables[outcome.request] = outcome.table
-        elif isinstance(outcome, Released | Restarted):
-            self._tables.pop(outcome.request, None)
+        self._holdings.note(outcome)
 
     def _start(self) -> None:
         """Marks are kept here, because when the controller forgets them is a matter of time."""
@@ -249,10 +246,9 @@ class _Playback:
             for marks in loads:
                 self._device.wait(self._stream, marks[layer])
             for prefill in prefills:
-                first, last = prefill.start // self._size, -(-prefill.end // self._size)
                 why = f"prefill of request {prefill.request}, flight {prefill.flight}"
-                self._access(prefill.table[:first], "r", (layer, layer + 1), why)
-                self._access(prefill.table[first:last], "w", (layer, layer + 1), why)
+                for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
+                    self._access(access, (layer, layer + 1), why)
 
     def _until_replied(self, flight: FlightId) -> None:
         while flight not in self._replied:
@@ -262,11 +258,11 @@ class _Playback:
                 self._turn()
         del self._replied[flight]
 
-    def _access(
-        self, pages: Pages, mode: Literal["r", "w"], layers: tuple[int, int], why: str
-    ) -> None:
-        if len(pages):
-            self._device.touch(self._stream, self._component, pages, mode, layers, why)
+    def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
+        """Where the component has no pool in these layers there is nothing to access."""
+        component, mode, pages = access.component, access.mode, access.pages
+        if any(self._bytes[component][layers[0] : layers[1]]):
+            self._device.touch(self._stream, component, pages, mode, layers, why)
 
 
 def _merge(known: dict[Stream, int], other: dict[Stream, int]) -> None:

@@ -16,7 +16,7 @@ from hicache.core.types import Pages
 from .account import ceiling_of
 from .curve import Curve, lru_curve
 from .formats.base import NS_PER_MS, Paged, Trace
-from .report import console, pairs, percent, table
+from .tables import console, pairs, percent, table
 
 _BAR = 30
 _POINTS = 12

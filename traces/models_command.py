@@ -17,8 +17,8 @@ from hicache.models import ModelDescription, PoolDescription
 
 from . import options as read
 from .output import write_whole
-from .report import console, table
 from .results import write_json
+from .tables import console, table
 
 SUMMARY = "the described models: pools, bytes per token and page, shares of ranks, sources"
 

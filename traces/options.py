@@ -107,8 +107,8 @@ def hardware_name(text: str) -> str:
 
 
 def model_name(text: str) -> str:
-    """A described model's name, or the path of a JSON file of one."""
-    return text if models.is_path(text) else choice(models.names())(text)
+    """A described model's name, its first words where only one has them, or a JSON file's path."""
+    return text if models.is_path(text) else choice(models.names())(models.spelled(text))
 
 
 def choice(known: Sequence[str]) -> Callable[[str], str]:

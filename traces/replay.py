@@ -9,27 +9,32 @@ import argparse
 import gc
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from dataclasses import replace
 from typing import TextIO, cast
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Tier
+from hicache.core.types import Pages, Tier
+from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
+from invariants.garbage import garbage_report
 from invariants.watch import Level, Watch
 from sim.recorder import Recorder
 
 from . import builtin, replay_timed
 from .account import Account, ceiling_of
 from .formats.base import Paged, Trace
+from .lookups import Lookups
 from .output import check_writable
 from .progress import progress
 from .replay_hits import HitsReplay
 from .report import print_report, print_story
 from .results import document, write_json
-from .run import Checks, Run, Transfer
+from .run import Checks, ComponentUse, Run, Transfer
 from .settings import Settings, resolve
 from .source import open_trace
 from .tally import Tally
+from .turns import by_turn, turns_of
 
 INTERRUPTED = 130
 
@@ -47,8 +52,11 @@ def replay(options: argparse.Namespace, command: str) -> int:
     watch = None
     if settings.check != "off":
         watch = Watch(cast(Level, settings.check), replay_command=command)
-    mode = _timed if settings.mode == "timed" else _hits
-    run = mode(trace, paged, settings, watch, started)
+    run = _run(trace, paged, settings, watch, started)
+    if options.compare_eviction and not run.interrupted:
+        order = options.compare_eviction
+        other = _run(trace, paged, _in_order(settings, order), None, time.perf_counter())
+        run = replace(run, compared=(order, other.account.whole(), other.account.steady()))
     print_report(trace, settings, run, out)
     if run.interrupted:
         return INTERRUPTED
@@ -80,20 +88,79 @@ def _check_sizes(trace: Trace, settings: Settings, knows_output: bool) -> None:
             needed = -(-length // size)
             raise CallerError(
                 f"{trace.path}:{trace.line_numbers[job.index]}: expected a request of at most "
-                f"{pages} pages of {size} tokens (the device pool), found one of {needed} pages "
-                f"({length} tokens); give --device-pages {needed} or more"
+                f"{pages} pages of {size} tokens (the device pool of full), found one of {needed} "
+                f"pages ({length} tokens); give --device-pages {needed} or more"
             )
 
 
+def _in_order(settings: Settings, order: str) -> Settings:
+    """The same but for the order of eviction, and without checks: it is there for its hits."""
+    return replace(settings, check="off", core=replace(settings.core, eviction_policy=order))
+
+
+class _Books:
+    """The observers that count, and the checks if there are any."""
+
+    def __init__(self, settings: Settings, ceiling: Pages, watch: Watch | None) -> None:
+        self.tally = Tally()
+        self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
+        self.observers: list[Observer] = [self.tally]
+        if len(settings.core.components) > 1:  # Full alone: the account says it all
+            self.observers.append(self.lookups)
+        if watch:
+            self.observers.append(watch)
+
+    def components(self, settings: Settings, view: CoreView | None) -> tuple[ComponentUse, ...]:
+        """view: at rest at the end, None if the run was interrupted."""
+        rest = garbage_report(view) if view else {}
+        found, tally, core = [], self.tally, settings.core
+        for place, name in enumerate(core.components):
+            tiers = [rest.get(f"{tier} {name}", {}) for tier in ("device", "host")]
+            found.append(
+                ComponentUse(
+                    name,
+                    settings.page_bytes[place],
+                    (core.device_pages[place], core.host_pages[place]),
+                    tally.loaded[name],
+                    tally.backed_up[name],
+                    (tally.evicted[Tier.DEVICE, name], tally.evicted[Tier.HOST, name]),
+                    self.lookups.most[place],
+                    self.lookups.along[place],
+                    (tiers[0]["cached"], tiers[1]["cached"]) if view else None,
+                    (tiers[0]["garbage"], tiers[1]["garbage"]) if view else None,
+                )
+            )
+        return tuple(found)
+
+    def refused(self, backbone: str) -> dict[str, int]:
+        return {
+            reason if component == backbone else f"{reason} of {component}": count
+            for (reason, component), count in self.tally.refused.items()
+        }
+
+
+def _run(trace: Trace, paged: Paged, settings: Settings, watch: Watch | None, start: float) -> Run:
+    """One replay in the mode of the settings. start: when the command began."""
+    timed = settings.mode == "timed"
+    ceiling = ceiling_of(paged, whole_prompts=not timed)
+    account = Account(trace.jobs, paged.page_size, ceiling)
+    books = _Books(settings, ceiling, watch)
+    run, view = (_timed if timed else _hits)(paged, settings, account, books, watch)
+    return replace(
+        run,
+        components=books.components(settings, None if run.interrupted else view),
+        turns=by_turn(account, turns_of(paged)),
+        wall_s=time.perf_counter() - start,
+    )
+
+
 def _hits(
-    trace: Trace, paged: Paged, settings: Settings, watch: Watch | None, started: float
-) -> Run:
-    account = Account(trace.jobs, paged.page_size, ceiling_of(paged, whole_prompts=True))
-    tally, recorder = Tally(), Recorder(lambda: 0)
-    observers: Sequence[Observer] = (recorder, tally, *([watch] if watch else ()))
-    hits = HitsReplay(paged, settings.core, account, observers)
+    paged: Paged, settings: Settings, account: Account, books: _Books, watch: Watch | None
+) -> tuple[Run, CoreView]:
+    recorder = Recorder(lambda: 0)
+    hits = HitsReplay(paged, settings.core, account, (recorder, *books.observers))
     interrupted = False
-    with progress("replay", len(trace.jobs)) as report:
+    with progress("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees what a run drops; a sweep of the tree is slow
         try:
             hits.run(report)
@@ -103,30 +170,32 @@ def _hits(
             gc.enable()
     if watch and not interrupted:
         watch.finish(hits.core.view)
-    return Run(
+    run = Run(
         account=account,
         transfers={
-            "d2h": Transfer(tally.backed_up * settings.bytes_per_page, None),
-            "h2d": Transfer(tally.loaded * settings.bytes_per_page, None),
+            "d2h": Transfer(_bytes(settings, books.tally.backed_up), None),
+            "h2d": Transfer(_bytes(settings, books.tally.loaded), None),
         },
-        evicted=(recorder.evicted[Tier.DEVICE], recorder.evicted[Tier.HOST]),
-        refused=tally.refused,
+        lookups=books.lookups,
+        refused=books.refused(settings.core.components[0]),
         checks=_checks(settings, watch),
         digest=recorder.digest(),
-        wall_s=time.perf_counter() - started,
         interrupted=interrupted,
     )
+    return run, hits.core.view
+
+
+def _bytes(settings: Settings, pages: Counter[str]) -> int:
+    sizes = zip(settings.core.components, settings.page_bytes, strict=True)
+    return sum(pages[name] * size for name, size in sizes)
 
 
 def _timed(
-    trace: Trace, paged: Paged, settings: Settings, watch: Watch | None, started: float
-) -> Run:
-    account = Account(trace.jobs, paged.page_size, ceiling_of(paged, whole_prompts=False))
-    tally = Tally()
-    observers: Sequence[Observer] = (tally, *([watch] if watch else ()))
+    paged: Paged, settings: Settings, account: Account, books: _Books, watch: Watch | None
+) -> tuple[Run, CoreView]:
     interrupted = False
-    with progress("replay", len(trace.jobs)) as report:
-        world = replay_timed.build(paged, settings, observers, report)
+    with progress("replay", len(paged.jobs)) as report:
+        world = replay_timed.build(paged, settings, books.observers, report)
         try:
             world.run()
         except KeyboardInterrupt:
@@ -134,22 +203,21 @@ def _timed(
     if watch and not interrupted:
         watch.finish(world.core.view)
     result = world.result()
-    latency = replay_timed.book(result, account)
-    return Run(
+    run = Run(
         account=account,
         transfers={
             "d2h": Transfer(result.d2h.bytes, result.d2h.busy_ns),
             "h2d": Transfer(result.h2d.bytes, result.h2d.busy_ns),
         },
-        evicted=(result.evicted_device_pages, result.evicted_host_pages),
-        refused=tally.refused,
+        lookups=books.lookups,
+        refused=books.refused(settings.core.components[0]),
         checks=_checks(settings, watch, result.byte_checks, result.access_checks),
         digest=result.digest,
-        wall_s=time.perf_counter() - started,
-        latency=latency,
+        latency=replay_timed.book(result, account),
         preempted=sum(request.retractions for request in result.requests),
         interrupted=interrupted,
     )
+    return run, world.core.view
 
 
 def _checks(settings: Settings, watch: Watch | None, bytes_: int = 0, accesses: int = 0) -> Checks:

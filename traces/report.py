@@ -6,27 +6,18 @@ script would miss in the --json document's sources (traces/account, traces/run).
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from .account import Share
 from .formats.base import Trace
+from .pools import STATES
+from .report_components import NO_TRUTH, component_tables, order_table, turn_table
 from .run import NS_PER_S, Run, Spread, spread
 from .settings import Settings
-
-WIDTH = 80
-
-
-def console(stream: TextIO | None = None) -> Console:
-    """Standard output: the terminal's own width and colours, or 80 plain columns when piped."""
-    stream = stream or sys.stdout
-    width = None if stream.isatty() else WIDTH
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+from .tables import console, pairs, percent, table
 
 
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
@@ -35,43 +26,23 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print("[bold]Interrupted.[/bold] What follows is of the requests served so far.\n")
     out.print(_setting(trace, settings))
     out.print(_hits(run.account.whole(), run.account.steady(), settings))
+    for made in component_tables(settings, run):
+        out.print(made)
+    if len(run.components) > 1 and trace.block_size is not None:
+        others = " and ".join(use.name for use in run.components[1:])
+        out.print("\n" + NO_TRUTH.format(names=others))
+    if (turns := turn_table(run)) is not None:
+        out.print(turns)
     if run.latency is not None:
         out.print(_latency(run))
-    out.print(_transfers(settings, run))
+    out.print(_transfers(run))
+    if (orders := order_table(settings, run)) is not None:
+        out.print(orders)
     out.print(_verdict(run))
 
 
 def print_story(text: str, stream: TextIO | None = None) -> None:
     console(stream).print(text + "\n")
-
-
-def table(title: str, *columns: str) -> Table:
-    """A titled table whose columns but the first are numbers, unless there are only two."""
-    made = Table(
-        title=f"\n{title}",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
-    for place, column in enumerate(columns):
-        made.add_column(column, justify="right" if place else "left", overflow="fold")
-    made.show_header = any(columns)
-    return made
-
-
-def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
-    """A table of names and what they stand for."""
-    made = Table(
-        title=f"\n{title}", title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
-    made.show_header = False
-    made.add_column(no_wrap=True, style="dim")
-    made.add_column(overflow="fold")
-    for name, value in rows:
-        made.add_row(name, value)
-    return made
 
 
 def _setting(trace: Trace, settings: Settings) -> Table:
@@ -81,10 +52,9 @@ def _setting(trace: Trace, settings: Settings) -> Table:
         ("trace", f"{trace.path} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {tokens:,} input tokens"),
         ("mode", _MODE[settings.mode]),
-        ("device", _pool(core.device_pages[0], settings, settings.device_rule)),
-        ("host", _pool(core.host_pages[0], settings, settings.host_rule)),
+        *_sizes(settings),
         ("policy", f"{core.eviction_policy}, {core.write_policy}, pages of {core.page_size}"),
-        ("model", f"{settings.model.name}, {settings.bytes_per_page:,} bytes a page"),
+        ("model", f"{settings.model.name}, {settings.page_bytes[0]:,} bytes a page"),
     ]
     if settings.mode == "timed":
         link = settings.hardware.reached_link_bytes_per_s / 1e9
@@ -105,10 +75,32 @@ _MODE = {
 }
 
 
-def _pool(pages: int, settings: Settings, rule: str) -> str:
+def _sizes(settings: Settings) -> list[tuple[str, str]]:
+    """A line per pool; the first component's go by the tier alone."""
+    core, found = settings.core, settings.pools
+    rows = []
+    for tier, sizes, rules in (
+        ("device", core.device_pages, found.device_rules),
+        ("host", core.host_pages, found.host_rules),
+    ):
+        for place, pages in enumerate(sizes if any(sizes) else sizes[:1]):
+            name = f"  {core.components[place]}" if place else tier
+            rows.append((name, _pool(place, pages, settings, rules[place])))
+    if found.window:
+        rows.append(("window", f"{found.window:,} tokens"))
+    if found.interval:
+        limit = core.mamba_states_per_path
+        most = f", at most {limit} on a path" if limit else ""
+        rows.append(("states", f"every {found.interval:,} tokens{most}"))
+    return rows
+
+
+def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
     if not pages:
         return "none"
-    size = pages * settings.bytes_per_page / 1e9
+    size = pages * settings.page_bytes[place] / 1e9
+    if settings.core.components[place] == STATES:
+        return f"{pages:,} states, {size:,.1f} GB ({rule})"
     return f"{pages:,} pages, {pages * settings.core.page_size:,} tokens, {size:,.1f} GB ({rule})"
 
 
@@ -162,12 +154,16 @@ def _points(found: Spread, scale: float) -> list[str]:
     return [f"{value * scale:,.3f}" for value in (found.mean, found.p50, found.p90, found.p99)]
 
 
-def _transfers(settings: Settings, run: Run) -> Table:
-    made = table("Tiers", "", "pages", "GB", "busy (s)")
-    for way, name in (("d2h", "device to host"), ("h2d", "host to device")):
+def _transfers(run: Run) -> Table:
+    alone = len(run.components) == 1
+    first = run.components[0]
+    made = table("Tiers", "", "pages" if alone else "pages of full", "GB", "busy (s)")
+    for way, name, pages in (
+        ("d2h", "device to host", first.backed_up),
+        ("h2d", "host to device", first.loaded),
+    ):
         moved = run.transfers[way]
         busy = "-" if moved.busy_ns is None else f"{moved.busy_ns / NS_PER_S:,.3f}"
-        pages = moved.bytes // settings.bytes_per_page
         made.add_row(name, f"{pages:,}", f"{moved.bytes / 1e9:,.2f}", busy)
     made.add_row("evicted from device", f"{run.evicted[0]:,}", "", "")
     made.add_row("evicted from host", f"{run.evicted[1]:,}", "", "")
@@ -195,7 +191,3 @@ def _verdict(run: Run) -> Table:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(run.refused.items()))
         rows.insert(0, ("refused", f"{reasons} (asked again)"))
     return pairs("Verdict", rows)
-
-
-def percent(rate: float) -> str:
-    return f"{rate * 100:.3f} %"

@@ -6,11 +6,14 @@ Must not live here: anything for people (traces/report).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import asdict
 
 from .account import Share
 from .formats.base import Trace
 from .output import write_whole
-from .run import NS_PER_S, Run, Spread, spread
+from .report_components import describe
+from .run import NS_PER_S, ComponentUse, Run, Spread, spread
 from .settings import Settings
 
 
@@ -42,6 +45,20 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         for way, transfer in run.transfers.items()
     }
     found["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
+    found["components"] = uses = {use.name: _component(use) for use in run.components}
+    if len(run.components) > 1:
+        for use in run.components:
+            uses[use.name] |= {"most_in_use": use.most, "evicted_along": use.along}
+        found["lookups"] = list(_lookups(settings, run))
+    if run.turns:
+        found["turns"] = [asdict(turn) | {"hit_rate": turn.hit_rate} for turn in run.turns]
+    if run.compared is not None:
+        order, whole, steady = run.compared
+        found["compared"] = {
+            "eviction_policy": order,
+            "whole": _share(whole),
+            "steady": _share(steady),
+        }
     found["checks"] = {
         "level": run.checks.level,
         "operations": run.checks.operations,
@@ -67,6 +84,39 @@ def _share(share: Share) -> dict[str, object]:
         "computed_tokens": share.computed_tokens,
         "hit_rate": share.hit_rate,
     }
+
+
+def _component(use: ComponentUse) -> dict[str, object]:
+    tiers = ("device", "host")
+
+    def pair(values: tuple[int, int] | None) -> dict[str, int] | None:
+        return None if values is None else dict(zip(tiers, values, strict=True))
+
+    return {
+        "page_bytes": use.page_bytes,
+        "capacity": pair(use.capacity),
+        "backed_up": use.backed_up,
+        "loaded": use.loaded,
+        "evicted": pair(use.evicted),
+        "cached_at_rest": pair(use.cached),
+        "garbage_at_rest": pair(use.garbage),
+    }
+
+
+def _lookups(settings: Settings, run: Run) -> Iterator[dict[str, object]]:
+    """Depths and hits in tokens, in order of request."""
+    size, names = settings.core.page_size, run.lookups.components
+    for index in sorted(run.lookups.found):
+        row = run.lookups.found[index]
+        yield {
+            "request": index,
+            "wanted": row.wanted * size,
+            "device": row.device * size,
+            "host": row.host * size,
+            "depths": {name: depth * size for name, depth in zip(names, row.depths, strict=True)},
+            "capped_by": row.cap,
+            "because": describe(settings, row),
+        }
 
 
 def _spread(found: Spread) -> dict[str, float]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hicache.core.types import Pages
 
-from .account import Account
+from .account import Account, Share
+from .lookups import Lookups
+from .turns import Turn
 
 NS_PER_S = 1_000_000_000
 
@@ -56,23 +59,53 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """evicted: pages by tier (device, host). refused: admissions and growths refused, by reason.
+class ComponentUse:
+    """What one component's pools did, in pages or states; pairs are (device, host).
 
+    most: in use on the device at once. along: evicted there with another pool's victim, though this
+    pool had as much free. cached, garbage: at the end; garbage is cached, but no boundary that a
+    request could reuse requires it. None where the run did not come to its end.
+    """
+
+    name: str
+    page_bytes: int
+    capacity: tuple[int, int]
+    loaded: int
+    backed_up: int
+    evicted: tuple[int, int]
+    most: int
+    along: int
+    cached: tuple[int, int] | None
+    garbage: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """refused: admissions, chunks and growths refused, by reason. turns: of conversations.
+
+    components, lookups: per component; see their own records.
     preempted: requests sent back to wait. interrupted: stopped by Ctrl-C; all else is then of the
-    part that ran.
+    part that ran. compared: another order of eviction, and its hits (whole trace, last half).
     """
 
     account: Account
     transfers: dict[str, Transfer]
-    evicted: tuple[int, int]
+    lookups: Lookups
     refused: dict[str, int]
     checks: Checks
     digest: str
-    wall_s: float
+    components: tuple[ComponentUse, ...] = ()
+    turns: Sequence[Turn] = ()
+    wall_s: float = 0.0
     latency: Latency | None = None
     preempted: int = 0
     interrupted: bool = False
+    compared: tuple[str, Share, Share] | None = None
+
+    @property
+    def evicted(self) -> tuple[int, int]:
+        """Pages of the backbone, by tier (device, host)."""
+        return self.components[0].evicted
 
 
 def spread(times_ns: Pages) -> Spread:

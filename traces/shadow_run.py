@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hicache.core.actions import Prefill, Refused
+from hicache.core.actions import Outcome, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.events import Admitted, Arrived, Finished, PrefillDone
+from hicache.core.events import Admitted, Arrived, Continued, Event, Finished, PrefillDone
 from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Bytes, Inspectable, Mark, Stream, Words
 from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
@@ -27,6 +27,7 @@ from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import Driver
 from hicache.runtime.samples import Samples
+from sim.accesses import Access, Accesses
 from sim.errors import HazardError, SimError, WrongBytesError
 from sim.hazards import Hazards
 from sim.shadow import FreedPages, Shadow, ShadowOptions
@@ -36,7 +37,8 @@ _LETTERS = "abc"
 
 
 class Sizes(NamedTuple):
-    """Of the first component; small, so that pages are evicted, loaded and used again."""
+    """Of each component; small, so that pages are evicted, loaded and used again. A window is of
+    two pages, and a state is left at every page's end, whatever the model's are."""
 
     model: ModelDescription
     page_size: int
@@ -97,26 +99,36 @@ class ShadowRun:
         drop: int = -1,
         options: ShadowOptions | None = None,
     ) -> None:
-        model, component = sizes.model, sizes.model.components[0]
-        pools = model.pools_of(component)
+        model, components = sizes.model, sizes.model.components
         capacity = {Tier.DEVICE: sizes.device_pages, Tier.HOST: sizes.host_pages}
-        self._component = component
         self._size = sizes.page_size
-        self._plans = [
-            PoolPlan.of("device", pool, sizes.device_pages, sizes.page_size, DEVICE_LAYOUT)
-            for pool in pools
-        ]
-        self.hazards = Hazards(
-            {(tier, component): pages for tier, pages in capacity.items()}, device.layers
-        )
-        layers = {component: [(pool.name, pool.layers) for pool in pools]}
+        self._plans = {
+            component: [
+                PoolPlan.of("device", pool, sizes.device_pages, sizes.page_size, DEVICE_LAYOUT)
+                for pool in model.pools_of(component)
+            ]
+            for component in components
+        }
+        places = {(tier, name): capacity[tier] for name in components for tier in capacity}
+        self.hazards = Hazards(places, device.layers)
+        layers = {
+            component: [(pool.name, pool.layers) for pool in model.pools_of(component)]
+            for component in components
+        }
         self.samples = Samples(device, layers, rate)
         self.shadow = Forgetful(self.samples, self.hazards, options, drop)
         self.controller = TransferController(self.shadow)
+        windowed = any(pool.window > 1 for pool in model.pools)
         config = Config(
-            sizes.page_size, (sizes.device_pages,), (sizes.host_pages,), components=(component,)
+            sizes.page_size,
+            (sizes.device_pages,) * len(components),
+            (sizes.host_pages,) * len(components),
+            components=components,
+            swa_window=2 * sizes.page_size if windowed else 0,
         )
-        self._driver = Driver(Core(config), self.controller, (FreedPages(self.shadow),))
+        core = Core(config)
+        self._accesses = Accesses(config, core.view.components)
+        self._driver = Driver(core, self.controller, (FreedPages(self.shadow),))
         self.compute = self.shadow.stream(COMPUTE)
         self.wrong: list[str] = []
         self.reads = 0
@@ -130,19 +142,28 @@ class ShadowRun:
         key = Key.from_tokens(np.repeat(np.array(list(map(ord, text))), self._size), self._size)
         length = len(text) * self._size
         feed(Arrived(number, key, length, len(text) - 1))
-        outcomes = feed(Admitted(number, _WHOLE))
-        while any(isinstance(one, Refused) for one in outcomes):
+        prefill = self._granted(Admitted(number, _WHOLE))
+        while True:
             self.controller.start()
-            self._driver.poll()
-            outcomes = feed(Admitted(number, _WHOLE))
-        self.controller.start()
-        (prefill,) = (one for one in outcomes if isinstance(one, Prefill))
-        self._launch(prefill, text)
-        feed(PrefillDone(prefill.flight))
-        self.controller.start()
+            self._launch(prefill, text)
+            feed(PrefillDone(prefill.flight))
+            self.controller.start()
+            if prefill.last:
+                break
+            prefill = self._granted(Continued(number, _WHOLE))
         feed(Finished(number, key, length))
         self.controller.start()
         self._driver.poll()
+
+    def _granted(self, event: Event) -> Prefill:
+        """Ask until it is not refused."""
+        outcomes: list[Outcome] = self._driver.feed(event)
+        while any(isinstance(one, Refused) for one in outcomes):
+            self.controller.start()
+            self._driver.poll()
+            outcomes = self._driver.feed(event)
+        (prefill,) = (one for one in outcomes if isinstance(one, Prefill))
+        return prefill
 
     def busy(self, requests: int, seed: int = 0) -> None:
         """Prompts over three letters, which share prefixes, evict and load; then `drain`."""
@@ -172,32 +193,38 @@ class ShadowRun:
     def _launch(self, prefill: Prefill, text: str) -> None:
         """Layer by layer: wait for the loads of the layer, read the prefix, write the rest."""
         why = f"prefill of {text}"
-        first, last = prefill.start // self._size, prefill.end // self._size
-        tags = np.array([_tag(text[: end + 1]) for end in range(last)], dtype=np.uint64)
         loads = [self.controller.load_marks(flight) for flight in prefill.after]
-        read, written = prefill.table[:first], prefill.table[first:last]
+        accesses = (*self._accesses.first(prefill), *self._accesses.last(prefill))
+        tagged = [(one, self._tags(one, text)) for one in accesses]
         for layer in range(self.shadow.layers):
             span = (layer, layer + 1)
             for marks in loads:
                 if marks:
                     self.shadow.wait(self.compute, marks[layer])
-            if first:
-                self.shadow.touch(self.compute, self._component, read, "r", span, why)
-                self._read(read, tags[:first], span, why)
-            self.shadow.touch(self.compute, self._component, written, "w", span, why)
-            self.shadow.scribble(
-                self.compute, Tier.DEVICE, self._component, written, tags[first:], span
-            )
+            for access, tags in tagged:
+                component, mode, pages = access.component, access.mode, access.pages
+                self.shadow.touch(self.compute, component, pages, mode, span, why)
+                if mode == "r":
+                    self._read(component, pages, tags, span, why)
+                else:
+                    self.shadow.scribble(self.compute, Tier.DEVICE, component, pages, tags, span)
 
-    def _read(self, pages: Pages, tags: Words, span: tuple[int, int], why: str) -> None:
+    def _tags(self, access: Access, text: str) -> Words:
+        ends = (access.depths // self._size).tolist()
+        return np.array([_tag(text[:end]) for end in ends], dtype=np.uint64)
+
+    def _read(
+        self, component: str, pages: Pages, tags: Words, span: tuple[int, int], why: str
+    ) -> None:
         def compare(found: tuple[Bytes, ...]) -> None:
             self.reads += 1
-            for number, (plan, block) in enumerate(zip(self._plans, found, strict=True)):
+            plans = self._plans[component]
+            for number, (plan, block) in enumerate(zip(plans, found, strict=True)):
                 expected = plan.stamped(tags, number, plan.layers_in(*span))
                 if not np.array_equal(block, expected):
                     self.wrong.append(f"{why}, layer {span[0]}, pool {plan.pool.name}")
 
-        self.shadow.peek(self.compute, Tier.DEVICE, self._component, pages, span, compare)
+        self.shadow.peek(self.compute, Tier.DEVICE, component, pages, span, compare)
 
 
 def prove(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> ShadowResult:

@@ -84,6 +84,9 @@ class Stopwatch(Front[TimedDevice]):
         if not len(source):
             return
         size = len(source) * sum(self._page_bytes[component][layers[0] : layers[1]])
+        if not size:  # layers that the component has no pool in: nothing moves
+            self.inner.copy(stream, direction, component, source, target, layers, why)
+            return
         number = self._copies
         self._copies += 1
         before = self.inner.record(stream)

@@ -11,22 +11,23 @@ the tape's next event tells of. Bytes and hazards are checked all along.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from hicache.core.actions import Cached, Granted, Prefill, Released, Restarted
-from hicache.core.events import BackupDone, Finished, LoadDone, PrefillDone, Retracted
-from hicache.core.types import NO_PAGES, FlightId, Pages, RequestId
+from hicache.core.actions import Prefill
+from hicache.core.events import BackupDone, LoadDone, PrefillDone
+from hicache.core.types import FlightId
 from hicache.devices.base import Mark
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, ControllerOptions, TransferController
 from hicache.runtime.tape import Follower
 from hicache.runtime.tape_format import Tape
+from sim.accesses import Access, Accesses
 from sim.errors import StuckError
 from sim.hardware import HardwareProfile
 from sim.hazards import HazardDevice
 from sim.machine import build, group_bytes
 from sim.options import WorldOptions
 
+from .holdings import Holdings
 from .stopwatch import Stopwatch, Timing
 
 
@@ -56,8 +57,6 @@ class OnSimulator:
     ) -> None:
         config = tape.config
         self._tape = tape
-        self._page_size = config.page_size
-        self._component = config.components[0]
         options = WorldOptions(checks="every", seed=seed)
         self._machine = machine = build(config, model, profile, model.layers, options)
         assert machine.memory is not None
@@ -74,8 +73,8 @@ class OnSimulator:
         self._replied: dict[FlightId, None] = {}
         self._passes: dict[FlightId, Mark] = {}
         self._waiting: list[Prefill] = []
-        self._tables: dict[RequestId, Pages] = {}
-        self._computed: dict[RequestId, int] = {}
+        self._accesses = Accesses(config, self._follower.driver.core.view.components)
+        self._holdings = Holdings(self._accesses)
 
     def run(self) -> SimulatedTape:
         """Raises DivergedError at the first event whose decisions differ from the tape's."""
@@ -90,16 +89,14 @@ class OnSimulator:
                 self._until_replied(event.flight)
             elif isinstance(event, PrefillDone) and event.flight in self._passes:
                 self._until_reached(self._passes.pop(event.flight))
-            elif isinstance(event, Finished | Retracted):
-                self._decoded(event.request)
+            else:
+                # all at once, before it is committed
+                for access in self._holdings.decoded(event):
+                    self._access(access, (0, self._device.layers), "decode")
             for outcome in self._follower.feed(entry):
+                self._holdings.note(outcome)
                 if isinstance(outcome, Prefill):
                     self._waiting.append(outcome)
-                    self._computed[outcome.request] = outcome.end
-                if isinstance(outcome, Prefill | Cached | Granted):
-                    self._tables[outcome.request] = outcome.table
-                elif isinstance(outcome, Released | Restarted):
-                    self._tables.pop(outcome.request, None)
         digest = self._follower.end()
         timings = self._watch.settle(self._clock.step)
         return SimulatedTape(digest, timings, self._memory.checked, self._hazards.checked)
@@ -150,21 +147,10 @@ class OnSimulator:
             self._passes[prefill.flight] = mark
 
     def _touch(self, prefill: Prefill, layers: tuple[int, int]) -> None:
-        size, table = self._page_size, prefill.table
-        first, last = prefill.start // size, -(-prefill.end // size)
         why = f"prefill of request {prefill.request}, flight {prefill.flight}"
-        self._access(table[:first], "r", layers, why)
-        self._access(table[first:last], "w", layers, why)
+        for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
+            self._access(access, layers, why)
 
-    def _decoded(self, request: RequestId) -> None:
-        """What a request wrote since its last prefill, all at once, before it is committed."""
-        table = self._tables.get(request, NO_PAGES)
-        first = self._computed.pop(request, 0) // self._page_size
-        layers = (0, self._device.layers)
-        self._access(table[first:], "w", layers, f"decode of request {request}")
-
-    def _access(
-        self, pages: Pages, mode: Literal["r", "w"], layers: tuple[int, int], why: str
-    ) -> None:
-        if len(pages):
-            self._device.touch(self._stream, self._component, pages, mode, layers, why)
+    def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
+        component, mode, pages = access.component, access.mode, access.pages
+        self._device.touch(self._stream, component, pages, mode, layers, why)

@@ -20,6 +20,7 @@ import hicache.models as models
 from hicache import registry
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
 from hicache.runtime.tape import Recorder
 from hicache.runtime.tape_format import parse
 from sim import hardware
@@ -135,6 +136,10 @@ def twin(options: argparse.Namespace, command: str) -> int:
             "page_size": config.page_size,
             "device_pages": config.device_pages[0],
             "host_pages": config.host_pages[0],
+            "components": {
+                name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
+                for name in config.components
+            },
             "layout": geometry.layout,
             "io_backend": geometry.io_backend,
         },
@@ -167,10 +172,6 @@ def _sizes(
     """A device for a few requests at once, a host for twice that, unless given."""
     model = model_of(options.model or found.geometry["model"])
     size = workload.page_size
-    if len(model.components) != 1:
-        raise CallerError(
-            f"--model: expected one component, found {', '.join(model.components)} of {model.name}"
-        )
     lengths = [-(-final_length(job) // size) for job in workload.jobs]
     largest, total = max(lengths), sum(lengths)
     device = options.device_pages or max(largest + 1, min(4 * largest, total // 4))
@@ -179,18 +180,37 @@ def _sizes(
         raise CallerError(
             f"--device-pages: expected at least {largest} for the largest request, found {device}"
         )
-    (component,) = model.components
     layout, backend = str(found.geometry["layout"]), str(found.geometry["io_backend"])
-    geometry = Geometry(model, size, {component: device}, {component: host}, layout, backend)
+    pages = [_pages(model, size, count, options.max_running) for count in (device, host)]
+    geometry = Geometry(model, size, *pages, layout, backend)
     check_memory(geometry)
+    own = [pool for pool in model.pools if not pool.anchor]
+    interval = max(pool.interval for pool in own)
     config = Config(
         page_size=size,
-        device_pages=(device,),
-        host_pages=(host,),
+        device_pages=tuple(pages[0].values()),
+        host_pages=tuple(pages[1].values()),
         components=model.components,
         write_policy=options.write_policy.replace("-", "_"),
+        swa_window=max(pool.window for pool in own if pool.kind != "state"),
+        mamba_interval=-(-interval // size) * size,
     )
     return geometry, config
+
+
+def _pages(model: ModelDescription, size: int, pages: int, running: int) -> dict[str, int]:
+    """Of each component on a tier where the first has `pages`: a window, or the states, of each
+    running request, and as much again to keep, in that proportion."""
+    found = {}
+    for component in model.components:
+        pool = model.pools_of(component)[0]
+        if pool.kind == "state":
+            found[component] = pages and max(6 * running, pages // 16)
+        elif pool.window:
+            found[component] = pages and min(pages, 2 * running * (-(-pool.window // size) + 1))
+        else:
+            found[component] = pages
+    return found
 
 
 def _free(

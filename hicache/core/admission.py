@@ -85,9 +85,9 @@ def proceed(state: State, event: Continued) -> None:
     if event.chunk < 1:
         raise CallerError(f"chunk: expected at least 1 token, found {event.chunk}")
     start, end = request.computed, min(request.computed + event.chunk, request.length)
-    if any(reachable_end(state, request, one, start, end) < end for one in bounded(state)):
-        release_behind(state, request, start, exactly=True)
-        state.touched_requests[request.id] = None
+    short = any(reachable_end(state, request, one, start, end) < end for one in bounded(state))
+    release_behind(state, request, start, exactly=short)
+    state.touched_requests[request.id] = None
     for index in bounded(state):
         end = reachable_end(state, request, index, start, end)
         if end <= start:
@@ -99,7 +99,6 @@ def proceed(state: State, event: Continued) -> None:
             refuse_room(state, request.id, index, count, preempt=True)
             return
     fill(state, request, pages_of(state, end))
-    state.touched_requests[request.id] = None
     _begin_prefill(state, request, end)
 
 
@@ -143,14 +142,15 @@ def want_pages(state: State, event: PagesWanted) -> None:
         )
     if _is_too_large(state, request.id, total):
         return
-    if event.computed:
-        release_behind(state, request, event.computed)
+    computed = max(event.computed, request.computed) if event.computed else 0
+    if computed:
+        release_behind(state, request, computed)
         state.touched_requests[request.id] = None
     short = total - len(request.tables[BACKBONE])
     if short > 0:
         grown = [index for index, one in enumerate(state.components) if one.positional]
-        if event.computed and any(short > available(state, index) for index in grown):
-            release_behind(state, request, event.computed, exactly=True)
+        if computed and any(short > available(state, index) for index in grown):
+            release_behind(state, request, computed, exactly=True)
         lacking = next((index for index in grown if short > available(state, index)), -1)
         for index in grown:
             if lacking < 0 and not make_device_room(state, index, short):

@@ -10,9 +10,19 @@ from functools import cache
 from hicache import registry
 
 from ._document import as_document, is_path, read
+from ._hybrid import as_hybrid
 from .base import ModelDescription, PoolDescription
 
-__all__ = ["ModelDescription", "PoolDescription", "as_document", "get", "is_path", "names"]
+__all__ = [
+    "ModelDescription",
+    "PoolDescription",
+    "as_document",
+    "as_hybrid",
+    "get",
+    "is_path",
+    "names",
+    "spelled",
+]
 
 
 @cache
@@ -29,11 +39,18 @@ def names() -> list[str]:
     return sorted(_by_name())
 
 
+def spelled(name: str) -> str:
+    """The model's whole name where `name` is the first words of just one, else `name`."""
+    known = names()
+    longer = [one for one in known if one.startswith(f"{name}-")]
+    return longer[0] if name not in known and len(longer) == 1 else name
+
+
 def get(name: str) -> ModelDescription:
     """The model of that name, or of that JSON file. Raises CallerError that lists the names."""
     if is_path(name):
         return read(name)
-    model = _by_name().get(name)
+    model = _by_name().get(spelled(name))
     if model is None:
         raise registry.unknown("model", name, names())
     return model

@@ -106,6 +106,14 @@ class ModelDescription:
             )
         return pools
 
+    def window(self, component: str) -> int:
+        """Tokens before a boundary that a hit needs of the component's own pool; 0 is all."""
+        return self.pools_of(component)[0].window
+
+    def interval(self, component: str) -> int:
+        """Tokens between boundaries that get a state of the component; 0 is every page's end."""
+        return max(pool.interval for pool in self.pools_of(component))
+
     def bytes_per_token(self, tp: int = 1) -> int:
         """Cache bytes of one token over all pools that grow with tokens, on each of `tp` ranks.
 

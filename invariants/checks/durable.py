@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup, Evicted
+from hicache.core.actions import Backup, Evicted, Load, Refused
 from hicache.core.events import BackupDone
 from hicache.core.node import Node
 from hicache.core.types import Tier
@@ -77,8 +77,8 @@ class Durable(Check):
             return
         if not chosen(book, pages, item) or int(pages.content[number]) in self._failed:
             return
-        if any(type(other) is Backup for other in book.outcomes):
-            return  # a copy that waits has taken room
+        if any(type(other) in (Backup, Load, Refused) for other in book.outcomes):
+            return  # a copy that waits has taken room, or one that was to be loaded held it
         if not all(one.capacity for one in book.pages[book.width :]):
             return  # no boundary could live on host
         needed, room = _needed(book, item), _room(book, int(pages.giver[number]))

@@ -116,6 +116,21 @@ def test_decode_that_reaches_no_interval_keeps_only_what_the_prompt_left() -> No
     rig.empty()
 
 
+def test_a_step_that_ran_ahead_costs_the_older_state() -> None:
+    """M6, M7: two passes left states at pages 2 and 3, with no slot to donate either; a step then
+    overwrote the first with that of page 4, and was rejected. Only page 3 is what it says."""
+    rig = states(device=(32, 3))
+    _, prefill = rig.seat(0, "abc", chunk=2 * PAGE)
+    rig.settle([prefill])
+    rig.settle([rig.proceed(0, PAGE)])
+    assert rig.owned("mamba") == 3
+    rig.decode(0, "de")
+    rig.finish(0, "abc")
+    assert rig.look("abcdef").depths == (3, 3)
+    assert rig.look("abxyz").depths == (2, 0), "that slot holds the state at page 4"
+    rig.empty()
+
+
 def test_the_state_at_a_fork_is_made_by_the_pass_that_crosses_it() -> None:
     """The branching hint: from what Full knows beyond the boundary that can be reused."""
     rig = states()

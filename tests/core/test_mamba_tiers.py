@@ -193,6 +193,7 @@ def test_write_back_copies_the_state_of_an_inner_node_before_it_goes() -> None:
     outcomes = rig.feed(EvictWanted(Tier.DEVICE, "mamba", 1))
     assert [copy.component for copy in rig.one(Backup, outcomes).copies] == ["mamba"]
     rig.settle(outcomes)
+    rig.evict("mamba", 1)
     assert rig.residency() == {"ab": "D/H", "abcd": "D/D"}
     rig.demote()
     assert rig.look("abx")[1:3] == (0, 2)
@@ -243,8 +244,9 @@ def test_growth_is_refused_before_it_takes_a_state() -> None:
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, object], words: str) -> None:
     full: dict[str, object] = {"page_size": 4, "device_pages": (8, 4), "host_pages": (0, 0)}
+    given = {**full, "components": ("full", "mamba"), **settings}
     with pytest.raises(CallerError, match=words):
-        Config(**{**full, "components": ("full", "mamba"), **settings})  # type: ignore[arg-type]
+        Core(Config(**given))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -254,8 +256,7 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, object], 
         ({"swa_window": -3}, "swa_window"),
         ({"device_pages": (8, 2)}, "device_pages"),
         ({"device_pages": (8,)}, "device_pages"),
-        ({"mamba_interval": 4}, "mamba_interval"),
-        ({"components": ("full", "lstm")}, "components"),
+        ({"components": ("full", "lstm"), "swa_window": 0}, "component"),
         ({"components": ("swa", "full")}, "components"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from hicache.core.actions import Prefill
-from hicache.core.events import Aborted, PagesWanted
+from hicache.core.events import PagesWanted
 from hicache.core.types import PageState, Tier
 
 from .rig import PAGE, Rig, windows
@@ -135,7 +135,7 @@ def test_the_window_of_the_last_page_boundary_outlives_decode(more: int) -> None
     _, prefill = rig.seat(0, "abcd")
     rig.settle([prefill])
     computed = 4 * PAGE + more
-    rig.feed(PagesWanted(0, computed + 1, computed))
+    rig.feed(PagesWanted(0, computed + 1, 4 * PAGE))
     rig.feed(PagesWanted(0, computed + 2, computed))
     text = "abcd" + "efgh"[: -(-computed // PAGE) - 4]
     rig.finish(0, text, spare=len(text) * PAGE - computed)
@@ -260,15 +260,13 @@ def test_a_hit_refreshes_only_the_window_that_it_uses() -> None:
     assert found == {"lru": ["pq"], "lru_path": ["ab"]}
 
 
-def test_copies_that_serve_no_boundary_go_first() -> None:
-    """Trimming a leaf by a page leaves a window nobody can match at; a colder live one stays."""
+def test_what_serves_no_boundary_any_more_goes_at_once() -> None:
+    """A leaf that loses a page leaves a window nobody can match at: nothing of it stays behind."""
     rig = windows(swa_window=3 * PAGE)
     rig.run(0, "abcdef")
-    _, prefill = rig.seat(1, "xyz")
-    rig.settle([prefill])
-    rig.run(2, "abcdef")
+    rig.run(1, "xyz")
     rig.evict("full", 1)
-    rig.feed(Aborted(1))
     assert rig.look("abcdef").device_pages == 0, "its last page is gone"
-    rig.evict("swa", 1)
     assert rig.look("xyz").device_pages == 3
+    for component in (0, 1):
+        assert rig.view.pool(Tier.DEVICE, component).counts[PageState.CACHED] == 3

@@ -114,19 +114,20 @@ def test_what_is_loaded_ends_at_the_deepest_boundary_valid_for_all() -> None:
     rig = tiers()
     rig.run(0, "ab")
     rig.run(1, "abcdef")
-    rig.run(2, "abx")
+    rig.run(2, "abcdefgh")
+    rig.run(3, "abx")
     rig.demote()
     rig.evict("swa", 2, Tier.HOST)
     sides = rig.residency()
     assert (sides["ab"], sides["abcdef"]) == ("H/H", "H/-")
     assert rig.look("abcdef")[1:] == (0, 2, (6, 2))
-    rig.arrive(3, "abcdef")
-    outcomes = rig.admit(3)
+    rig.arrive(4, "abcdef")
+    outcomes = rig.admit(4)
     seated = rig.one(Seated, outcomes)
     assert (seated.device_pages, seated.host_pages, seated.matched) == (0, 2, 6)
     assert seated.loaded == (2, 2)
     rig.settle(outcomes)
-    rig.finish(3)
+    rig.settle(rig.finish(4))
     rig.empty()
 
 
@@ -190,6 +191,7 @@ def test_write_back_keeps_the_window_of_an_inner_node_on_host() -> None:
     backup = rig.one(Backup, outcomes)
     assert [copy.component for copy in backup.copies] == ["swa"]
     rig.settle(outcomes)
+    rig.evict("swa", 2)
     assert rig.residency()["ab"] == "D/H", "aux on host while Full is on device only"
     rig.demote()
     assert rig.look("abx")[1:3] == (0, 2)
@@ -204,10 +206,12 @@ def test_host_lists_windows_that_are_on_host_only_and_evicts_them_first() -> Non
     rig.run(1, "pq")
     rig.run(2, "pqr")
     rig.run(3, "abc")
-    rig.evict("swa", 2)
+    rig.evict("swa", 1)
     only = {text: side for text, side in rig.residency().items() if side.endswith("/H")}
     assert len(only) == 1
-    listed = {node for _, node in rig.view.queue_entries(1, 1)}
+    listed = {
+        entry[-1] for garbage in (False, True) for entry in rig.view.queue_entries(1, 1, garbage)
+    }
     nodes = [node for node in rig.view.nodes() if node.pages[1][1] is not None]
     assert {node.id for node in nodes if node.pages[0][1] is None} <= listed
     rig.evict("swa", 1, Tier.HOST)

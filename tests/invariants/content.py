@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hicache.core.actions import Backup, Load, Prefill, StateSlots
+from hicache.core.actions import (
+    Backup,
+    Cached,
+    Granted,
+    Load,
+    Outcome,
+    Prefill,
+    StateSlots,
+)
 from hicache.core.config import Config
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
@@ -57,10 +65,13 @@ class Content:
         for token in tokens[len(ids) - 1 :]:
             ids.append(self.ids.setdefault((ids[-1], token), len(self.ids)))
 
-    def given(self, request: int, item: Any) -> None:
-        """Prefill, Granted and Cached replace what the request has."""
-        self.tables[request] = item.tables or (item.table,)
-        self.states[request] = item.states
+    def see(self, item: Outcome) -> None:
+        """Copies begin; Prefill, Granted and Cached replace what the request has."""
+        if isinstance(item, Load | Backup):
+            self.begin_copy(item)
+        elif isinstance(item, Prefill | Granted | Cached):
+            self.tables[item.request] = item.tables or (item.table,)
+            self.states[item.request] = item.states
 
     # -- copies
 

@@ -22,14 +22,14 @@ def config_of(seed: int, components: tuple[str, ...] = ("full",), policy: str = 
     states = "mamba" in components
     interval = page * (1, 1, 2, 3)[seed // 2 % 4] if states else 0
     device = {
-        "full": (12, 30, 64)[seed // 9 % 3],
-        "swa": -(-window // page) + 1 + interval // page + (0, 3, 12, 1)[seed // 3 % 4],
-        "mamba": (1, 4, 9, 3, 16)[seed % 5],
+        "full": (16, 30, 64)[seed // 9 % 3],
+        "swa": -(-window // page) + 1 + interval // page + (3, 12, 0, 24, 1)[seed // 3 % 5],
+        "mamba": (12, 4, 20, 9, 3, 30, 1)[seed % 8 % 7],
     }
     host = {
-        "full": (8, 40, 0, 100, 1, 3)[seed % 6],
-        "swa": (12, 0, 40, 3)[seed // 5 % 4],
-        "mamba": (6, 20, 1, 0, 40)[seed // 4 % 5],
+        "full": (40, 8, 100, 0, 25, 60, 1)[seed // 2 % 7],
+        "swa": (12, 40, 3, 20, 0)[seed % 5],
+        "mamba": (6, 20, 1, 40, 0)[seed // 2 % 5],
     }
     backed = host["full"] > 0
     return Config(
@@ -38,8 +38,8 @@ def config_of(seed: int, components: tuple[str, ...] = ("full",), policy: str = 
         tuple(host[name] if backed else 0 for name in components),
         components=components,
         write_policy=policy or POLICIES[seed % 3],
-        load_threshold_pages=1 + seed % 2,
-        load_quota_pages=(0, 6)[seed // 2 % 2],
+        load_threshold_pages=1 + seed % 5 // 4,
+        load_quota_pages=(0, 6, 0)[seed // 2 % 3],
         max_backups=(4096, 2)[seed // 4 % 2],
         kv_events=seed % 2 == 0,
         swa_window=window if "swa" in components else 0,

@@ -15,11 +15,7 @@ import numpy as np
 
 from hicache.core.actions import (
     Backup,
-    Cached,
-    Evicted,
-    Granted,
     Load,
-    Matched,
     Outcome,
     Prefill,
     Refused,
@@ -47,12 +43,7 @@ from hicache.core.types import Key, Tier
 from invariants.watch import Level, Watch
 
 from .content import Content
-from .reference import Expected, expected
-
-
-class WrongMatch(AssertionError):
-    """A match differs from the brute-force reference."""
-
+from .score import Score
 
 AUDIT_EVERY = 16
 
@@ -68,6 +59,7 @@ class Job:
     state: str = "waiting"  # waiting, prefilling, idle, decoding
     computed: int = 0
     committed: int = 0
+    told: int = 0  # computed tokens that the core was told of
     flight: int = 0
     loads: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
@@ -85,6 +77,7 @@ class Rig:
     longest: int = 40
     namespaces: tuple[str, ...] = ("", "lora")
     oracle: bool = False
+    reuse: int = 0  # percent of prompts that begin as an earlier one; evictions are as many more
     jobs: dict[int, Job] = field(default_factory=dict)
     flights: dict[int, Load | Backup | Prefill] = field(default_factory=dict)
     tape: list[Event] = field(default_factory=list)
@@ -94,15 +87,16 @@ class Rig:
         self.watch = Watch(self.level, f"rig seed {self.seed}")
         self.draw = np.random.default_rng(self.seed)
         self.next = 0
+        self.past: list[tuple[list[int], str]] = []
         self.landed: set[int] = set()
         self.refused: dict[str, int] = {}
-        self.counts: dict[str, int] = {}
+        self.score = Score(self.config.components, f"seed {self.seed}")
         self.content = Content(self.config) if self.oracle else None
 
     def feed(self, event: Event) -> list[Outcome]:
         self.tape.append(event)
         view = self.core.view
-        wanted = self._expected(event) if self.oracle else None
+        wanted = self.score.before(event, view) if self.oracle else None
         self.watch.on_event(event, view)
         outcomes = self.core.handle(event)
         self.watch.on_outcomes(event, outcomes, view)
@@ -114,64 +108,31 @@ class Rig:
                 job.state, job.flight, job.loads = "prefilling", item.flight, item.after
             if isinstance(item, Refused):
                 self.refused[item.reason] = self.refused.get(item.reason, 0) + 1
-            self._count(item)
+            self.score.after(item, wanted)
             if self.content is not None:
-                self._file(self.content, item)
-            if wanted is not None and isinstance(item, Matched | Seated):
-                self._compare(item, wanted)
+                self.content.see(item)
         if self.content is not None and len(self.tape) % AUDIT_EVERY == 0:
             self.content.audit(view)
         return outcomes
-
-    def _expected(self, event: Event) -> Expected | None:
-        if isinstance(event, Arrived):
-            return expected(self.core.view, event.key, event.match_pages)
-        if isinstance(event, MatchWanted | Admitted):
-            request = self.core.view.requests[event.request]
-            return expected(self.core.view, request.key, request.match_pages)
-        return None
-
-    def _compare(self, item: Matched | Seated, wanted: Expected) -> None:
-        self._add("matches")
-        more = wanted.best - wanted.device
-        allowed = {more} if isinstance(item, Matched) else {0, more}
-        found = (item.device_pages, item.host_pages, item.depths)
-        if (found[0], found[2]) != (wanted.device, wanted.depths) or found[1] not in allowed:
-            raise WrongMatch(f"{item}: expected {wanted}; seed {self.seed}")
-        if isinstance(item, Seated) and bool(sum(item.loaded)) != bool(item.host_pages):
-            raise WrongMatch(f"{item}: loaded and host pages disagree; seed {self.seed}")
-
-    def _file(self, content: Content, item: Outcome) -> None:
-        if isinstance(item, Load | Backup):
-            content.begin_copy(item)
-        elif isinstance(item, Prefill | Granted | Cached):
-            content.given(item.request, item)
-
-    def _count(self, item: Outcome) -> None:
-        if isinstance(item, Evicted):
-            self._add(f"evicted {item.component} {item.tier.name.lower()}", len(item.pages))
-            self._add("evicted", len(item.pages))
-        elif isinstance(item, Load):
-            self._add("loads")
-            names = {copy.component for copy in item.copies}
-            self._add("loads of aux alone", self.config.components[0] not in names)
-        elif isinstance(item, Backup):
-            self._add("backups")
-        elif isinstance(item, Seated):
-            self._add("seated")
-            self._add("hits", item.device_pages + item.host_pages > 0)
-
-    def _add(self, name: str, count: int = 1) -> None:
-        self.counts[name] = self.counts.get(name, 0) + count
 
     def key(self, job: Job, tokens: int) -> Key:
         return Key.from_tokens(job.tokens[:tokens], self.config.page_size, job.namespace)
 
     def arrive(self) -> None:
         size = int(self.draw.integers(1, self.longest * self.config.page_size))
+        if self.reuse:
+            size = min(size, int(self.draw.integers(1, self.longest * self.config.page_size)))
         words = [int(self.draw.integers(self.words)) for _ in range(self.longest)]
         tokens = [words[at // self.config.page_size] for at in range(size)]
         space = self.namespaces[int(self.draw.integers(len(self.namespaces)))]
+        if self.reuse and int(self.draw.integers(100)) < self.reuse and self.past:
+            old, space = self.past[int(self.draw.integers(len(self.past)))]
+            whole = int(self.draw.integers(2)) * len(old)
+            kept = old[: whole or int(self.draw.integers(1, len(old) + 1))]
+            size = max(1, min(size, self.longest * self.config.page_size - len(kept)))
+            tokens = kept + tokens[:size]
+            size = len(tokens)
+        self.past = [*self.past[-9:], (tokens, space)]
         job = Job(self.next, tokens, space, size)
         if self.content is not None:
             self.content.extend(job.ids, space, tokens)
@@ -193,6 +154,9 @@ class Rig:
             outcomes = self.feed(Admitted(job.id, self.chunk()))
             if isinstance(outcomes[-1], Refused) and outcomes[-1].reason == "too_large":
                 self.abort(job)
+            elif self.reuse and isinstance(outcomes[-1], Refused):
+                self.reply()
+                self.finish()
 
     def proceed(self) -> None:
         job = self.pick("idle")
@@ -207,6 +171,7 @@ class Rig:
         behind = int(self.draw.integers(4)) * self.config.page_size
         computed = max(0, job.committed - behind) if behind < 3 * self.config.page_size else 0
         outcomes = self.feed(PagesWanted(job.id, len(job.tokens) + more, computed))
+        job.told = max(job.told, computed)
         if isinstance(outcomes[-1], Refused):
             self._give_way(outcomes)
             return
@@ -231,8 +196,17 @@ class Rig:
     def finish(self) -> None:
         job = self.pick("decoding")
         if job is not None:
+            if self.reuse and int(self.draw.integers(4)) == 0:
+                self._reject(job)
             self.feed(Finished(job.id, self.key(job, job.committed), job.committed))
+            self.past = [*self.past[-9:], (job.tokens[: job.committed], job.namespace)]
             del self.jobs[job.id]
+
+    def _reject(self, job: Job) -> None:
+        """The last step ran ahead: up to an interval of what it computed is not committed."""
+        ahead = max(self.config.page_size, self.config.mamba_interval)
+        least = max(job.prompt, job.told, job.committed - ahead)
+        job.committed = int(self.draw.integers(least, job.committed + 1))
 
     def retract(self, job: Job | None = None) -> None:
         job = job or self.pick("decoding")
@@ -248,7 +222,8 @@ class Rig:
                     done,
                 )
             )
-            job.state, job.prompt, job.computed, job.loads = "waiting", size, 0, ()
+            job.state, job.prompt, job.loads = "waiting", size, ()
+            job.computed = job.told = 0
 
     def abort(self, job: Job | None = None) -> None:
         job = job or self.pick("waiting", "prefilling", "idle", "decoding")
@@ -307,10 +282,13 @@ class Rig:
     ) -> None:
         names = self.config.components
         tier = Tier(int(self.draw.integers(2))) if tier is None else tier
-        most = 6 if pages is None else pages
-        count = int(self.draw.integers(most)) if pages is None else pages
         if name is None:
             name = names[int(self.draw.integers(len(names)))] if len(names) > 1 else names[0]
+        most = 3 if self.reuse else 6
+        large = 2 if tier == Tier.DEVICE else 12
+        if self.reuse and int(self.draw.integers(large)) == 0:
+            most = self.core.view.pool(tier, names.index(name)).capacity + 1
+        count = int(self.draw.integers(most)) if pages is None else pages
         self.feed(EvictWanted(tier, name, count))
 
     def look(self) -> None:
@@ -323,8 +301,10 @@ class Rig:
 
     def step(self) -> None:
         roll = int(self.draw.integers(100))
-        if roll < 12:
-            if len(self.jobs) < 12:
+        if self.reuse and int(self.draw.integers(100)) < self.reuse // 8:
+            self.evict(Tier.DEVICE if roll < 85 else Tier.HOST)
+        elif roll < 12:
+            if len(self.jobs) < (2 + self.seed % 4 if self.reuse else 12):
                 self.arrive()
         elif roll < 32:
             self.admit()
@@ -338,7 +318,7 @@ class Rig:
             self.finish()
         elif roll < 90:
             self.retract()
-        elif roll < 93:
+        elif roll < (91 if self.reuse else 93):
             self.abort()
         elif roll < 96:
             self.evict()

@@ -125,6 +125,26 @@ def test_a_load_is_delivered_layer_by_layer() -> None:
     assert bench.controller.load_marks(2) == ()
 
 
+def test_a_load_of_several_components_has_one_mark_per_layer() -> None:
+    """A window or a state arrives with the rows of its layer, not after all of them."""
+    bench = Bench()
+    swa = Copy("swa", pages(9), pages(8))
+    bench.controller.submit(Load(1, 0, (Copy("full", pages(1, 2), pages(3, 4)), swa)))
+    bench.controller.submit(Load(2, 0, (Copy("swa", pages(5), pages(6)),)))
+    bench.controller.start()
+    marks = bench.controller.load_marks(1)
+    assert marks == bench.controller.load_marks(2)
+    assert len(marks) == LAYERS
+    assert bench.device.copies == [
+        copy
+        for layer in range(LAYERS)
+        for copy in (
+            ("full", [1, 2], [3, 4], (layer, layer + 1)),
+            ("swa", [9, 5], [8, 6], (layer, layer + 1)),
+        )
+    ]
+
+
 def test_a_failed_copy_fails_its_batch_and_no_other() -> None:
     bench = Bench(failing=frozenset({1}))
     for flight in (1, 2, 3):

@@ -20,8 +20,11 @@ from hicache.core.actions import (
     Matched,
     Outcome,
     Prefill,
+    Refused,
     Released,
     Restarted,
+    Seated,
+    StateSlots,
 )
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -34,6 +37,7 @@ from hicache.core.events import (
     Finished,
     Flushed,
     LoadDone,
+    PagesWanted,
     PrefillDone,
     Retracted,
 )
@@ -45,22 +49,31 @@ from hicache.runtime.tape import CHECK_EVERY, DivergedError, Recorder, replay
 from hicache.runtime.tape_format import MAX_LINE_BYTES, Tape, as_json, parse, read_tape
 from sim.options import WorldOptions
 from sim.world import World
-from tests.sim.rig import MODEL, PROFILE, shared_prefixes
+from tests.sim.rig import CONFIGURATIONS, MODEL, PROFILE, hybrid, shared_prefixes
 
 CONFIG = Config(page_size=4, device_pages=(24,), host_pages=(40,))
+DEVICE = {"full": 24, "swa": 7, "mamba": 7}
+HOST = {"full": 40, "swa": 20, "mamba": 12}
 
 
 def recorded(
     seed: int = 1, requests: int = 12, options: WorldOptions | None = None, **config: Any
 ) -> tuple[list[str], str]:
-    """The lines of a simulated run, and its digest."""
+    """The lines of a simulated run, and its digest. Pools of a hybrid: see DEVICE and HOST."""
     lines: list[str] = []
-    settings_ = {"page_size": 4, "device_pages": (24,), "host_pages": (40,), **config}
+    components = config.get("components", ("full",))
+    sizes = {
+        "device_pages": tuple(DEVICE[name] for name in components),
+        "host_pages": tuple(HOST[name] for name in components),
+        "swa_window": 6 if "swa" in components else 0,
+    }
+    settings_ = {"page_size": 4, **sizes, **config}
     core = Config(**settings_)
     recorder = Recorder(core, lines.append, made={"seed": seed})
     options = options or WorldOptions(checks="off")
     workload = shared_prefixes(seed, requests)
-    World(workload, core, MODEL, PROFILE, options=options, observers=(recorder,)).run()
+    model = hybrid(components, 6) if len(components) > 1 else MODEL
+    World(workload, core, model, PROFILE, options=options, observers=(recorder,)).run()
     return lines, recorder.close()
 
 
@@ -68,20 +81,22 @@ def tape_of(lines: list[str]) -> Tape:
     return parse("t.tape", [line.encode() for line in lines])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     policy=st.sampled_from(["write_through", "write_back", "write_through_selective"]),
     lag=st.sampled_from([0, 5_000, 50_000_000]),
     failing=st.integers(2, 9),
     kv_events=st.booleans(),
+    components=st.sampled_from(CONFIGURATIONS),
 )
 def test_a_replay_decides_what_the_run_decided(
-    seed: int, policy: str, lag: int, failing: int, kv_events: bool
+    seed: int, policy: str, lag: int, failing: int, kv_events: bool, components: tuple[str, ...]
 ) -> None:
     """Whatever the times were and whichever copies failed: the order of events is all it takes."""
     options = WorldOptions(seed=seed, lag_ns=lag, faults=lambda number, _: number % failing == 1)
-    lines, digest = recorded(seed, 14, options, write_policy=policy, kv_events=kv_events)
+    rules = {"write_policy": policy, "kv_events": kv_events, "components": components}
+    lines, digest = recorded(seed, 14, options, **rules)
     tape = tape_of(lines)
     assert tape.digest == digest
     assert replay(tape) == digest
@@ -121,7 +136,8 @@ def test_every_event_survives_the_tape_exactly() -> None:
         Arrived(3, key, 9, 2),
         Finished(3, key, 8),
         Retracted(3, key, 9, 2, 7),
-        EvictWanted(Tier.HOST, "full", 2),
+        PagesWanted(3, 12, 9),
+        EvictWanted(Tier.HOST, "swa", 2),
         Flushed(),
         LoadDone(7, False),
         BackupDone(8, True),
@@ -158,6 +174,14 @@ def numbers(*values: int) -> Pages:
     return np.array(values, dtype=np.int64)
 
 
+SLOTS = StateSlots("mamba", 2, 3, (4, 5), 4, ((4, 4),))
+
+
+def prefill_of(slots: StateSlots) -> Prefill:
+    table = numbers(5, 6)
+    return Prefill(1, 1, 0, 4, table, (), True, (table,), (slots,))
+
+
 def test_every_field_of_every_decision_counts() -> None:
     """Outcomes that differ in one place, or in where one ends and the next begins."""
     answers: list[list[Outcome]] = [
@@ -173,6 +197,18 @@ def test_every_field_of_every_decision_counts() -> None:
         [Prefill(1, 1, 0, 4, numbers(5), (), True)],
         [Prefill(1, 1, 0, 4, numbers(5, 6), (3,), True)],
         [Prefill(1, 1, 0, 4, numbers(5, 6), (), False)],
+        [Prefill(1, 1, 0, 4, numbers(5, 6), (), True, (numbers(5, 6), numbers(-1, 6)))],
+        [Prefill(1, 1, 0, 4, numbers(5, 6), (), True, (numbers(5, 6), numbers(1, 6)))],
+        [prefill_of(SLOTS)],
+        [prefill_of(SLOTS._replace(source=-1))],
+        [prefill_of(SLOTS._replace(tracks=(5, 4)))],
+        [prefill_of(SLOTS._replace(checkpoints=((4, 5),)))],
+        [Seated(1, 2, 0, 4, (2, 3), (0, 1), 3)],
+        [Seated(1, 2, 0, 4, (2, 3), (0, 1), 4)],
+        [Seated(1, 2, 0, 4, (2, 4), (0, 1), 3)],
+        [Seated(1, 2, 0, 4, (2, 3), (0, 0), 3)],
+        [Refused(1, "no_pages", 2, 1, -1)],
+        [Refused(1, "no_pages", 2, 1, -1, "swa")],
         [Backup(1, (Copy("full", numbers(1), numbers(2)),))],
         [Backup(1, (Copy("full", numbers(1), numbers(3)),))],
         [Backup(1, (Copy("swa", numbers(1), numbers(2)),))],
@@ -211,7 +247,7 @@ def test_starts_are_noted_once_and_decide_nothing() -> None:
 
 HEADER = json.dumps(
     {
-        "hicache_tape": 1,
+        "hicache_tape": 2,
         "config": {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__},
         "made": {},
     }
@@ -229,8 +265,8 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "another file": (['{"format": "hicache-trace"}'], 1, "another kind of file"),
     "not JSON": (["what"], 1, "a JSON object"),
     "a list": (["[1]"], 1, "a JSON object"),
-    "version": ([HEADER.replace('"hicache_tape": 1', '"hicache_tape": 2')], 1, "version 1"),
-    "version true": ([HEADER.replace(": 1,", ": true,", 1)], 1, "version 1"),
+    "version": ([HEADER.replace('"hicache_tape": 2', '"hicache_tape": 1')], 1, "version 2"),
+    "version true": ([HEADER.replace(": 2,", ": true,", 1)], 1, "version 2"),
     "no such component": ([HEADER.replace('"full"', '"gone"')], 1, "expected one of full"),
     "no such policy": ([HEADER.replace("write_through", "gone")], 1, "a configuration"),
     "config field gone": ([HEADER.replace("kv_events", "kv_event")], 1, "config: page_size"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from hicache import models
 from hicache.core.config import Config
 from hicache.core.types import Key
+from hicache.models import ModelDescription
 from sim import hardware
 from sim.draws import draw
 from sim.options import EngineOptions, WorldOptions
@@ -16,6 +20,27 @@ from sim.world import TimedResult, World
 PAGE = 4
 MODEL = models.get("llama-3.1-8b")
 PROFILE = hardware.get("h100")
+CONFIGURATIONS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
+
+
+def hybrid(
+    components: tuple[str, ...], window: int = 0, model: ModelDescription = MODEL
+) -> ModelDescription:
+    """The model with its layers dealt out to the components in turn."""
+    (kv,) = model.pools
+    state = {"kind": "state", "parts": ("state",), "page_rows": 1, "window": 1}
+    special: dict[str, dict[str, Any]] = {"full": {}, "swa": {"window": window}, "mamba": state}
+    pools = tuple(
+        replace(
+            kv,
+            name=name,
+            component=name,
+            layers=kv.layers[place :: len(components)],
+            **special[name],
+        )
+        for place, name in enumerate(components)
+    )
+    return replace(model, pools=pools)
 
 
 class Prompts:
@@ -57,21 +82,35 @@ def shared_prefixes(
 
 def make(
     workload: Prompts,
-    device: int = 24,
-    host: int = 40,
+    device: int | tuple[int, ...] = 24,
+    host: int | tuple[int, ...] = 40,
     *,
     engine: EngineOptions | None = None,
     options: WorldOptions | None = None,
     profile: hardware.HardwareProfile = PROFILE,
-    **settings: object,
+    components: tuple[str, ...] = ("full",),
+    **settings: Any,
 ) -> World:
-    config = Config(workload.page_size, (device,), (host,), **settings)  # type: ignore[arg-type]
+    """device, host: pages per component, or one number for the only one."""
+    config = Config(
+        workload.page_size,
+        (device,) if isinstance(device, int) else device,
+        (host,) if isinstance(host, int) else host,
+        components,
+        **settings,
+    )
     options = options or WorldOptions(checks="every")
-    return World(workload, config, MODEL, profile, engine, options)
+    model = hybrid(components, config.swa_window) if len(components) > 1 else MODEL
+    return World(workload, config, model, profile, engine, options)
 
 
-def run(workload: Prompts, device: int = 24, host: int = 40, **rest: object) -> TimedResult:
-    return make(workload, device, host, **rest).run()  # type: ignore[arg-type]
+def run(
+    workload: Prompts,
+    device: int | tuple[int, ...] = 24,
+    host: int | tuple[int, ...] = 40,
+    **rest: Any,
+) -> TimedResult:
+    return make(workload, device, host, **rest).run()
 
 
 def tokens(text: str) -> list[int]:

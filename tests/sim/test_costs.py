@@ -125,6 +125,59 @@ def test_figures_have_the_published_magnitude() -> None:
     assert 5 * MS < cost.step_ns([], 1, 1000) < 10 * MS
 
 
+HYBRIDS = {"gpt-oss-120b": 1, "gemma-3-27b": 1, "qwen3-next-80b-a3b": 4}
+
+
+def reference_hybrid_ns(name: str, batch: tuple[list[tuple[int, int]], int, int]) -> int:
+    """As the other reference, with every layer of its own kind, each query counted."""
+    model, profile, ranks = models.get(name), hardware.get("b200"), HYBRIDS[name]
+    chunks, growing, context = batch
+    real = [(start, end) for start, end in chunks if end > start]
+    tokens = sum(end - start for start, end in real) + growing
+    if tokens == 0:
+        return 0
+    flops = 2 * model.layer_parameters * tokens
+    moved: Fraction | int = 0
+    for pool in model.pools:
+        size = pool.token_bytes(ranks) * ranks
+        limit = pool.window or 10**9
+        seen = min(context, growing * limit) if pool.window else context
+        if pool.kind == "state":
+            moved += 2 * pool.page_bytes(1, ranks) * ranks * (growing + len(real))
+            continue
+        pairs = sum(min(query + 1, limit) for start, end in real for query in range(start, end))
+        heads = 2 * model.attention_heads * len(pool.layers)
+        flops += heads * pairs * (model.score_elements + model.value_elements)
+        flops += heads * seen * (model.decode_score_elements + model.decode_value_elements)
+        moved += size * (seen + sum(min(end, end - start + limit) for start, end in real))
+    expert = model.expert_parameters
+    chosen = min(model.experts, tokens * model.experts_per_token)
+    met = model.layer_parameters + (chosen - model.experts_per_token) * expert
+    moved += met * model.weight_bytes
+    speed = Fraction(profile.reached_flops_per_s * ranks * model.layers)
+    width = Fraction(profile.reached_hbm_bytes_per_s * ranks * model.layers)
+    return ceil(max(flops / speed, moved / width) * 10**9)
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+@settings(max_examples=40, deadline=None)
+@given(batch=BATCH)
+def test_windows_and_states_cost_what_they_are(
+    name: str, batch: tuple[list[tuple[int, int]], int, int]
+) -> None:
+    cost = CostModel(models.get(name), hardware.get("b200"), HYBRIDS[name])
+    assert cost.layer_ns(*batch) == reference_hybrid_ns(name, batch)
+
+
+def test_a_window_saves_time_only_where_a_context_is_longer() -> None:
+    cost = CostModel(models.get("gpt-oss-120b"), hardware.get("b200"))
+    short, long = cost.layer_ns([], 64, 64 * 100), cost.layer_ns([], 64, 64 * 100_000)
+    assert cost.layer_ns([], 64, 64 * 128) > short
+    rows = sum(pool.token_bytes() for pool in models.get("gpt-oss-120b").pools if not pool.window)
+    width = hardware.get("b200").reached_hbm_bytes_per_s * cost.layers
+    assert abs((long - short) - 64 * 99_900 * rows * 10**9 // width) < short
+
+
 def test_ranks_share_the_work() -> None:
     llama, profile = models.get("llama-3.1-8b"), hardware.get("h100")
     times = [CostModel(llama, profile, tp).layer_ns([(0, 4096)], 0, 0) for tp in (1, 2, 4, 8)]

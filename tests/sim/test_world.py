@@ -135,8 +135,8 @@ def test_a_pool_smaller_than_one_request_says_so() -> None:
     with pytest.raises(CallerError) as caught:
         make(_growing_answers(), 9, 40)
     assert str(caught.value) == (
-        "device pool: expected at least 10 pages for request 0, found 9; enlarge the pool or leave "
-        "the request out"
+        "device pool of full: expected at least 10 pages for request 0, found 9; enlarge the pool "
+        "or leave the request out"
     )
     assert len(run(_growing_answers(), 10, 40).requests) == 6
 

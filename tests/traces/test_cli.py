@@ -64,7 +64,7 @@ def test_document_has_the_names_that_tools_read(turns: str, tmp_path: Path) -> N
     counted = replayed(tmp_path, turns, "--mode", "hits", "--check", "off")
     names = {
         *("trace", "config", "whole", "steady", "transfers", "evicted_pages", "checks"),
-        *("digest", "wall_s"),
+        *("digest", "wall_s", "components", "turns"),
     }
     assert set(counted) == names
     assert set(timed) == names | {"latency_s"}
@@ -77,6 +77,14 @@ def test_document_has_the_names_that_tools_read(turns: str, tmp_path: Path) -> N
         assert set(found["evicted_pages"]) == {"device", "host"}
         assert set(found["checks"]) == {
             *("level", "operations", "incremental", "full", "violations"),
+        }
+        assert set(found["components"]) == {"full"}
+        assert set(found["components"]["full"]) == {
+            *("page_bytes", "capacity", "backed_up", "loaded", "evicted"),
+            *("cached_at_rest", "garbage_at_rest"),
+        }
+        assert set(found["turns"][0]) == {
+            *("turn", "requests", "input_tokens", "hit_tokens", "hit_rate"),
         }
     assert set(timed["latency_s"]) == {"ttft", "tpot", "makespan"}
     assert set(timed["latency_s"]["ttft"]) == {"mean", "p50", "p90", "p99"}

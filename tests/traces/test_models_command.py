@@ -71,7 +71,7 @@ def test_bad_input_is_one_line(
     assert err.count("\n") == 1
 
 
-def test_a_replay_takes_a_file_and_refuses_pools_that_it_would_leave_out(
+def test_a_replay_takes_a_file_and_refuses_components_that_do_not_exist(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     own = tmp_path / "own.json"
@@ -81,5 +81,7 @@ def test_a_replay_takes_a_file_and_refuses_pools_that_it_would_leave_out(
     trace.write_text(json.dumps(record) + "\n")
     assert main(["replay", str(trace), "--model", str(own), "--json", "-"]) == 0
     capsys.readouterr()
-    assert main(["replay", str(trace), "--model", "gpt-oss-120b"]) == 2
-    assert "found full, swa of gpt-oss-120b" in capsys.readouterr().err
+    document = models.as_document(models.get("gpt-oss-120b"))
+    own.write_text(json.dumps(document).replace('"component": "swa"', '"component": "rnn"'))
+    assert main(["replay", str(trace), "--model", str(own)]) == 2
+    assert "found those of gpt-oss-120b for full, rnn" in capsys.readouterr().err

@@ -1,0 +1,53 @@
+"""What an engine makes of a seat: what it reused, how far to grow, and when it can never fit.
+
+Lives here: arithmetic on what the core says of a request and its components. Must not live here:
+when it is asked, or what follows from it (engine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+
+from hicache.core.actions import Seated
+from hicache.core.components.base import UNBOUNDED, Component
+from hicache.core.errors import CallerError
+from hicache.core.types import RequestId
+
+from .sequence import Sequence
+
+
+def count(
+    sequence: Sequence, seated: Seated, components: Several[Component], page_size: int
+) -> None:
+    """Note what the request reused."""
+    sequence.device_tokens = seated.device_pages * page_size
+    sequence.host_tokens = seated.host_pages * page_size
+    sequence.computed_tokens = seated.computed_tokens
+    sequence.depths = tuple(depth * page_size for depth in seated.depths)
+    sequence.loaded = seated.loaded
+    sequence.capped = capped(seated, components)
+
+
+def capped(seated: Seated, components: Several[Component]) -> str:
+    """See `RequestResult.capped`."""
+    depths, reused = seated.depths, seated.device_pages + seated.host_pages
+    if not depths or reused >= depths[0]:
+        return ""
+    least = min(depths)
+    return components[depths.index(least)].name if least < depths[0] else "load"
+
+
+def stretch(components: Several[Component], page_size: int, wanted: int) -> int:
+    """Tokens to ask for at a time while decoding. Pages ahead are pages that a window does not
+    need: a component with one gets two of them, or an eighth of its window where that is more."""
+    bounds = [each.reach for each in components if each.positional and each.reach < UNBOUNDED]
+    ahead = [max(2, (reach + 1) // 8) * page_size for reach in bounds]
+    return max(page_size, min(wanted, *ahead) if ahead else wanted)
+
+
+def too_small(request: RequestId, component: str, needed: int, available: int) -> CallerError:
+    """What to say where a request can never have the pages that it needs."""
+    return CallerError(
+        f"device pool of {component}: expected at least {needed} pages for request {request}, "
+        f"found {available}; enlarge the pool or leave the request out"
+    )

@@ -1,0 +1,335 @@
+"""Every configuration of components, in small pools: all that is read, copied and kept is exact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.core import Core
+from hicache.core.errors import CallerError, CoreBug
+from hicache.core.types import PageState, Tier
+from hicache.devices.base import Mark, Stream
+from sim.accesses import Accesses
+from sim.errors import HazardError, WrongBytesError
+from sim.hazards import HazardDevice
+from sim.options import EngineOptions, WorldOptions
+from sim.workload import Job
+from sim.world import World
+from tests.sim.rig import CONFIGURATIONS, MODEL, PAGE, Prompts, hybrid, make, run, shared_prefixes
+
+POLICIES = ("write_through", "write_through_selective", "write_back")
+_HYBRIDS = CONFIGURATIONS[1:]
+_SMALL = EngineOptions(token_budget=16, max_running=4, growth_tokens=6, layer_groups=3)
+_NAMES = ["+".join(each) for each in CONFIGURATIONS]
+
+
+def _sizes(components: tuple[str, ...], of: dict[str, int]) -> tuple[int, ...]:
+    return tuple(of[name] for name in components)
+
+
+def _rules(components: tuple[str, ...], window: int, interval: int) -> dict[str, Any]:
+    return {
+        "components": components,
+        "swa_window": window if "swa" in components else 0,
+        "mamba_interval": interval if "mamba" in components else 0,
+    }
+
+
+def _idle(world: World) -> None:
+    """Nothing seated, in flight, locked or lent; every page of every pool is free or cached."""
+    view = world.core.view
+    assert not view.requests
+    assert not view.flights
+    assert world.controller.unanswered == 0
+    for tier in (Tier.DEVICE, Tier.HOST):
+        for index in range(len(view.components)):
+            pool = view.pool(tier, index)
+            assert pool.counts[PageState.FREE] + pool.counts[PageState.CACHED] == pool.capacity
+            assert pool.protected == 0
+            assert not pool.loans.any()
+
+
+_WORLDS = {
+    "components": st.sampled_from(CONFIGURATIONS),
+    "seed": st.integers(0, 10**6),
+    "count": st.integers(1, 40),
+    "device": st.sampled_from([13, 16, 20, 40]),
+    "host": st.sampled_from([0, 3, 9, 60]),
+    "window": st.sampled_from([1, 3, 4, 6, 8, 11, 30]),
+    "swa": st.sampled_from([0, 1, 3, 12]),
+    "swa_host": st.sampled_from([0, 3, 40]),
+    "states": st.sampled_from([1, 2, 3, 5, 9, 20]),
+    "states_host": st.sampled_from([0, 2, 20]),
+    "interval": st.sampled_from([PAGE, 2 * PAGE, 5 * PAGE]),
+    "policy": st.sampled_from(POLICIES),
+    "engine": st.builds(
+        EngineOptions,
+        token_budget=st.sampled_from([PAGE, 16, 64, 8192]),
+        max_running=st.sampled_from([1, 3, 100]),
+        growth_tokens=st.sampled_from([1, 6, 64]),
+        order=st.sampled_from(["fcfs", "longest-prefix"]),
+        layer_groups=st.sampled_from([1, 3, 4]),
+    ),
+    "gap_ns": st.sampled_from([10**5, 10**7, 3 * 10**8]),
+    "lag_ns": st.sampled_from([0, 5000, 5 * 10**7]),
+    "period": st.sampled_from([0, 0, 2, 3, 7]),
+}
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.fixed_dictionaries(_WORLDS))
+def test_every_run_ends_exact_and_equal_to_stepping_one_token_at_a_time(
+    drawn: dict[str, Any],
+) -> None:
+    components, period = drawn["components"], drawn["period"]
+    workload = shared_prefixes(drawn["seed"], drawn["count"], gap_ns=drawn["gap_ns"])
+    options = WorldOptions(
+        checks="every",
+        lag_ns=drawn["lag_ns"],
+        faults=lambda number, _: bool(period) and number % period == 1,
+    )
+    interval = drawn["interval"] if "mamba" in components else PAGE
+    least = -(-drawn["window"] // PAGE) + interval // PAGE
+    device = {"full": drawn["device"], "swa": least + drawn["swa"], "mamba": drawn["states"]}
+    host = {"full": drawn["host"], "swa": drawn["swa_host"], "mamba": drawn["states_host"]}
+    if not drawn["host"]:
+        host = dict.fromkeys(host, 0)
+    sizes = _sizes(components, device), _sizes(components, host)
+    rules = _rules(components, drawn["window"], drawn["interval"])
+    rules["write_policy"] = drawn["policy"]
+    world = make(workload, *sizes, engine=drawn["engine"], options=options, **rules)
+    result = world.run()
+    _idle(world)
+    assert [request.request for request in result.requests] == list(range(drawn["count"]))
+    for request, job in zip(result.requests, workload.jobs, strict=True):
+        reused = request.device_tokens + request.host_tokens
+        assert reused + request.computed_tokens == job.input_length
+        assert reused <= min(request.depths) < job.input_length
+        assert len(request.depths) == len(request.loaded) == len(components)
+        assert bool(request.capped) == (reused < request.depths[0])
+        assert request.arrival_ns <= request.admit_ns < request.first_token_ns
+    assert [name for name, _, _ in result.evicted] == list(components)
+
+    stepped = run(
+        workload,
+        *sizes,
+        engine=replace(drawn["engine"], fast_forward=False),
+        options=replace(options, checks="off"),
+        **rules,
+    )
+    assert stepped == replace(result, byte_checks=0, access_checks=0)
+
+
+def _conversations(rounds: int, asked: int = 1, clients: int = 3, answer: int = 9) -> Prompts:
+    """Clients in turns; each prompt is the one before, what was answered, and some more. With
+    `asked`, all ask it that often, so that one boundary is used more than once."""
+    jobs: list[Job] = []
+    prompts: list[list[int]] = []
+    spoken: dict[int, list[int]] = {client: [] for client in range(clients)}
+    for number in range(rounds * clients * asked):
+        client, turn = number % clients, number // (clients * asked)
+        said = [10**5 * (client + 1) + 100 * turn + token for token in range(11)]
+        prompt = spoken[client] + said
+        jobs.append(Job(number, number * 10**9, len(prompt), answer))
+        prompts.append(prompt)
+        answered = [10**6 * (number + 1) + token for token in range(answer)]
+        if number // clients % asked == asked - 1:
+            spoken[client] = prompt + answered[:-1]
+    return Prompts(jobs, prompts)
+
+
+_PRESSED = {"full": 56, "swa": 14, "mamba": 12}
+_KEPT = {"full": 160, "swa": 100, "mamba": 60}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
+def test_small_pools_evict_and_load_each_component(
+    components: tuple[str, ...], policy: str
+) -> None:
+    rules = _rules(components, 6, PAGE)
+    sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
+    workload = _conversations(7, asked=2)
+    world = make(workload, *sizes, engine=_SMALL, write_policy=policy, **rules)
+    result = world.run()
+    _idle(world)
+    assert all(device > 0 for _, device, _ in result.evicted)
+    loaded = [sum(request.loaded[index] for request in result.requests)
+              for index in range(len(components))]  # fmt: skip
+    assert all(count > 0 for count in loaded), loaded
+    assert sum(request.host_tokens for request in result.requests) > 0
+    assert result.byte_checks > 10 * len(result.requests)
+
+
+@pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
+def test_what_is_loaded_crosses_the_link_and_nothing_else(components: tuple[str, ...]) -> None:
+    """In as many groups as there are layers, so that each holds the pool of one component."""
+    rules = _rules(components, 6, PAGE)
+    sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
+    engine = replace(_SMALL, layer_groups=MODEL.layers)
+    result = run(_conversations(6), *sizes, engine=engine, **rules)
+    model = hybrid(components, 6) if len(components) > 1 else MODEL
+    expected = sum(
+        request.loaded[index] * model.bytes_per_page(name, PAGE)
+        for request in result.requests
+        for index, name in enumerate(components)
+    )
+    assert result.h2d.bytes == expected > 0
+
+
+def _growing_answers() -> Prompts:
+    """Six requests whose prompts fit small pools together and whose answers do not."""
+    jobs = [Job(index, 0, 8, 30) for index in range(6)]
+    return Prompts(jobs, [[100 * index + n for n in range(8)] for index in range(6)])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("components", _HYBRIDS, ids=_NAMES[1:])
+@pytest.mark.parametrize("host", [0, 3, 40])
+def test_too_many_long_answers_are_retracted_and_all_end(
+    components: tuple[str, ...], policy: str, host: int
+) -> None:
+    device = {"full": 13, "swa": 6, "mamba": 8}
+    sizes = _sizes(components, device), (host,) * len(components)
+    rules = _rules(components, 8, PAGE)
+    world = make(_growing_answers(), *sizes, engine=_SMALL, write_policy=policy, **rules)
+    result = world.run()
+    _idle(world)
+    assert len(result.requests) == 6
+    assert sum(request.retractions for request in result.requests) > 0
+
+
+@pytest.mark.parametrize("components", _HYBRIDS, ids=_NAMES[1:])
+def test_the_smallest_pools_serve_every_request_alone(components: tuple[str, ...]) -> None:
+    """One window and a page, one state: chunks are as short as they must be, and all end."""
+    device = {"full": 10, "swa": 3, "mamba": 1}
+    rules = _rules(components, 8, PAGE)
+    sizes = _sizes(components, device), (0,) * len(components)
+    result = run(_growing_answers(), *sizes, engine=_SMALL, **rules)
+    assert len(result.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("seed", "count", "window", "device", "host"),
+    [(591, 31, 16, (20, 5, 2), (1, 3, 1)), (1008, 48, 6, (13, 3, 3), (60, 40, 0))],
+)
+def test_a_window_that_begins_inside_a_reused_node_does_not_starve_its_request(
+    seed: int, count: int, window: int, device: tuple[int, ...], host: tuple[int, ...]
+) -> None:
+    """The smallest pools: what the window has left must go, though it is half of a node."""
+    engine = EngineOptions(token_budget=16, max_running=1, order="longest-prefix")
+    rules = _rules(CONFIGURATIONS[3], window, PAGE)
+    workload = shared_prefixes(seed, count, gap_ns=10**6)
+    world = make(workload, device, host, engine=engine, load_threshold_pages=3, **rules)
+    assert len(world.run().requests) == count
+    _idle(world)
+
+
+def test_prompts_longer_than_the_window_pool_come_in_shorter_chunks() -> None:
+    """Four prompts of 30 pages at once, and window pages for fewer than one of them."""
+    length = 30 * PAGE
+    jobs = [Job(index, 0, length, 20) for index in range(4)]
+    workload = Prompts(jobs, [[1000 * index + n for n in range(length)] for index in range(4)])
+    rules = _rules(("full", "swa"), 10, PAGE)
+    engine = EngineOptions(token_budget=8192, max_running=4)
+    for pages in (4, 7, 40, 200):
+        result = run(workload, (200, pages), (0, 0), engine=engine, **rules)
+        assert len(result.requests) == 4
+
+
+def test_what_capped_a_hit_is_named() -> None:
+    """The second prompt leaves the first where that left neither a window nor a state; it leaves
+    both there itself, so the third hits."""
+    prompts = [list(range(1000 * n, 1000 * n + 80)) for n in range(3)]
+    prompts = [list(range(40)) + prompt[40:] for prompt in prompts]
+    jobs = [Job(index, index * 10**9, len(prompt), 1) for index, prompt in enumerate(prompts)]
+    for components in _HYBRIDS:
+        count = len(components)
+        sizes = (200,) * count, (0,) * count
+        results = run(Prompts(jobs, prompts), *sizes, **_rules(components, 8, PAGE)).requests
+        assert [one.depths for one in results] == [
+            (0,) * count,
+            (40,) + (0,) * (count - 1),
+            (40,) * count,
+        ]
+        assert [one.capped for one in results] == ["", components[1], ""]
+        assert [one.device_tokens for one in results] == [0, 0, 40]
+
+
+def test_a_pool_too_small_says_which_and_what_it_needs() -> None:
+    rules = _rules(("full", "swa"), 8, PAGE)
+    with pytest.raises(CallerError, match=r"device pool of full: expected at least 10 pages for"):
+        run(_growing_answers(), (9, 12), (0, 0), **rules)
+    with pytest.raises(CallerError, match=r"device_pages of swa: expected at least 3, .*found 2"):
+        run(_growing_answers(), (20, 2), (0, 0), **rules)
+
+
+class _WrongHalf(Accesses):
+    """Leaves every checkpoint of decode in the other half of the buffer."""
+
+    def decoded(self, tables: Any, states: Any, *rest: Any) -> Any:
+        turned = tuple(each._replace(tracks=each.tracks[::-1]) for each in states)
+        return super().decoded(tables, turned, *rest)
+
+
+class _LateCheckpoint(Accesses):
+    """Leaves the states of a prefill as they are at its end."""
+
+    def last(self, prefill: Any) -> Any:
+        found = super().last(prefill)
+        late = prefill.end
+        return [one._replace(depths=one.depths * 0 + late) if one.state else one for one in found]
+
+
+@pytest.mark.parametrize("broken", [_WrongHalf, _LateCheckpoint])
+def test_a_state_that_is_not_of_its_depth_is_found(
+    broken: type[Accesses], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = _rules(("full", "mamba"), 0, PAGE)
+    sizes = (60, 12), (60, 40)
+    assert make(_conversations(4), *sizes, engine=_SMALL, **rules).run().byte_checks
+    monkeypatch.setattr("sim.world.Accesses", broken)
+    with pytest.raises(WrongBytesError, match=r"of mamba, layer group \d: expected page \d+ of"):
+        run(_conversations(4), *sizes, engine=_SMALL, **rules)
+
+
+class _Shifted(Core):
+    """A core whose window tables are off by one page."""
+
+    def handle(self, event: Any) -> Any:
+        return [
+            one._replace(tables=(one.tables[0], one.tables[1][::-1]))
+            if hasattr(one, "tables")
+            else one
+            for one in super().handle(event)
+        ]
+
+
+def test_a_window_that_is_read_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = _rules(("full", "swa"), 8, PAGE)
+    monkeypatch.setattr("sim.world.Core", _Shifted)
+    with pytest.raises((WrongBytesError, CoreBug)):
+        run(_conversations(3), (60, 40), (60, 40), engine=_SMALL, **rules)
+
+
+@pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
+@pytest.mark.parametrize("deaf", ["compute", "write"])
+def test_a_wait_that_is_dropped_is_a_hazard(
+    components: tuple[str, ...], deaf: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Deaf(HazardDevice):
+        """Forgets the waits of one stream."""
+
+        def wait(self, stream: Stream, mark: Mark) -> None:
+            if stream != self.stream(deaf):
+                super().wait(stream, mark)
+
+    rules = _rules(components, 6, PAGE)
+    sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
+    monkeypatch.setattr("sim.machine.HazardDevice", Deaf)
+    with pytest.raises(HazardError, match="not ordered after"):
+        run(_conversations(9), *sizes, engine=_SMALL, **rules)

@@ -1,0 +1,127 @@
+"""How large each component's pools become, from what was asked for and what was not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hicache.models as models
+from hicache.core.errors import CallerError
+from traces.cli import parser
+from traces.settings import Settings, resolve
+from traces.source import open_trace
+
+from .rig import mooncake, write
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    return str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600)))
+
+
+def settled(trace: str, arguments: str) -> Settings:
+    options = parser().parse_args(["replay", trace, *arguments.split()])
+    options.check = "off"
+    return resolve(options, open_trace(trace))[0]
+
+
+def test_full_alone_has_the_pools_it_always_had(trace: str) -> None:
+    found = settled(trace, "")
+    assert found.core.components == ("full",)
+    assert found.model.name == "llama-3.1-8b"
+    assert found.core.device_pages == ((72 * 10**9 - 2 * 8_030_261_248) // 8_388_608,)
+    assert found.core.host_pages == (2 * found.core.device_pages[0],)
+
+
+@pytest.mark.parametrize(
+    ("name", "components", "window", "interval"),
+    [
+        ("gpt-oss-120b", ("full", "swa"), 128, 0),
+        ("gpt-oss", ("full", "swa"), 128, 0),
+        ("gemma-3-27b", ("full", "swa"), 1024, 0),
+        ("deepseek-v4-flash", ("full", "swa"), 128, 0),
+        ("qwen3-next-80b", ("full", "mamba"), 0, 256),
+        ("qwen3.5-397b-a17b", ("full", "mamba"), 0, 256),
+    ],
+)
+def test_a_model_implies_components_window_and_interval(
+    trace: str, name: str, components: tuple[str, ...], window: int, interval: int
+) -> None:
+    core = settled(trace, f"--model {name} --device-tokens 1M --page-size 128").core
+    assert core.components == components
+    assert (core.swa_window, core.mamba_interval) == (window, interval)
+    assert len(core.device_pages) == len(core.host_pages) == len(components)
+
+
+@pytest.mark.parametrize("components", ["full", "full,swa", "full,mamba", "full,swa,mamba"])
+@pytest.mark.parametrize("more", ["", "--hardware h200 --page-size 16", "--tp 2 --max-running 8"])
+def test_a_device_that_is_not_given_is_shared_out_and_filled(
+    trace: str, components: str, more: str
+) -> None:
+    found = settled(trace, f"--components {components} {more}")
+    weights = found.model.parameters * found.model.weight_bytes // found.tp
+    memory = found.hardware.hbm_bytes * 9 // 10 - weights
+    taken = sum(
+        pages * size for pages, size in zip(found.core.device_pages, found.page_bytes, strict=True)
+    )
+    assert memory * 0.99 < taken <= memory
+    full = found.core.device_pages[0] * found.page_bytes[0]
+    assert full > 0.2 * memory  # what runs does not crowd out what is cached
+
+
+def test_sizes_as_given_and_their_hosts(trace: str) -> None:
+    given = "--components full,mamba,swa --device-pages 100 --swa-tokens 1152 --mamba-states 50"
+    core = settled(trace, f"{given} --host-ratio 2").core
+    assert core.components == ("full", "swa", "mamba")
+    assert core.device_pages == (100, 18, 50)
+    assert core.host_pages == (200, 36, 100)
+    # at least one page more than the device, in every pool
+    assert settled(trace, f"{given} --host-ratio 1").core.host_pages == (101, 19, 51)
+    assert settled(trace, f"{given} --host-ratio 0").core.host_pages == (0, 0, 0)
+    assert settled(trace, f"{given} --host-pages 50").core.host_pages == (50, 9, 25)
+    assert settled(trace, f"{given} --host-pages 0").core.host_pages == (0, 0, 0)
+
+
+def test_what_is_not_given_follows_from_what_runs_and_what_is_cached(trace: str) -> None:
+    given = "--components full,swa,mamba --swa-window 100 --device-tokens 640K --token-budget 640"
+    timed = settled(trace, f"{given} --max-running 10").core
+    prefixes = -(-10_000 * 64 // 4096)
+    assert timed.device_pages == (10_000, 10 * 3 + 10 + 2 * prefixes, 30 + prefixes)
+    hits = settled(trace, f"{given} --mode hits").core
+    assert hits.device_pages == (10_000, 3 + 10 + 2 * prefixes, 3 + prefixes)
+    # more windows than full has pages could not be used
+    assert settled(trace, "--components full,swa --device-pages 40").core.device_pages == (40, 40)
+
+
+def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:
+    model = "--model qwen3-next-80b --device-tokens 1M"
+    assert settled(trace, f"{model} --page-size 512").core.mamba_interval == 512
+    assert settled(trace, f"{model} --page-size 16").core.mamba_interval == 256
+    assert settled(trace, f"{model} --mamba-interval 128").core.mamba_interval == 128
+    assert settled(trace, "--components full,mamba").core.mamba_interval == 64
+
+
+def test_host_bytes_are_the_total_of_all_pools(trace: str) -> None:
+    found = settled(trace, "--components full,swa,mamba --host-bytes 80G --tp 2")
+    taken = sum(
+        pages * size for pages, size in zip(found.core.host_pages, found.page_bytes, strict=True)
+    )
+    assert 0.99 * 80e9 < 2 * taken <= 80e9
+
+
+def test_a_hybrid_of_a_full_model_keeps_its_layers_and_figures() -> None:
+    plain = models.get("llama-3.1-8b")
+    made = models.as_hybrid(plain, ("full", "swa", "mamba"), 1024, 64)
+    assert [pool.component for pool in made.pools] == ["full", "swa", "mamba"]
+    assert sorted(layer for pool in made.pools for layer in pool.layers) == list(range(32))
+    assert made.parameters == plain.parameters
+    assert made.window("swa") == 1024
+    assert made.interval("mamba") == 64
+    full, swa, mamba = made.pools
+    assert full.row_bytes() == swa.row_bytes() == plain.pools[0].row_bytes()
+    assert mamba.page_bytes(64) == len(mamba.layers) * 32 * 128 * 128 * 4
+    with pytest.raises(CallerError, match="one pool to make a hybrid of"):
+        models.as_hybrid(made, ("full", "swa"), 1024, 64)
+    with pytest.raises(CallerError, match="found 'rnn'"):
+        models.as_hybrid(plain, ("full", "rnn"), 0, 0)
