@@ -13,8 +13,10 @@ import numpy as np
 from hicache.core.actions import StateSlots
 
 from .kinds import Kind
+from .nodes import NodeBook
 from .pages import PageBook
 from .seats import Seat
+from .shadow import valid
 from .tags import POISON, Tags
 
 
@@ -100,3 +102,15 @@ def branch_of(seat: Seat, kinds: Sequence[Kind], since: int, page_size: int) -> 
     windows = [kind for kind in kinds[1:] if kind.positional]
     tables = [seat.tables[kind.at][max(0, depth - kind.need) : depth] for kind in windows]
     return depth if all((table >= 0).all() for table in tables) else 0
+
+
+def made_of(
+    seat: Seat, nodes: NodeBook, kinds: Sequence[Kind], gone: Sequence[str]
+) -> Sequence[int]:
+    """The boundary above its last that an insertion made, if it came to be: its state may have been
+    one too many on the path, and `gone` again."""
+    if not seat.made:
+        return ()
+    shadow = nodes.at.get(int(seat.tags[seat.made - 1]))
+    left = [kind for kind in kinds if kind.positional or kind.name not in gone]
+    return (seat.made,) if shadow is not None and valid(shadow, left) else ()

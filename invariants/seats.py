@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hicache.core.actions import StateSlots
+from hicache.core.actions import Seated, StateSlots
 from hicache.core.node import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
@@ -204,6 +204,12 @@ class SeatBook:
                 found.append(pages)
                 self.nodes.dirty[shadow.id] = shadow
         return found
+
+    def sit_down(self, seat: Seat, item: Seated) -> None:
+        """What it reuses, and where the prompt was known to."""
+        seat.boundary, seat.branch = item.device_pages + item.host_pages, item.matched
+        seat.computed = min(seat.length, seat.boundary * self.nodes.page_size)
+        seat.working = 0 if not seat.computed else -1
 
     def lower(self, seat: Seat, computed: int) -> None:
         """The request has computed that far. What the windows of later tokens, and of a boundary
