@@ -64,13 +64,11 @@ def _left_in_tracks(
     found = {page: _depth_of(book, page, tags) for page in state.tracks if page >= 0}
     if turn * state.interval > seat.computed:
         depth, last = turn * state.interval // page_size, state.tracks[turn % 2]
-    else:
-        last = max(found, key=lambda page: found[page], default=-1)
-        depth = found.get(last, 0)
-    for page in found:
-        book.content[page] = POISON
-    if last >= 0 and 0 < depth <= len(tags):
-        book.content[last] = tags[depth - 1]
+        found = {page: depth if page == last else 0 for page in found}
+    deepest = max(found.values(), default=0)
+    for page, depth in found.items():
+        there = 0 < depth == deepest <= len(tags)
+        book.content[page] = tags[depth - 1] if there else POISON
 
 
 def _depth_of(book: PageBook, page: int, tags: Tags) -> int:
