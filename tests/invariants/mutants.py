@@ -109,8 +109,8 @@ def _back_up_the_backbone_only(state: Any, node: Any) -> list[int]:
     return [index for index in _MISSING(state, node) if not index]
 
 
-def _drain_nothing_else(state: Any, node: Any, index: int) -> list[int]:
-    return [] if index else _TO_DRAIN(state, node, index)
+def _drain_nothing_else(state: Any, node: Any, index: int, whole: bool) -> list[int]:
+    return [] if index else _TO_DRAIN(state, node, index, whole)
 
 
 def _donate_and_keep(state: Any, request: Any, path: list[Any], made: Any) -> None:
