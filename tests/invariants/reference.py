@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hicache.core.config import Config
-from hicache.core.node import Node
 from hicache.core.types import Key
 from hicache.core.view import CoreView
 
@@ -87,22 +86,6 @@ def _residency(view: CoreView, key: Key, limit: int) -> tuple[int, list[Held]]:
                     for page in range(start, min(node.end, shared)):
                         held[index][page] |= bit
     return known, held
-
-
-def spelled(view: CoreView, stride: int) -> list[tuple[Node, str, bytes]]:
-    """Every node with its namespace and the rows from the root to its end."""
-    paths: dict[int, tuple[str, bytes]] = {}
-    found = []
-    for node in view.nodes():
-        above = node.parent
-        assert above is not None
-        if above.parent is None:
-            namespace, path = node.label[:-stride].rstrip(b"\0").decode(), b""
-        else:
-            namespace, path = paths[above.id]
-        paths[node.id] = (namespace, path + node.key)
-        found.append((node, *paths[node.id]))
-    return found
 
 
 def _common(one: bytes, other: bytes, stride: int, limit: int) -> int:

@@ -42,7 +42,7 @@ from hicache.core.events import (
 from hicache.core.types import Key, Tier
 from invariants.watch import Level, Watch
 
-from .content import Content
+from invariants.fuzz.content import Content
 from .score import Score
 
 AUDIT_EVERY = 16

@@ -13,7 +13,7 @@ from hicache.core.config import Config
 from hicache.core.node import Node
 from hicache.core.types import Key, Tier
 
-from .content import Content, Held, WrongContent
+from invariants.fuzz.content import Content, Held, WrongContent
 from .reference import expected
 
 ROWS = 8

@@ -23,7 +23,7 @@ from hicache.core.config import Config
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 
-from .reference import spelled
+from .spell import spelled
 
 
 class Held(NamedTuple):
@@ -86,16 +86,18 @@ class Content:
                 target[page] = None
         self.moving[action.flight] = moves
 
-    def end_copy(self, flight: int, tier: Tier, ok: bool) -> None:
-        """Bytes arrive. A second call (the pass that reads them was first) does nothing."""
+    def end_copy(self, flight: int, tier: Tier, ok: bool, torn: bool = False) -> None:
+        """Bytes arrive; torn: half of them, in a copy that failed. A second call (the pass that
+        reads them was first) does nothing."""
         for index, source, target, before in self.moving.pop(flight, ()):
-            for old, new, was in zip(source, target, before, strict=True):
+            half = len(before) // 2 if torn else 0
+            for at, (old, new, was) in enumerate(zip(source, target, before, strict=True)):
                 found = self.pages[1 - tier][index][old]
                 if found is not was:
                     raise WrongContent(
                         f"flight {flight}: {self.names[index]} page {old} changed while it was read"
                     )
-                self.pages[tier][index][new] = found if ok else None
+                self.pages[tier][index][new] = found if ok or at < half else None
 
     # -- passes
 

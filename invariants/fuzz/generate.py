@@ -1,0 +1,61 @@
+"""Making tapes: entries are drawn one by one against the state that the ones before have led to."""
+
+from __future__ import annotations
+
+from hicache.core.config import Config
+
+from .draws import Draws
+from .hand import Hand
+from .ops.base import Operation
+from .swarm import Swarm
+from .tape import Act, Entry
+
+ACTS = 3
+TRIES = 8
+
+
+def weights_of(ops: dict[str, Operation]) -> dict[str, int]:
+    return {name: op.WEIGHT for name, op in ops.items()}
+
+
+def next_entry(
+    hand: Hand, swarm: Swarm, ops: dict[str, Operation], seed: int, index: int
+) -> Entry | None:
+    """Entry `index` of the tape of this seed; None where nothing can be done."""
+    for turn in range(TRIES):
+        draws = Draws(seed, "entry", index, turn)
+        name = draws.weighted(swarm.weights)
+        args = ops[name].draw(hand, draws)
+        if args is not None:
+            acts = tuple(_act(swarm, draws) for _ in range(ACTS))
+            gap = draws.one((0, 1, 1, 5, 40))
+            return Entry(name, args, gap, draws.chance(swarm.polled), acts)
+    return None
+
+
+def _act(swarm: Swarm, draws: Draws) -> Act:
+    delay = _delay(swarm.profile, draws)
+    tie = draws.below(4)
+    for fault, percent in swarm.faults:
+        if draws.chance(percent):
+            if fault == "late":
+                return Act(delay + 200, tie, "")
+            if fault == "burst":
+                return Act(0, tie, "")
+            return Act(delay, tie, fault)
+    return Act(delay, tie)
+
+
+def _delay(profile: str, draws: Draws) -> int:
+    if profile == "prompt":
+        return draws.below(3)
+    if profile == "steady":
+        return draws.between(1, 20)
+    if profile == "heavy":
+        return 1 << draws.below(10)
+    return 1000 if draws.chance(15) else draws.between(1, 10)
+
+
+def is_lively(config: Config) -> bool:
+    """Whether anything can be cached below the device at all (for statistics)."""
+    return config.has_host

@@ -1,0 +1,30 @@
+"""The scheduler admits a waiting request."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Refused
+from hicache.core.events import Admitted
+
+from ..draws import Draws
+from ..hand import Hand
+from .arrive import LONGEST
+from .base import Arguments
+
+WEIGHT = 22
+
+
+def draw(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("waiting")
+    if not jobs:
+        return None
+    chunk = draws.between(1, LONGEST * hand.config.page_size)
+    return {"request": draws.one(jobs).id, "chunk": chunk}
+
+
+def play(hand: Hand, args: Arguments) -> None:
+    job = hand.job(args["request"], "waiting")
+    if job is None:
+        return
+    outcomes = hand.feed(Admitted(job.id, max(1, int(args["chunk"]))))
+    if any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes):
+        hand.abort(job)

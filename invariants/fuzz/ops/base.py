@@ -1,0 +1,32 @@
+"""What an operation's file defines, and the registry of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..draws import Draws
+from ..hand import Hand
+
+Arguments = dict[str, Any]
+
+
+class Operation(Protocol):
+    WEIGHT: int
+
+    def draw(self, hand: Hand, draws: Draws) -> Arguments | None:
+        """Arguments, all of them literal, for this state; None where there is nothing to do."""
+
+    def play(self, hand: Hand, args: Arguments) -> None:
+        """Do it; nothing where the entry does not fit the state (its cause was deleted)."""
+
+
+def names() -> list[str]:
+    found = (path.stem for path in Path(__file__).parent.glob("*.py"))
+    return sorted(name for name in found if not name.startswith("_") and name != "base")
+
+
+def load() -> dict[str, Operation]:
+    """Every operation, by name."""
+    return {name: import_module(f"invariants.fuzz.ops.{name}") for name in names()}  # type: ignore[misc]

@@ -1,0 +1,31 @@
+"""A decoding request ends well; its last step may have run ahead of what is committed."""
+
+from __future__ import annotations
+
+from hicache.core.events import Finished
+
+from ..draws import Draws
+from ..hand import Hand
+from .base import Arguments
+
+WEIGHT = 10
+
+
+def draw(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("decoding")
+    if not jobs:
+        return None
+    config = hand.config
+    ahead = draws.between(1, max(config.page_size, config.mamba_interval))
+    return {"request": draws.one(jobs).id, "ahead": ahead if draws.chance(25) else 0}
+
+
+def play(hand: Hand, args: Arguments) -> None:
+    job = hand.job(args["request"], "decoding")
+    if job is None:
+        return
+    least = max(job.prompt, job.told)
+    job.committed = max(least, job.committed - max(0, int(args["ahead"])))
+    hand.feed(Finished(job.id, hand.key(job, job.committed), job.committed))
+    hand.remember(job.tokens[: job.committed], job.namespace)
+    del hand.jobs[job.id]

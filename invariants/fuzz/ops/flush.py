@@ -1,0 +1,19 @@
+"""Forget every cached page; refused while anything runs."""
+
+from __future__ import annotations
+
+from hicache.core.events import Flushed
+
+from ..draws import Draws
+from ..hand import Hand
+from .base import Arguments
+
+WEIGHT = 1
+
+
+def draw(hand: Hand, draws: Draws) -> Arguments | None:
+    return {} if draws.chance(50) or not hand.pick("prefilling", "idle", "decoding") else None
+
+
+def play(hand: Hand, args: Arguments) -> None:
+    hand.feed(Flushed())

@@ -1,0 +1,43 @@
+"""A decoding request grows, and generates as many tokens as it may."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Granted, Refused
+from hicache.core.events import PagesWanted
+
+from ..draws import Draws
+from ..hand import Hand
+from .base import Arguments
+
+WEIGHT = 14
+
+
+def draw(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("decoding")
+    if not jobs:
+        return None
+    page = hand.config.page_size
+    more = draws.between(1, 2 * page + 1)
+    behind = draws.below(4)
+    told = -1 if behind == 3 else behind * page
+    return {"request": draws.one(jobs).id, "more": more, "behind": told, "word": draws.below(3)}
+
+
+def play(hand: Hand, args: Arguments) -> None:
+    job = hand.job(args["request"], "decoding")
+    if job is None:
+        return
+    more, behind = max(1, int(args["more"])), int(args["behind"])
+    computed = max(0, job.committed - behind) if behind >= 0 else 0
+    outcomes = hand.feed(PagesWanted(job.id, len(job.tokens) + more, computed))
+    job.told = max(job.told, computed)
+    if any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes):
+        return
+    if not any(isinstance(item, Granted) for item in outcomes):
+        hand.give_way(outcomes)
+        return
+    job.tokens += [int(args["word"])] * more
+    before, job.committed = job.committed, len(job.tokens) - 1
+    if hand.content is not None:
+        hand.content.extend(job.ids, job.namespace, job.tokens)
+        hand.content.decode(job.id, job.ids, before, job.committed)

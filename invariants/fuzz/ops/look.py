@@ -1,0 +1,22 @@
+"""How much of a waiting request would hit now?"""
+
+from __future__ import annotations
+
+from hicache.core.events import MatchWanted
+
+from ..draws import Draws
+from ..hand import Hand
+from .base import Arguments
+
+WEIGHT = 3
+
+
+def draw(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("waiting")
+    return {"request": draws.one(jobs).id} if jobs else None
+
+
+def play(hand: Hand, args: Arguments) -> None:
+    job = hand.job(args["request"], "waiting")
+    if job is not None:
+        hand.feed(MatchWanted(job.id))

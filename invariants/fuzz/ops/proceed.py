@@ -1,0 +1,26 @@
+"""The next chunk of a prompt."""
+
+from __future__ import annotations
+
+from hicache.core.events import Continued
+
+from ..draws import Draws
+from ..hand import Hand
+from .arrive import LONGEST
+from .base import Arguments
+
+WEIGHT = 12
+
+
+def draw(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("idle")
+    if not jobs:
+        return None
+    chunk = draws.between(1, LONGEST * hand.config.page_size)
+    return {"request": draws.one(jobs).id, "chunk": chunk}
+
+
+def play(hand: Hand, args: Arguments) -> None:
+    job = hand.job(args["request"], "idle")
+    if job is not None:
+        hand.give_way(hand.feed(Continued(job.id, max(1, int(args["chunk"])))))

@@ -1,0 +1,17 @@
+"""Everything under way ends; what runs keeps running, what waits keeps waiting."""
+
+from __future__ import annotations
+
+from ..draws import Draws
+from ..hand import Hand
+from .base import Arguments
+
+WEIGHT = 1
+
+
+def draw(hand: Hand, draws: Draws) -> Arguments | None:
+    return {}
+
+
+def play(hand: Hand, args: Arguments) -> None:
+    hand.settle()

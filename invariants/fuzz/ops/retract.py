@@ -1,0 +1,20 @@
+"""A running request gives its pages back and waits again."""
+
+from __future__ import annotations
+
+from ..draws import Draws
+from ..hand import Hand
+from .base import Arguments
+
+WEIGHT = 3
+
+
+def draw(hand: Hand, draws: Draws) -> Arguments | None:
+    jobs = hand.pick("decoding", "idle")
+    return {"request": draws.one(jobs).id} if jobs else None
+
+
+def play(hand: Hand, args: Arguments) -> None:
+    job = hand.job(args["request"], "decoding", "idle")
+    if job is not None:
+        hand.retract(job)

@@ -1,0 +1,22 @@
+"""Nothing is asked for: time passes, and replies are taken."""
+
+from __future__ import annotations
+
+from ..draws import Draws
+from ..hand import Hand
+from .base import Arguments
+
+WEIGHT = 18
+
+
+def draw(hand: Hand, draws: Draws) -> Arguments | None:
+    return {"polls": draws.between(1, 3)} if hand.pending else None
+
+
+def play(hand: Hand, args: Arguments) -> None:
+    for _ in range(min(64, int(args["polls"]))):
+        due = [one.due for one in hand.pending]
+        if not due:
+            return
+        hand.now = max(hand.now, min(due)) if min(due) < hand.never else hand.now
+        hand.take_due()

@@ -1,0 +1,167 @@
+"""One sequence from its first entry to an empty core, and what is said where it fails.
+
+Phases: play the entries; heal (no more faults: every request that was accepted ends, in bounded
+rounds); let go (everything aborted, answered and evicted: every pool whole again).
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+from hicache.core.actions import Refused
+from hicache.core.events import Admitted, Continued, EvictWanted, Finished
+from hicache.core.types import Tier
+from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation
+from invariants.watch import Level, Watch
+
+from .content import WrongContent
+from .generate import next_entry
+from .hand import Hand, Job, Misuse
+from .ops.base import Operation
+from .swarm import Swarm
+from .tape import Entry, Tape
+
+ROUNDS = 60
+HARNESS = 17
+
+
+class Stuck(AssertionError):
+    """Faults are over, and something that was accepted does not end."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """kind: what two failures share if they are the same one. at: entries played before it."""
+
+    code: int
+    kind: str
+    text: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a sequence came to. tape: the entries as played."""
+
+    tape: Tape
+    failure: Failure | None
+    hand: Hand
+
+
+def generate(
+    swarm: Swarm, ops: dict[str, Operation], seed: int, operations: int, level: Level = "every"
+) -> Outcome:
+    """Draw a tape and play it while it is drawn."""
+    hand = Hand(swarm.config, swarm.order, Watch(level, f"hicache fuzz --seed {seed} --sequences 1"))
+    entries: list[Entry] = []
+    failure = None
+    try:
+        for index in range(operations):
+            entry = next_entry(hand, swarm, ops, seed, index)
+            if entry is not None:
+                entries.append(entry)
+                step(hand, ops, entry)
+        end(hand)
+    except Exception as error:
+        failure = failure_of(error, len(entries))
+    return Outcome(Tape(swarm.config, tuple(entries), seed, swarm.order), failure, hand)
+
+
+def replay(tape: Tape, ops: dict[str, Operation], level: Level = "every", name: str = "") -> Outcome:
+    """Play a tape as it stands."""
+    command = f"hicache fuzz --replay {name}" if name else ""
+    hand = Hand(tape.config, tape.order, Watch(level, command))
+    failure = None
+    done = 0
+    try:
+        for entry in tape.entries:
+            done += 1
+            step(hand, ops, entry)
+        end(hand)
+    except Exception as error:
+        failure = failure_of(error, done)
+    return Outcome(tape, failure, hand)
+
+
+def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
+    hand.begin(entry.gap, entry.poll, entry.acts)
+    op = ops.get(entry.op)
+    if op is None:
+        raise Misuse(f"no operation {entry.op!r}: expected one of {', '.join(ops)}")
+    hand.counts[f"op {entry.op}"] += 1
+    op.play(hand, entry.args)
+
+
+def end(hand: Hand) -> None:
+    """Heal, let go, and look at what is left."""
+    hand.acts = ()
+    heal(hand)
+    let_go(hand)
+    if hand.content is not None:
+        hand.content.audit(hand.core.view)
+    hand.watch.finish(hand.core.view)
+
+
+def heal(hand: Hand) -> None:
+    """Everything that was accepted ends well, in bounded rounds."""
+    hand.settle()
+    for _ in range(ROUNDS * (1 + len(hand.jobs))):
+        if not hand.jobs:
+            return
+        _help(hand)
+        hand.settle()
+    reasons = ", ".join(f"request {job.id} {job.stage}" for job in hand.jobs.values())
+    raise Stuck(f"no more faults, and after {ROUNDS} rounds each there are still: {reasons}")
+
+
+def _help(hand: Hand) -> None:
+    """Whoever is furthest goes on: decoding, then idle, then waiting."""
+    job = next(iter(hand.pick("decoding") or hand.pick("idle") or hand.pick("waiting")))
+    most = len(job.tokens) + 1
+    if job.stage == "decoding":
+        hand.feed(Finished(job.id, hand.key(job, job.committed), job.committed))
+        del hand.jobs[job.id]
+    elif job.stage == "idle":
+        hand.give_way(hand.feed(Continued(job.id, most)))
+    else:
+        _admit(hand, job, most)
+
+
+def _admit(hand: Hand, job: Job, most: int) -> None:
+    outcomes = hand.feed(Admitted(job.id, most))
+    if any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes):
+        hand.abort(job)
+
+
+def let_go(hand: Hand) -> None:
+    """Evict everything: every pool is whole again."""
+    names = hand.config.components
+    for tier in (Tier.DEVICE, Tier.HOST):
+        pools = [hand.core.view.pool(tier, at) for at in range(len(names))]
+        for turn in range(200):
+            if not any(pool.evictable for pool in pools):
+                break
+            at = turn % len(names)
+            hand.feed(EvictWanted(tier, names[at], pools[at].capacity))
+            hand.settle()
+        left = {pool.component: pool.capacity - pool.free for pool in pools}
+        if any(left.values()):
+            raise Stuck(f"{tier.name.lower()}: everything was evicted, and pages are missing: {left}")
+
+
+def failure_of(error: Exception, at: int) -> Failure:
+    """What kind of failure an exception is."""
+    if isinstance(error, Violation):
+        return Failure(error.exit_code, error.check, str(error), at)
+    if isinstance(error, WrongContent):
+        return Failure(WRONG_BYTES, "BYTES by content", str(error), at)
+    if isinstance(error, Stuck):
+        return Failure(LIVENESS, "LIVENESS", str(error), at)
+    if isinstance(error, Misuse):
+        return Failure(INVARIANT, "MISUSE", str(error), at)
+    frames = traceback.extract_tb(error.__traceback__)
+    inner = next((one for one in reversed(frames) if "/hicache/" in one.filename), frames[-1])
+    name = type(error).__name__
+    text = "".join(traceback.format_exception(error))
+    return Failure(CRASH, f"{name} in {inner.name}", text, at)

@@ -1,0 +1,91 @@
+"""Probes: named states that a good fuzzer must reach, and how often it did.
+
+A probe is a name that some rule here counts: kinds of events and outcomes, what was under way at the
+time, where copies were, what a match found. Their list is `expected`; a run of many sequences that
+leaves one of them at zero has looked at less than it seems. Must not live here: any verdict on the
+core.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hicache.core.actions import (
+    Backup,
+    Cached,
+    Evicted,
+    Granted,
+    Load,
+    Matched,
+    Outcome,
+    Prefill,
+    Refused,
+    Restarted,
+    Seated,
+)
+from hicache.core.config import Config
+from hicache.core.events import Event
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+
+
+class Probes:
+    """Observes one core and counts."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.seen: Counter[str] = Counter()
+        self._open: dict[int, str] = {}  # kinds of the flights under way before the event
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        self._open = {number: flight.kind for number, flight in view.flights.items()}
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        seen, name = self.seen, type(event).__name__
+        ok = getattr(event, "ok", None)
+        seen[name if ok is not False else f"failed {name}"] += 1
+        for kind in sorted(set(self._open.values())):
+            seen[f"{name} while a {kind} is under way"] += 1
+        for item in outcomes:
+            self._outcome(name, item)
+
+    def _outcome(self, name: str, item: Outcome) -> None:
+        seen = self.seen
+        if isinstance(item, Refused):
+            seen[f"{name} refused: {item.reason} of {item.component}"] += 1
+        elif isinstance(item, Evicted):
+            side = "demoted" if item.demoted else "lost"
+            seen[f"{item.component} {side} from {Tier(item.tier).name.lower()} by {name}"] += 1
+        elif isinstance(item, Load | Backup):
+            kind = type(item).__name__
+            parts = sorted({copy.component for copy in item.copies})
+            seen[f"{kind} of {'+'.join(parts)} by {name}"] += 1
+            seen[f"{kind} of {'several nodes' if len(item.copies) > len(parts) else 'one node'}"] += 1
+        elif isinstance(item, Seated):
+            self._seated(item)
+        elif isinstance(item, Prefill):
+            seen["Prefill after a load" if item.after else "Prefill"] += 1
+            seen[f"Prefill with {sum(len(one.checkpoints) for one in item.states)} checkpoints"] += 1
+            if item.start == item.end:
+                seen["Prefill of nothing"] += 1
+        elif isinstance(item, Cached):
+            seen["Cached"] += 1
+        elif isinstance(item, Matched | Granted | Restarted):
+            seen[f"{type(item).__name__} by {name}"] += 1
+
+    def _seated(self, item: Seated) -> None:
+        device, host = item.device_pages > 0, item.host_pages > 0
+        self.seen[
+            "Seated on device and host" if device and host
+            else "Seated on device" if device
+            else "Seated on host" if host
+            else "Seated on nothing"
+        ] += 1
+        if item.matched > item.device_pages + item.host_pages:
+            self.seen["Seated short of what is known"] += 1
+        for at, pages in enumerate(item.loaded):
+            if pages:
+                self.seen[f"Seated with a load of {self.config.components[at]}"] += 1
+        if any(item.loaded) and not item.loaded[0]:
+            self.seen["Seated with a load beside the backbone"] += 1

@@ -1,0 +1,95 @@
+"""Swarm configuration: what each sequence's core looks like and which operations and faults it has.
+
+Every sequence gets its own corner, tiny pools first: a feature that is always on hides what happens
+without it, and one that is always possible is seldom extreme (swarm testing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+
+from .draws import Draws
+
+COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
+POLICIES = ("write_through", "write_through_selective", "write_back")
+FAULTS = ("fail", "torn", "lost", "late", "twice", "burst")
+PROFILES = ("prompt", "steady", "heavy", "starve")
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """weights: of the operations that are on. faults: percent of actions, per kind that is on.
+    profile: how delays are drawn. polled: percent of entries before which the host polls."""
+
+    config: Config
+    order: str
+    weights: tuple[tuple[str, int], ...]
+    faults: tuple[tuple[str, int], ...]
+    profile: str
+    polled: int
+
+
+def draw_swarm(
+    seed: int,
+    weights: dict[str, int],
+    components: tuple[str, ...] = (),
+    policy: str = "",
+) -> Swarm:
+    """components, policy: fixed where given."""
+    draws = Draws(seed, "swarm")
+    config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
+    needed = ("arrive", "admit", "wait")
+    on = tuple(
+        (name, weight * draws.one((1, 1, 2)))
+        for name, weight in weights.items()
+        if name in needed or draws.chance(80)
+    )
+    faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(30))
+    order = "priority" if draws.chance(30) else "time"
+    return Swarm(config, order, on, faults, draws.one(PROFILES), draws.one((100, 80, 40)))
+
+
+def draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Config:
+    for _ in range(100):
+        try:
+            return _draw_config(draws, components, policy)
+        except CallerError:
+            continue  # two draws that do not go together: draw again
+    raise AssertionError("no legal configuration in a hundred draws")
+
+
+def _draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Config:
+    page = draws.one((1, 1, 2, 4, 4, 16, 64))
+    window = draws.one((page, 2 * page, page * 3 // 2 or 1, 8 * page, max(1, page // 4), 3 * page + 1))
+    interval = page * draws.one((1, 1, 1, 2, 3))
+    pages = -(-window // page)
+    device = {
+        "full": draws.one((6, 10, 16, 16, 30, 64)),
+        "swa": pages + interval // page + draws.one((0, 0, 1, 3, 8, 20)),
+        "mamba": draws.one((1, 2, 3, 4, 7, 12, 20)),
+    }
+    host = {
+        "full": draws.one((0, 1, 5, 12, 30, 60)),
+        "swa": draws.one((0, 1, 3, 12, 40)),
+        "mamba": draws.one((0, 1, 4, 12, 40)),
+    }
+    backed = host["full"] > 0
+    states = "mamba" in components
+    return Config(
+        page,
+        tuple(device[name] for name in components),
+        tuple(host[name] if backed else 0 for name in components),
+        components=components,
+        write_policy=policy,
+        eviction_policy=draws.one(("lru", "lru", "lru", "lru_path")),
+        load_threshold_pages=draws.one((1, 1, 1, 2)),
+        load_quota_pages=draws.one((0, 0, 6)),
+        max_backups=draws.one((4096, 4096, 2, 1)),
+        kv_events=draws.chance(30),
+        swa_window=window if "swa" in components else 0,
+        mamba_interval=interval if states else 0,
+        mamba_states_per_path=draws.one((0, 0, 1, 2)) if states else 0,
+    )
