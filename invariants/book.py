@@ -24,6 +24,7 @@ from hicache.core.actions import (
     Refused,
     Restarted,
     Seated,
+    StateSlots,
 )
 from hicache.core.events import (
     Admitted,
@@ -241,16 +242,27 @@ class Book:
             seat = self.seats.by_id.get(item.request)  # type: ignore[union-attr]
             if seat is None:
                 continue
+            if kind is not Seated:
+                room = len(seat.tables[0]) * self.page_size if kind is Granted else seat.computed
+                self._note_tracks(seat, item.states, room)  # type: ignore[union-attr]
             if kind is Granted:
-                seat.states = item.states  # type: ignore[union-attr]
                 continue
             seat.rehold, seat.low = True, 0
             if kind is Cached:
-                seat.boundary, seat.states = int(item.pages), item.states  # type: ignore
+                seat.boundary = int(item.pages)  # type: ignore[union-attr]
                 seat.made = branch_of(seat, self.kinds, self._since(), self.page_size)
                 self.seats.lower(seat, seat.computed)
             else:
                 self.seats.sit_down(seat, item)  # type: ignore[arg-type]
+
+    def _note_tracks(self, seat: Seat, states: tuple[StateSlots, ...], room: int) -> None:
+        """A track that is new cannot hold the state of a depth passed before; `room` tokens at most
+        were computed by then."""
+        known = [page for state in seat.states for page in state.tracks]
+        fresh = [page for state in states for page in state.tracks if page >= 0]
+        if seat.states and any(page not in known for page in fresh):
+            seat.since = max(seat.since, room)
+        seat.states = states
 
     def _since(self) -> int:
         """The token at which the pass began that the present event ended."""

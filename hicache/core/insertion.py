@@ -56,14 +56,14 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     lock_required(state, request.receipt, path, since)
     use(state, path, new)
     for node in path:
-        node.unsaved = False
+        node.unsaved = 0
     if state.widest >= 0:
         for node in path:
             if node.end > since:  # what the last boundary does not require of it is not locked
                 offer(state.queues, state.eviction, node)
         thin(state, path)
         if not last:
-            refill(state, request)
+            refill(state, request, request.computed)
     return path
 
 
