@@ -166,6 +166,7 @@ def want_pages(state: State, event: PagesWanted) -> None:
             return
         _extend(state, request, total)
     refill(state, request, room)
+    state.touched_requests[request.id] = None
     state.out.append(
         Granted(
             request.id,
