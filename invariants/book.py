@@ -24,7 +24,6 @@ from hicache.core.actions import (
     Refused,
     Restarted,
     Seated,
-    StateSlots,
 )
 from hicache.core.events import (
     Admitted,
@@ -44,7 +43,7 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of, needs_of
-from .leaving import branch_of, commit, made_of
+from .leaving import branch_of, commit, made_of, note_tracks
 from .nodes import NodeBook
 from .pages import NODE, PageBook
 from .reference import find
@@ -244,7 +243,7 @@ class Book:
                 continue
             if kind is not Seated:
                 room = len(seat.tables[0]) * self.page_size if kind is Granted else seat.computed
-                self._note_tracks(seat, item.states, room)  # type: ignore[union-attr]
+                note_tracks(seat, item.states, room)  # type: ignore[union-attr]
             if kind is Granted:
                 continue
             seat.rehold, seat.low = True, 0
@@ -254,15 +253,6 @@ class Book:
                 self.seats.lower(seat, seat.computed)
             else:
                 self.seats.sit_down(seat, item)  # type: ignore[arg-type]
-
-    def _note_tracks(self, seat: Seat, states: tuple[StateSlots, ...], room: int) -> None:
-        """A track that is new cannot hold the state of a depth passed before; `room` tokens at most
-        were computed by then."""
-        known = [page for state in seat.states for page in state.tracks]
-        fresh = [page for state in states for page in state.tracks if page >= 0]
-        if seat.states and any(page not in known for page in fresh):
-            seat.since = max(seat.since, room)
-        seat.states = states
 
     def _since(self) -> int:
         """The token at which the pass began that the present event ended."""

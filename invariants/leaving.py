@@ -51,6 +51,16 @@ def commit(
     return made or [seat.boundary]
 
 
+def note_tracks(seat: Seat, states: tuple[StateSlots, ...], room: int) -> None:
+    """A track that is new cannot hold the state of a depth passed before; `room` tokens at most were
+    computed by then."""
+    known = [page for state in seat.states for page in state.tracks]
+    fresh = [page for state in states for page in state.tracks if page >= 0]
+    if seat.states and any(page not in known for page in fresh):
+        seat.since = max(seat.since, room)
+    seat.states = states
+
+
 def _left_in_tracks(
     book: PageBook, state: StateSlots | None, seat: Seat, tags: Tags, length: int, page_size: int
 ) -> None:
