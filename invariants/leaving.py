@@ -52,8 +52,8 @@ def commit(
 
 
 def note_tracks(seat: Seat, states: tuple[StateSlots, ...], room: int) -> None:
-    """A track that is new cannot hold the state of a depth passed before; `room` tokens at most were
-    computed by then."""
+    """A track that is new cannot hold the state of a depth passed before; at most `room` tokens
+    were computed by then."""
     known = [page for state in seat.states for page in state.tracks]
     fresh = [page for state in states for page in state.tracks if page >= 0]
     if seat.states and any(page not in known for page in fresh):

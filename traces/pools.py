@@ -286,7 +286,7 @@ class _Device:
         if tokens < least:
             raise CallerError(
                 f"--swa-tokens: expected at least {least}, a window in whole pages and what is "
-                f"computed between two boundaries (the least that any request needs), found {tokens}"
+                f"computed between two boundaries, which any request needs; found {tokens}"
             )
         return tokens // self._page
 
