@@ -83,7 +83,9 @@ def end_split(state: State, upper: Node, lower: Node) -> None:
     _count(state, lower, lower.near, 1)
     upper.near = 0 if is_live(state, upper) else _nearest_below(upper)
     _count(state, upper, upper.near, 1)
-    offer(state.queues, state.eviction, upper)
+    for index in range(1, len(state.components)):
+        offer(state.queues, state.eviction, upper, 0, index)
+        offer(state.queues, state.eviction, upper, 1, index)
     _refresh(state, upper.parent)
 
 
@@ -94,8 +96,10 @@ def _set(state: State, node: Node, near: int) -> None:
     state.touched[node.id] = node
     if near == NONE:
         state.dead.append(node)
-    if any((before > one.reach) != (near > one.reach) for one in state.components):
-        offer(state.queues, state.eviction, node)
+    for index, component in enumerate(state.components):
+        if (before > component.reach) != (near > component.reach):
+            offer(state.queues, state.eviction, node, 0, index)
+            offer(state.queues, state.eviction, node, 1, index)
     _refresh(state, node.parent)
 
 

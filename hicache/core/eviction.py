@@ -12,7 +12,7 @@ any more: what lies below a node that is dropped, and leaves that lost their las
 from __future__ import annotations
 
 from .actions import Evicted
-from .lru import DUPLICATE, HOST, is_garbage, next_victim
+from .lru import DUPLICATE, HOST, is_garbage, next_victim, offer
 from .node import NONE, Node
 from .state import State
 from .tree import BACKBONE, detach, remove, span, split, truncate
@@ -63,6 +63,8 @@ def vacate(state: State, node: Node, tier: Tier) -> None:
     for index in reversed(range(len(state.components))):
         if node.pages[tier][index] is not None:
             _leave(state, node, tier, index)
+    if tier == Tier.DEVICE:
+        _refile(state, node)
 
 
 def bury(state: State, node: Node, tier: Tier, index: int) -> None:
@@ -75,6 +77,7 @@ def bury(state: State, node: Node, tier: Tier, index: int) -> None:
         spare = node.pages[1 - tier][later] is not None
         if spare or is_garbage(node, state.components[later].reach):
             _leave(state, node, tier, later)
+    _refile(state, node)
 
 
 def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
@@ -120,6 +123,12 @@ def _postorder(node: Node) -> list[Node]:
     for above in order:
         order.extend(above.children.values())
     return order[::-1]
+
+
+def _refile(state: State, node: Node) -> None:
+    """What is left of the node on host may be the only copies now, or all be duplicates."""
+    for index in range(len(state.components)):
+        offer(state.queues, state.eviction, node, Tier.HOST, index)
 
 
 def _leave(state: State, node: Node, tier: Tier, index: int) -> None:

@@ -58,13 +58,19 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     for node in path:
         node.unsaved = False
     if state.widest >= 0:
-        for node in path:
-            if node.end > since:  # what the last boundary does not require of it is not locked
-                offer(state.queues, state.eviction, node)
+        _offer_unlocked(state, path, since)
         thin(state, path)
         if not last:
             refill(state, request)
     return path
+
+
+def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
+    """What the last boundary does not require of the path behind page `since` is not locked."""
+    for node in path:
+        if node.end > since:
+            for index in range(BACKBONE + 1, len(state.components)):
+                offer(state.queues, state.eviction, node, Tier.DEVICE, index)
 
 
 def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:

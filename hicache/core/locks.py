@@ -79,7 +79,7 @@ def release(state: State, receipt: Receipt) -> None:
 
 def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], index: int) -> None:
     touched, pools = state.touched, state.pools
-    queues, policy = state.queues_of[index], state.eviction
+    queues, policy = state.queues, state.eviction
     for node, tier in entries:
         holders, pages = node.holders[tier][index], node.pages[tier][index]
         if pages is None or holders.pop(receipt.id, None) is None:
@@ -87,5 +87,6 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
         touched[node.id] = node
         if not holders:
             pools[tier][index].protected -= len(pages)
-            if index or not (node.with_pages[0] and node.with_pages[1]):
-                offer(queues, policy, node)
+            offer(queues, policy, node, tier, index)
+            if index:
+                offer(queues, policy, node, tier, BACKBONE)

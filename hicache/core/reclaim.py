@@ -44,7 +44,7 @@ def evict_device(state: State, index: int, count: int) -> None:
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
         elif floor is not None and node.near != NONE and _rank(state, node) > floor:
-            offer(state.queues_of[index], state.eviction, node)
+            offer(state.queues, state.eviction, node, Tier.DEVICE, BACKBONE)
             return
         else:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))

@@ -27,8 +27,6 @@ class State:
     next_*            the ids to hand out.
     pools             [tier][component].
     queues            [3 * component + kind], see lru.
-    queues_of         [component]: those in which a change of it may make a node a candidate: its
-                      own and the backbone's. host_queues_of: those of the host tier among them.
     touched*          what the current event created, changed or removed, for observers that check
                       incrementally.
     dead              nodes that lost their last live boundary in the current event.
@@ -45,8 +43,6 @@ class State:
     writes: WritePolicy
     pools: list[list[Pool]]
     queues: list[Queue]
-    queues_of: list[list[Queue]]
-    host_queues_of: list[list[Queue]]
     root: Node
     widest: int
     draining: list[int]

@@ -113,12 +113,14 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
             state.out.append(KvStored(Tier(tier), digests_of(state, node)))
     elif node.pages[1 - tier][index] is None:
         changed(state, node, index)
-    if node.pages[Tier.HOST][index] is not None or node.pages[Tier.HOST][BACKBONE] is not None:
-        offer(state.host_queues_of[index], state.eviction, node)
+    offer(state.queues, state.eviction, node, Tier.HOST, index)
+    if index:
+        offer(state.queues, state.eviction, node, Tier.HOST, BACKBONE)
 
 
 def detach(state: State, node: Node, tier: int, index: int) -> Pages:
-    """Take a component of the node off the tier; the caller gives the pages back."""
+    """Take a component of the node off the tier; the caller gives the pages back, and offers what
+    it leaves of the node on host (most lose everything, one component after another)."""
     pages, parent = node.pages[tier][index], node.parent
     if pages is None or parent is None or node.holders[tier][index]:
         raise CoreBug(f"{node} cannot lose its pages on {Tier(tier).name.lower()}")
@@ -129,10 +131,9 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
         state.touched[parent.id] = parent
         if state.config.kv_events:
             state.out.append(KvRemoved(Tier(tier), digests_of(state, node)))
-        offer(state.queues_of[BACKBONE], state.eviction, parent)
+        offer(state.queues, state.eviction, parent, tier, BACKBONE)
     elif node.pages[1 - tier][index] is None:
         changed(state, node, index)
-    offer(state.queues_of[index], state.eviction, node)
     return pages
 
 
@@ -151,7 +152,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     node.end -= cut
     node.pages[tier][BACKBONE] = kept(pages[:keep])
     state.touched[node.id] = node
-    offer(state.queues_of[BACKBONE], state.eviction, node)
+    offer(state.queues, state.eviction, node, tier, BACKBONE)
     return pages[keep:]
 
 
