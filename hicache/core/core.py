@@ -174,6 +174,7 @@ def _new_state(config: Config) -> State:
         queues,
         _new_root(config),
         max(bounded, default=-1),
+        not all(component.positional for component in made),
         [0] * len(made),
     )
 

@@ -22,7 +22,8 @@ from .types import Pages, Tier
 def make_host_room(state: State, index: int, count: int) -> bool:
     """Whether `count` host pages are free now, after evicting what was missing."""
     pool = state.pools[Tier.HOST][index]
-    evict_host(state, index, count - pool.free)
+    if pool.free < count:
+        evict_host(state, index, count - pool.free)
     return pool.free >= count
 
 

@@ -79,6 +79,8 @@ def offer(
     queues: list[Queue], policy: EvictionPolicy, node: Node, tier: int, component: int
 ) -> None:
     """File the node's copy of a component where it has become a candidate, if it has."""
+    if node.pages[tier][component] is None or node.holders[tier][component]:
+        return
     kind = kind_now(node, tier, component)
     if kind < 0:
         return

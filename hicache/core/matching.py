@@ -16,7 +16,7 @@ import numpy as np
 
 from .node import Node
 from .state import State
-from .tree import label_of, split
+from .tree import label_of, path_to, split
 from .types import Key
 
 
@@ -28,16 +28,24 @@ class Anchors(NamedTuple):
     depths: tuple[int, ...]
 
 
-def walk(state: State, key: Key, limit: int) -> tuple[list[Node], Node | None, int]:
+def walk(
+    state: State, key: Key, limit: int, known: Node | None = None
+) -> tuple[list[Node], Node | None, int]:
     """The nodes whose whole run the key shares, then a node that it shares in part, and how far.
 
-    Looks at the first `limit` pages of the key. No side effect.
+    Looks at the first `limit` pages of the key. `known`: a node on the path of which the key is
+    known to share everything down to its end, not below `limit`. No side effect.
     """
     raw, stride = key.raw, key.stride
     stop = min(len(raw), limit * stride)
-    path: list[Node] = []
-    node, position = state.root, 0
-    label = label_of(key.namespace, raw[:stride])
+    if known is None:
+        path: list[Node] = []
+        node, position = state.root, 0
+        label = label_of(key.namespace, raw[:stride])
+    else:
+        path = path_to(known)
+        node, position = known, known.end * stride
+        label = raw[position : position + stride]
     while position < stop:
         child = node.children.get(label)
         if child is None:
@@ -61,9 +69,9 @@ def _shared_pages(one: bytes, other: bytes, stride: int) -> int:
     return (first * 8 if differs[first] else size) // stride
 
 
-def match(state: State, key: Key, limit: int) -> list[Node]:
+def match(state: State, key: Key, limit: int, known: Node | None = None) -> list[Node]:
     """The path of nodes that make up the longest known prefix, splitting the last if need be."""
-    path, partial, pages = walk(state, key, limit)
+    path, partial, pages = walk(state, key, limit, known)
     if partial is not None:
         path.append(split(state, partial, pages))
     return path

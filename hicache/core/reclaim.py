@@ -26,7 +26,8 @@ from .types import Tier
 def make_device_room(state: State, index: int, count: int) -> bool:
     """Whether `count` device pages are free now, after evicting what was missing."""
     pool = state.pools[Tier.DEVICE][index]
-    evict_device(state, index, count - pool.free)
+    if pool.free < count:
+        evict_device(state, index, count - pool.free)
     return pool.free >= count
 
 

@@ -200,6 +200,7 @@ def _undo(state: State, plan: Plan) -> None:
 def _take_seat(state: State, request: Request, plan: Plan) -> None:
     request.receipt, request.seated = plan.receipt, True
     request.shared = request.filled = plan.pages
+    request.last = plan.path[-1] if plan.path else None
     request.computed = min(request.length, plan.pages * state.config.page_size)
     state.running[request.id] = request
     state.touched_requests[request.id] = None
@@ -213,6 +214,7 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
     targets = [NO_PAGES] * len(state.components)
     request.tables = []
     request.tracked = []
+    request.cleared = [0] * len(state.components)
     request.sources = [-1] * len(state.components)
     for index, component in enumerate(state.components):
         pool, flight = state.pools[Tier.DEVICE][index], plan.flight

@@ -23,6 +23,7 @@ class State:
 
     widest            pages above a boundary that the farthest-reaching bounded component requires;
                       -1 where there is none, and every node's end is a live boundary.
+    stateful          whether a component has states: one page per node, not one per position.
     tick              counts the events that use nodes.
     next_*            the ids to hand out.
     pools             [tier][component].
@@ -45,6 +46,7 @@ class State:
     queues: list[Queue]
     root: Node
     widest: int
+    stateful: bool
     draining: list[int]
     requests: dict[RequestId, Request] = field(default_factory=dict)
     running: dict[RequestId, Request] = field(default_factory=dict)

@@ -29,6 +29,17 @@ def span(node: Node, stride: int) -> int:
     return len(node.key) // stride
 
 
+def path_to(node: Node) -> list[Node]:
+    """The node and all above it but the root, from the top."""
+    path: list[Node] = []
+    above: Node | None = node
+    while above is not None and above.parent is not None:
+        path.append(above)
+        above = above.parent
+    path.reverse()
+    return path
+
+
 def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     """A node without pages below `parent`."""
     end = parent.end + len(key) // state.stride
@@ -113,8 +124,9 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
             state.out.append(KvStored(Tier(tier), digests_of(state, node)))
     elif node.pages[1 - tier][index] is None:
         changed(state, node, index)
-    offer(state.queues, state.eviction, node, Tier.HOST, index)
-    if index:
+    if node.pages[Tier.HOST][index] is not None:
+        offer(state.queues, state.eviction, node, Tier.HOST, index)
+    if index and node.pages[Tier.HOST][BACKBONE] is not None:
         offer(state.queues, state.eviction, node, Tier.HOST, BACKBONE)
 
 

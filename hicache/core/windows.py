@@ -76,12 +76,18 @@ def release_behind(state: State, request: Request, computed: int, exactly: bool 
         if exactly:
             _cut_locked(state, request.receipt, index, first)
         unlock_above(state, request.receipt, index, first + 1)
-        table = request.tables[index]
-        if not (table[:first] >= 0).any():
-            continue
-        forget(state, request, index, np.arange(min(request.shared, first), first))
+        if first > request.cleared[index]:
+            _clear(state, request, index, first)
+
+
+def _clear(state: State, request: Request, index: int, first: int) -> None:
+    """No pages of the component at the leading `first` positions any more: its own go back."""
+    since, request.cleared[index] = request.cleared[index], first
+    table = request.tables[index]
+    if (table[since:first] >= 0).any():
+        forget(state, request, index, np.arange(min(max(since, request.shared), first), first))
         table = request.tables[index].copy()
-        table[:first] = -1
+        table[since:first] = -1
         table.flags.writeable = False
         request.tables[index] = table
 
