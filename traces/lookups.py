@@ -85,13 +85,14 @@ class Lookups:
             elif type(outcome) is Evicted and outcome.tier == Tier.DEVICE:
                 before = evicted.get(outcome.component, 0)
                 evicted[outcome.component] = before + len(outcome.pages)
-        for place, name in enumerate(self.components):
-            pool = view.pool(Tier.DEVICE, place)
+        if not outcomes:
+            return
+        for place, pool in enumerate(view.pools(Tier.DEVICE)):
             free = pool.free
             if pool.capacity - free > self.most[place]:
                 self.most[place] = pool.capacity - free
-            if name in evicted:
-                self.along[place] += min(evicted[name], free)
+            if pool.component in evicted:
+                self.along[place] += min(evicted[pool.component], free)
 
     def alone(self) -> dict[str, int]:
         """Pages that each component alone would have reached, summed over the lookups."""

@@ -77,7 +77,9 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
         if count and not make_host_room(state, index, count):
             raise CoreBug(f"{state.pools[Tier.HOST][index]}: {count} pages were to be had")
     for index in range(len(state.components)):
-        _add_legs(state, flight, index, [node for node, wanted in fitting if index in wanted])
+        wanting = [node for node, wanted in fitting if index in wanted]
+        if wanting:
+            _add_legs(state, flight, index, wanting)
     state.backups += 1
     if asked >= 0:
         flight.drains[asked] = pages

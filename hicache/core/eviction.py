@@ -12,6 +12,7 @@ any more: what lies below a node that is dropped, and leaves that lost their las
 from __future__ import annotations
 
 from .actions import Evicted
+from .boundaries import forsake
 from .lru import DUPLICATE, HOST, is_garbage, next_victim, offer
 from .node import NONE, Node
 from .state import State
@@ -91,9 +92,7 @@ def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
         return
     for below in _postorder(tail(state, node, pages)):
-        for side in (Tier.HOST, Tier.DEVICE):
-            vacate(state, below, side)
-        remove(state, below)
+        _uproot(state, below)
 
 
 def prune(state: State) -> None:
@@ -108,10 +107,16 @@ def prune(state: State) -> None:
             and not any(map(any, node.holders))
         ):
             above = node.parent
-            for side in (Tier.HOST, Tier.DEVICE):
-                vacate(state, node, side)
-            remove(state, node)
+            _uproot(state, node)
             node = above
+
+
+def _uproot(state: State, node: Node) -> None:
+    """A childless node leaves the tree with all it has."""
+    forsake(state, node)
+    for side in (Tier.HOST, Tier.DEVICE):
+        vacate(state, node, side)
+    remove(state, node)
 
 
 def _is_bare(node: Node) -> bool:
@@ -128,8 +133,9 @@ def _postorder(node: Node) -> list[Node]:
 
 def _refile(state: State, node: Node) -> None:
     """What is left of the node on host may be the only copies now, or all be duplicates."""
-    for index in range(len(state.components)):
-        offer(state.queues, state.eviction, node, Tier.HOST, index)
+    for index, pages in enumerate(node.pages[Tier.HOST]):
+        if pages is not None:
+            offer(state.queues, state.eviction, node, Tier.HOST, index)
 
 
 def _leave(state: State, node: Node, tier: Tier, index: int) -> None:

@@ -28,16 +28,29 @@ def lock(
     state: State, receipt: Receipt, nodes: Iterable[Node], tier: int, index: int = BACKBONE
 ) -> None:
     """Lock the component where the nodes hold it on the tier, once per receipt."""
-    locked, pool = receipt.locked[index], state.pools[tier][index]
+    locked, pool, number = receipt.locked[index], state.pools[tier][index], receipt.id
     for node in nodes:
-        pages, holders = node.pages[tier][index], node.holders[tier][index]
-        if pages is None or receipt.id in holders:
+        pages = node.pages[tier][index]
+        if pages is None:
+            continue
+        holders = node.holders[tier][index]
+        if number in holders:
             continue
         if not holders:
             pool.protected += len(pages)
-        holders[receipt.id] = receipt
+        holders[number] = receipt
         locked.append((node, tier))
         state.touched[node.id] = node
+
+
+def required(path: list[Node], reach: int) -> list[Node]:
+    """The nodes that the path's end requires of a component with this reach."""
+    if not path or path[-1].end <= reach:
+        return path
+    first, highest = len(path) - 1, path[-1].end - reach
+    while path[first - 1].end >= highest and first:
+        first -= 1
+    return path[first:]
 
 
 def lock_required(state: State, receipt: Receipt, path: list[Node], since: int = 0) -> None:
@@ -48,14 +61,9 @@ def lock_required(state: State, receipt: Receipt, path: list[Node], since: int =
     lock(state, receipt, fresh, Tier.DEVICE)
     for index, component in enumerate(state.components):
         if index != BACKBONE and path:
-            first = path[-1].end - component.reach
-            required = []
-            for node in reversed(path):
-                if node.end < first:
-                    break
-                required.append(node)
-            lock(state, receipt, required, Tier.DEVICE, index)
-            unlock_above(state, receipt, index, first)
+            needed = reversed(required(path, component.reach))
+            lock(state, receipt, needed, Tier.DEVICE, index)
+            unlock_above(state, receipt, index, path[-1].end - component.reach)
 
 
 def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
@@ -88,5 +96,5 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
         if not holders:
             pools[tier][index].protected -= len(pages)
             offer(queues, policy, node, tier, index)
-            if index:
+            if index and not node.with_pages[tier]:
                 offer(queues, policy, node, tier, BACKBONE)

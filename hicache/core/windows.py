@@ -9,10 +9,7 @@ component are taken for each chunk or growth, because most of a long prompt is o
 
 from __future__ import annotations
 
-import numpy as np
-
 from .checkpoints import has_tracks, interval_of
-from .insertion import forget
 from .locks import unlock_above
 from .node import Receipt, Request
 from .state import State
@@ -83,13 +80,12 @@ def release_behind(state: State, request: Request, computed: int, exactly: bool 
 def _clear(state: State, request: Request, index: int, first: int) -> None:
     """No pages of the component at the leading `first` positions any more: its own go back."""
     since, request.cleared[index] = request.cleared[index], first
-    table = request.tables[index]
-    if (table[since:first] >= 0).any():
-        forget(state, request, index, np.arange(min(max(since, request.shared), first), first))
-        table = request.tables[index].copy()
-        table[since:first] = -1
-        table.flags.writeable = False
-        request.tables[index] = table
+    table = request.tables[index].copy()
+    own = table[max(since, request.shared) : first]
+    state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
+    table[since:first] = -1
+    table.flags.writeable = False
+    request.tables[index] = table
 
 
 def _cut_locked(state: State, receipt: Receipt, index: int, at: int) -> None:
