@@ -77,6 +77,8 @@ class Lookups:
             self._wanted[event.request] = min(event.match_pages, event.key.pages)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        if not outcomes:
+            return
         evicted: dict[str, int] = {}
         for outcome in outcomes:
             if type(outcome) is Seated:
@@ -85,8 +87,6 @@ class Lookups:
             elif type(outcome) is Evicted and outcome.tier == Tier.DEVICE:
                 before = evicted.get(outcome.component, 0)
                 evicted[outcome.component] = before + len(outcome.pages)
-        if not outcomes:
-            return
         for place, pool in enumerate(view.pools(Tier.DEVICE)):
             free = pool.free
             if pool.capacity - free > self.most[place]:

@@ -88,16 +88,16 @@ def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
     for index, component in enumerate(state.components):
         if index == BACKBONE:
             continue
-        reach, lowest = component.reach, ends[0] - component.reach
-        for node in reversed(path):
-            if whole:
+        if whole:
+            for node in path:
                 node.last_use[index] = tick
-            elif node.end < lowest:
-                break
-            else:
-                for end in ends:
-                    if 0 <= end - node.end <= reach:
-                        node.last_use[index] = tick
+            continue
+        for end in ends:
+            for node in reversed(path):
+                if end - node.end > component.reach:
+                    break
+                if node.end <= end:
+                    node.last_use[index] = tick
 
 
 def _sums(needs: list[list[int] | None], components: int) -> list[int]:
@@ -158,26 +158,27 @@ def _cuts(state: State, made: Sequence[int]) -> list[int]:
 def _forget_unneeded(state: State, request: Request, made: Sequence[int]) -> None:
     """Own pages of bounded components that none of the boundaries requires go back."""
     for index, component in enumerate(state.components):
-        if index == BACKBONE or not component.positional or not made:
+        if index == BACKBONE or not component.positional:
             continue
-        needed = np.zeros(made[-1], dtype=bool)
+        start, gaps = request.shared, []
         for pages in made:
-            needed[max(0, pages - component.reach - 1) : pages] = True
-        needed[: request.shared] = True
-        forget(state, request, index, np.flatnonzero(~needed))
+            gaps.append(slice(start, max(start, pages - component.reach - 1)))
+            start = pages
+        _forget(state, request, index, [gap for gap in gaps if gap.start < gap.stop])
 
 
-def forget(state: State, request: Request, index: int, where: Pages) -> None:
+def _forget(state: State, request: Request, index: int, gaps: list[slice]) -> None:
     """Give back the request's own pages of a component at these positions."""
     table = request.tables[index]
-    pages = table[where]
-    gone = pages[pages >= 0]
-    if len(gone):
-        table = table.copy()
-        table[where] = -1
-        table.flags.writeable = False
-        request.tables[index] = table
-        state.pools[Tier.DEVICE][index].give_back(gone)
+    if not any((table[gap] >= 0).any() for gap in gaps):
+        return
+    pages = np.concatenate([table[gap] for gap in gaps])
+    table = table.copy()
+    for gap in gaps:
+        table[gap] = -1
+    table.flags.writeable = False
+    request.tables[index] = table
+    state.pools[Tier.DEVICE][index].give_back(pages[pages >= 0])
 
 
 def _share(state: State, request: Request, path: list[Node]) -> None:

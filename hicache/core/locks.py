@@ -95,6 +95,7 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
         touched[node.id] = node
         if not holders:
             pools[tier][index].protected -= len(pages)
-            offer(queues, policy, node, tier, index)
-            if index and not node.with_pages[tier]:
+            if index:
+                offer(queues, policy, node, tier, index)
+            if not node.with_pages[tier]:
                 offer(queues, policy, node, tier, BACKBONE)

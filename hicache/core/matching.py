@@ -110,7 +110,9 @@ def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
         # a state is at its node's end, which a match that ends inside it does not reach
         upto = len(path) - (bool(part) and not component.positional)
         depths.append(_deepest(path, ends, upto, index, component.reach, False))
-    best = _common(state, path, ends, min(depths), False)
+    best = depths[0]
+    if min(depths) < max(depths):
+        best = _common(state, path, ends, min(depths), False)
     return Anchors(_common(state, path, ends, best, True), best, tuple(depths))
 
 

@@ -173,7 +173,7 @@ def _plan(
         else:
             count = fresh if fresh or start >= request.length else 1
         plan.needed[index] += max(0, count)
-        if plan.short < 0 and plan.needed[index] > available(state, index):
+        if plan.short < 0 and max(0, count) > rooms[index]:
             plan.short = index
     return plan
 
