@@ -81,8 +81,20 @@ def end_split(state: State, upper: Node, lower: Node) -> None:
     note_span(state, lower)
     upper.near = 0 if is_live(state, upper) else _nearest_below(upper)
     _count(state, upper, upper.near, 1)
-    offer(state.queues, state.eviction, upper)
+    for tier in (0, 1):
+        for index in range(1, len(state.components)):
+            if upper.pages[tier][index] is not None:
+                offer(state.queues, state.eviction, upper, tier, index)
     _refresh(state, upper.parent)
+
+
+def forsake(state: State, node: Node) -> None:
+    """A childless node is about to leave the tree: those above it lose the boundary at its end, and
+    what it holds is not filed as garbage on the way."""
+    if state.widest >= 0 and node.near != NONE:
+        _count(state, node, node.near, -1)
+        node.near = NONE
+        _refresh(state, node.parent)
 
 
 def _set(state: State, node: Node, near: int) -> None:
@@ -92,8 +104,11 @@ def _set(state: State, node: Node, near: int) -> None:
     state.touched[node.id] = node
     if near == NONE:
         state.dead.append(node)
-    if any((before > one.reach) != (near > one.reach) for one in state.components):
-        offer(state.queues, state.eviction, node)
+    for index, component in enumerate(state.components):
+        if (before > component.reach) != (near > component.reach):
+            for tier in (0, 1):
+                if node.pages[tier][index] is not None:
+                    offer(state.queues, state.eviction, node, tier, index)
     _refresh(state, node.parent)
 
 

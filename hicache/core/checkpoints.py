@@ -93,19 +93,22 @@ def last_boundaries(state: State, request: Request, key: Key, length: int) -> li
 
 def has_tracks(state: State, request: Request) -> bool:
     """Whether states can be left at all."""
-    return all(
-        component.positional or bool((request.tables[index] >= 0).all())
+    return not state.stateful or all(
+        component.positional or -1 not in request.tables[index].tolist()
         for index, component in enumerate(state.components)
     )
 
 
-def make_replacements(state: State, counts: list[int]) -> None:
+def make_replacements(state: State, counts: list[int]) -> bool:
     """Try to have that many free slots of each component: for what nodes take over. Optional:
-    whatever cannot be had now is done without."""
+    whatever cannot be had now is done without. Whether anything was evicted for it."""
+    evicted = False
     for index, count in enumerate(counts):
         pool = state.pools[Tier.DEVICE][index]
         if pool.free < count:
             evict_device(state, index, min(count - pool.free, pool.evictable))
+            evicted = True
+    return evicted
 
 
 def refill(state: State, request: Request, since: int) -> None:
@@ -113,7 +116,7 @@ def refill(state: State, request: Request, since: int) -> None:
     computed by now, whose states they cannot hold."""
     for index, component in enumerate(state.components):
         slots = request.tables[index]
-        if component.positional or (slots >= 0).all():
+        if component.positional or -1 not in slots.tolist():
             continue
         slots = slots.copy()
         for slot in range(component.slots):

@@ -26,7 +26,8 @@ from .types import Tier
 def make_device_room(state: State, index: int, count: int) -> bool:
     """Whether `count` device pages are free now, after evicting what was missing."""
     pool = state.pools[Tier.DEVICE][index]
-    evict_device(state, index, count - pool.free)
+    if pool.free < count:
+        evict_device(state, index, count - pool.free)
     return pool.free >= count
 
 
@@ -44,7 +45,7 @@ def evict_device(state: State, index: int, count: int) -> None:
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
         elif floor is not None and node.near != NONE and _rank(state, node) > floor:
-            offer(state.queues_of[index], state.eviction, node)
+            offer(state.queues, state.eviction, node, Tier.DEVICE, BACKBONE)
             return
         else:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
