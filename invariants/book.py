@@ -43,7 +43,7 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of, needs_of
-from .leaving import branch_of, commit, made_of
+from .leaving import branch_of, commit, made_of, note_tracks
 from .nodes import NodeBook
 from .pages import NODE, PageBook
 from .reference import find
@@ -241,12 +241,14 @@ class Book:
             seat = self.seats.by_id.get(item.request)  # type: ignore[union-attr]
             if seat is None:
                 continue
+            if kind is not Seated:
+                room = len(seat.tables[0]) * self.page_size if kind is Granted else seat.computed
+                note_tracks(seat, item.states, room)  # type: ignore[union-attr]
             if kind is Granted:
-                seat.states = item.states  # type: ignore[union-attr]
                 continue
             seat.rehold, seat.low = True, 0
             if kind is Cached:
-                seat.boundary, seat.states = int(item.pages), item.states  # type: ignore
+                seat.boundary = int(item.pages)  # type: ignore[union-attr]
                 seat.made = branch_of(seat, self.kinds, self._since(), self.page_size)
                 self.seats.lower(seat, seat.computed)
             else:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hicache.core.actions import StateSlots
 
 from .kinds import Kind
@@ -53,28 +51,31 @@ def commit(
     return made or [seat.boundary]
 
 
+def note_tracks(seat: Seat, states: tuple[StateSlots, ...], room: int) -> None:
+    """A track that is new cannot hold the state of a depth passed before; at most `room` tokens
+    were computed by then."""
+    known = [page for state in seat.states for page in state.tracks]
+    fresh = [page for state in states for page in state.tracks if page >= 0]
+    if seat.states and any(page not in known for page in fresh):
+        seat.since = max(seat.since, room)
+    seat.states = states
+
+
 def _left_in_tracks(
     book: PageBook, state: StateSlots | None, seat: Seat, tags: Tags, length: int, page_size: int
 ) -> None:
-    """Decoding leaves a state at each multiple of the interval, by turns in the two tracks. Only
-    the deepest counts: a step that ran ahead may have begun to write the other track."""
+    """Decoding leaves a state at each multiple of the interval, by turns in the two tracks. What is
+    in the other one nobody knows: a step that ran ahead may have written it."""
     if state is None or seat.computed < seat.length:
         return
     turn = length // state.interval
-    found = {page: _depth_of(book, page, tags) for page in state.tracks if page >= 0}
-    if turn * state.interval > seat.computed:
-        depth, last = turn * state.interval // page_size, state.tracks[turn % 2]
-        found = {page: depth if page == last else 0 for page in found}
-    deepest = max(found.values(), default=0)
-    for page, depth in found.items():
-        there = 0 < depth == deepest <= len(tags)
-        book.content[page] = tags[depth - 1] if there else POISON
-
-
-def _depth_of(book: PageBook, page: int, tags: Tags) -> int:
-    """Pages of the prefix whose state a slot holds, 0 where it holds none of this prompt."""
-    where = np.flatnonzero(tags == book.content[page])
-    return int(where[-1]) + 1 if len(where) else 0
+    depth, last = turn * state.interval, state.tracks[turn % 2]
+    other = state.tracks[1 - turn % 2]
+    if other >= 0:
+        book.content[other] = POISON
+    if last >= 0 and depth > seat.computed:
+        fine = depth > seat.since and depth <= len(tags) * page_size
+        book.content[last] = tags[depth // page_size - 1] if fine else POISON
 
 
 def _has(seat: Seat, kind: Kind, book: PageBook, tags: Tags, depth: int) -> bool:

@@ -50,6 +50,7 @@ class Seat:
         "rehold",
         "seated",
         "shared",
+        "since",
         "states",
         "tables",
         "tags",
@@ -85,6 +86,7 @@ class Seat:
         self.prefill: FlightId = 0
         self.load: FlightId = 0
         self.states: tuple[StateSlots, ...] = ()  # as last handed out
+        self.since = 0  # tokens that it may have computed when a track became its own
         self.working = 0  # tokens that its working states have read, -1 where nobody knows
         self.handed: tuple[tuple[Pages, bytes], ...] = ()  # tables last given out, and copies
 
@@ -168,6 +170,8 @@ class SeatBook:
             book.retract(before, code)
             fresh = own
         seat.own[index] = own
+        if not self.kinds[index].positional:
+            book.strange.append(own[~np.isin(own, before)])
         if len(fresh):
             self._claims.append((seat, index, fresh))
 

@@ -104,7 +104,7 @@ class Recorder:
                     words.extend((slots.source, slots.working, *slots.tracks))
                     words.extend(number for pair in slots.checkpoints for number in pair)
             else:
-                words.extend(field for field in outcome if type(field) is int)
+                words.extend([field for field in outcome if type(field) is int])
         if len(words) > _FLUSH_WORDS:
             self._flush()
 

@@ -77,19 +77,22 @@ class Lookups:
             self._wanted[event.request] = min(event.match_pages, event.key.pages)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        if not outcomes:
+            return
         evicted: dict[str, int] = {}
         for outcome in outcomes:
-            if isinstance(outcome, Seated):
+            if type(outcome) is Seated:
                 if outcome.request not in self.found:
                     self.found[outcome.request] = self._lookup(outcome)
-            elif isinstance(outcome, Evicted) and outcome.tier == Tier.DEVICE:
+            elif type(outcome) is Evicted and outcome.tier == Tier.DEVICE:
                 before = evicted.get(outcome.component, 0)
                 evicted[outcome.component] = before + len(outcome.pages)
-        for place, name in enumerate(self.components):
-            pool = view.pool(Tier.DEVICE, place)
-            self.most[place] = max(self.most[place], pool.capacity - pool.free)
-            if name in evicted:
-                self.along[place] += min(evicted[name], pool.free)
+        for place, pool in enumerate(view.pools(Tier.DEVICE)):
+            free = pool.free
+            if pool.capacity - free > self.most[place]:
+                self.most[place] = pool.capacity - free
+            if pool.component in evicted:
+                self.along[place] += min(evicted[pool.component], free)
 
     def alone(self) -> dict[str, int]:
         """Pages that each component alone would have reached, summed over the lookups."""

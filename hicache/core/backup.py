@@ -14,7 +14,7 @@ from .locks import lock, open_receipt, release
 from .lru import is_garbage
 from .node import Flight, Leg, Node
 from .state import State
-from .tree import BACKBONE, attach
+from .tree import BACKBONE, attach, path_to
 from .types import Pages, Tier
 
 Wanted = tuple[Node, list[int]]
@@ -42,15 +42,15 @@ def missing_on_host(state: State, node: Node) -> list[int]:
     device, host = node.pages
     if len(device) == 1 and host[BACKBONE] is not None:
         return []
-    return [
-        index
-        for index, component in enumerate(state.components)
-        if device[index] is not None
-        and host[index] is None
-        and state.pools[Tier.HOST][index].capacity
-        and not (index and is_garbage(node, component.reach))
-        and not any(leg.component == index and leg.flight.kind == "backup" for leg in node.legs)
-    ]
+    missing = []
+    for index, pages in enumerate(device):
+        if pages is None or host[index] is not None or not state.pools[Tier.HOST][index].capacity:
+            continue
+        if index and is_garbage(node, state.components[index].reach):
+            continue
+        if not any(leg.component == index and leg.flight.kind == "backup" for leg in node.legs):
+            missing.append(index)
+    return missing
 
 
 def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int = 0) -> bool:
@@ -63,7 +63,7 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     if not fitting:
         return False
     receipt = open_receipt(state, f"backup {state.next_flight}")
-    above = _path_to(fitting[-1][0])
+    above = path_to(fitting[-1][0])
     lock(state, receipt, above, Tier.DEVICE)
     lock(state, receipt, above, Tier.HOST)
     for node, components in fitting:
@@ -77,7 +77,9 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
         if count and not make_host_room(state, index, count):
             raise CoreBug(f"{state.pools[Tier.HOST][index]}: {count} pages were to be had")
     for index in range(len(state.components)):
-        _add_legs(state, flight, index, [node for node, wanted in fitting if index in wanted])
+        wanting = [node for node, wanted in fitting if index in wanted]
+        if wanting:
+            _add_legs(state, flight, index, wanting)
     state.backups += 1
     if asked >= 0:
         flight.drains[asked] = pages
@@ -114,7 +116,7 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     """The leading nodes that host has room for, once the copies above them are locked."""
     pools = state.pools[Tier.HOST]
     room = [pool.free + pool.evictable for pool in pools]
-    for node in _path_to(nodes[-1][0]):
+    for node in path_to(nodes[-1][0]):
         above = node.pages[Tier.HOST][BACKBONE]
         if above is not None and not node.holders[Tier.HOST][BACKBONE]:
             room[BACKBONE] -= len(above)
@@ -138,7 +140,8 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
             host.give_back(leg.target)
             continue
         node.legs.remove(leg)
-        node.unsaved = not ok and any(flight.drains)
+        bit = 1 << leg.component
+        node.unsaved = node.unsaved & ~bit if ok or not any(flight.drains) else node.unsaved | bit
         if ok and _may_publish(state, node, leg.component):
             attach(state, node, Tier.HOST, leg.component, leg.target)
         else:
@@ -155,10 +158,11 @@ def _may_publish(state: State, node: Node, index: int) -> bool:
     parent = node.parent
     if index != BACKBONE:
         return not state.writes.contiguous or node.pages[Tier.HOST][BACKBONE] is not None
-    if node.with_pages[Tier.HOST] and any(
-        child.holders[Tier.HOST][BACKBONE] for child in node.children.values()
+    if any(node.holders[Tier.HOST]) or (
+        node.with_pages[Tier.HOST]
+        and any(child.holders[Tier.HOST][BACKBONE] for child in node.children.values())
     ):
-        return False  # unlocked above a lock: neither protected nor within eviction's reach
+        return False  # unlocked above or beside a lock: neither protected nor in eviction's reach
     return not state.writes.contiguous or (
         parent is not None
         and (parent.parent is None or parent.pages[Tier.HOST][BACKBONE] is not None)
@@ -169,12 +173,3 @@ def _device_pages(node: Node, index: int) -> Pages:
     pages = node.pages[Tier.DEVICE][index]
     assert pages is not None, f"{node} has nothing to back up"
     return pages
-
-
-def _path_to(node: Node) -> list[Node]:
-    path: list[Node] = []
-    above: Node | None = node
-    while above is not None and above.parent is not None:
-        path.append(above)
-        above = above.parent
-    return path[::-1]

@@ -54,25 +54,25 @@ def note_checkpoints(request: Request, flight: Flight) -> None:
 
 
 def note_decoded(state: State, request: Request, length: int) -> None:
-    """The request may have decoded, up to `length` tokens: what its tracks hold by now. Of the
-    boundaries only the last is counted on: a step that ran ahead may be in the other slot."""
+    """The request may have decoded, up to `length` tokens: what its tracks hold by now.
+
+    Only the track of the last boundary is counted on, because a step that ran ahead, by less than
+    two intervals, may have written the other one; and only where the request had that track already
+    when it passed the boundary.
+    """
     if request.computed < request.length:
         return
     for index, component in enumerate(state.components):
         if component.positional:
             continue
-        tracked = request.tracked[index]
-        depth = length // component.interval * component.interval
+        turn = length // component.interval
+        depth, track = turn * component.interval, turn % 2
+        known = request.tracked[index][track]
         if depth > request.length:
-            track = depth // component.interval % 2
-            there = request.tables[index][1 + track] >= 0
-        else:
-            depth = max((known for known in tracked if known <= length), default=0)
-            track = tracked.index(depth) if depth else 0
-            there = True
-        tracked[:] = [0] * len(tracked)
-        if there:
-            tracked[track] = depth
+            there = request.tables[index][1 + track] >= 0 and depth > request.since
+            known = depth if there else 0
+        request.tracked[index] = [0] * (component.slots - 1)
+        request.tracked[index][track] = known
 
 
 def last_boundaries(state: State, request: Request, key: Key, length: int) -> list[int]:
@@ -93,31 +93,36 @@ def last_boundaries(state: State, request: Request, key: Key, length: int) -> li
 
 def has_tracks(state: State, request: Request) -> bool:
     """Whether states can be left at all."""
-    return all(
-        component.positional or bool((request.tables[index] >= 0).all())
+    return not state.stateful or all(
+        component.positional or -1 not in request.tables[index].tolist()
         for index, component in enumerate(state.components)
     )
 
 
-def make_replacements(state: State, counts: list[int]) -> None:
+def make_replacements(state: State, counts: list[int]) -> bool:
     """Try to have that many free slots of each component: for what nodes take over. Optional:
-    whatever cannot be had now is done without."""
+    whatever cannot be had now is done without. Whether anything was evicted for it."""
+    evicted = False
     for index, count in enumerate(counts):
         pool = state.pools[Tier.DEVICE][index]
         if pool.free < count:
             evict_device(state, index, min(count - pool.free, pool.evictable))
+            evicted = True
+    return evicted
 
 
-def refill(state: State, request: Request) -> None:
-    """Fill up the tracks that are missing, where slots are free."""
+def refill(state: State, request: Request, since: int) -> None:
+    """Fill up the tracks that are missing, where slots are free. since: the tokens that it may have
+    computed by now, whose states they cannot hold."""
     for index, component in enumerate(state.components):
         slots = request.tables[index]
-        if component.positional or (slots >= 0).all():
+        if component.positional or -1 not in slots.tolist():
             continue
         slots = slots.copy()
         for slot in range(component.slots):
             if slots[slot] < 0 and state.pools[Tier.DEVICE][index].free:
                 slots[slot] = state.pools[Tier.DEVICE][index].take(1, request.id)[0]
+                request.since = max(request.since, since)
         slots.flags.writeable = False
         request.tables[index] = slots
 

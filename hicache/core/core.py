@@ -158,10 +158,6 @@ def _new_state(config: Config) -> State:
         for index, component in enumerate(made)
         for kind in (DEVICE, HOST, DUPLICATE)
     ]
-    touched = [
-        [queue for queue in queues if queue.component in (BACKBONE, index)]
-        for index in range(len(made))
-    ]
     bounded = [component.reach for component in made if component.reach < UNBOUNDED]
     return State(
         config,
@@ -176,10 +172,9 @@ def _new_state(config: Config) -> State:
             )
         ],
         queues,
-        touched,
-        [[queue for queue in some if queue.kind != DEVICE] for some in touched],
         _new_root(config),
         max(bounded, default=-1),
+        not all(component.positional for component in made),
         [0] * len(made),
     )
 

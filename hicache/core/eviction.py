@@ -12,7 +12,8 @@ any more: what lies below a node that is dropped, and leaves that lost their las
 from __future__ import annotations
 
 from .actions import Evicted
-from .lru import DUPLICATE, HOST, is_garbage, next_victim
+from .boundaries import forsake
+from .lru import DUPLICATE, HOST, is_garbage, next_victim, offer
 from .node import NONE, Node
 from .state import State
 from .tree import BACKBONE, detach, remove, span, split, truncate
@@ -22,7 +23,8 @@ from .types import Pages, Tier
 def make_host_room(state: State, index: int, count: int) -> bool:
     """Whether `count` host pages are free now, after evicting what was missing."""
     pool = state.pools[Tier.HOST][index]
-    evict_host(state, index, count - pool.free)
+    if pool.free < count:
+        evict_host(state, index, count - pool.free)
     return pool.free >= count
 
 
@@ -63,6 +65,8 @@ def vacate(state: State, node: Node, tier: Tier) -> None:
     for index in reversed(range(len(state.components))):
         if node.pages[tier][index] is not None:
             _leave(state, node, tier, index)
+    if tier == Tier.DEVICE:
+        _refile(state, node)
 
 
 def bury(state: State, node: Node, tier: Tier, index: int) -> None:
@@ -75,6 +79,7 @@ def bury(state: State, node: Node, tier: Tier, index: int) -> None:
         spare = node.pages[1 - tier][later] is not None
         if spare or is_garbage(node, state.components[later].reach):
             _leave(state, node, tier, later)
+    _refile(state, node)
 
 
 def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
@@ -87,9 +92,7 @@ def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
         return
     for below in _postorder(tail(state, node, pages)):
-        for side in (Tier.HOST, Tier.DEVICE):
-            vacate(state, below, side)
-        remove(state, below)
+        _uproot(state, below)
 
 
 def prune(state: State) -> None:
@@ -104,10 +107,16 @@ def prune(state: State) -> None:
             and not any(map(any, node.holders))
         ):
             above = node.parent
-            for side in (Tier.HOST, Tier.DEVICE):
-                vacate(state, node, side)
-            remove(state, node)
+            _uproot(state, node)
             node = above
+
+
+def _uproot(state: State, node: Node) -> None:
+    """A childless node leaves the tree with all it has."""
+    forsake(state, node)
+    for side in (Tier.HOST, Tier.DEVICE):
+        vacate(state, node, side)
+    remove(state, node)
 
 
 def _is_bare(node: Node) -> bool:
@@ -120,6 +129,13 @@ def _postorder(node: Node) -> list[Node]:
     for above in order:
         order.extend(above.children.values())
     return order[::-1]
+
+
+def _refile(state: State, node: Node) -> None:
+    """What is left of the node on host may be the only copies now, or all be duplicates."""
+    for index, pages in enumerate(node.pages[Tier.HOST]):
+        if pages is not None:
+            offer(state.queues, state.eviction, node, Tier.HOST, index)
 
 
 def _leave(state: State, node: Node, tier: Tier, index: int) -> None:

@@ -38,11 +38,13 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     is left out, and what lies behind the last one stays the request's own.
     """
     new = [pages for pages in made if pages > request.shared]
-    if not last:
-        make_replacements(state, _wanted(state, request, key, new))
-    new = _ready(state, request, key, new, last)
+    if new and state.widest >= 0:
+        needs = [_needs(state, request, key, pages) for pages in new]
+        if not last and make_replacements(state, _sums(needs, len(state.components))):
+            needs = [_needs(state, request, key, pages) for pages in new]
+        new = _ready(state, new, needs, last)
     upto = new[-1] if new else request.shared
-    path = match(state, key, upto)
+    path = match(state, key, upto, request.last)
     for at in _cuts(state, new):
         cut(state, path, at)
     _forget_unneeded(state, request, new)
@@ -51,20 +53,27 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
         _grow(state, request, path, key, upto, new)
     _donate(state, request, path, new)
     since, request.shared = request.shared, upto
+    request.last = path[-1] if path else None
     if request.receipt is None:
         raise CoreBug(f"request {request.id} has no receipt to lock with")
     lock_required(state, request.receipt, path, since)
     use(state, path, new)
     for node in path:
-        node.unsaved = False
+        node.unsaved = 0
     if state.widest >= 0:
-        for node in path:
-            if node.end > since:  # what the last boundary does not require of it is not locked
-                offer(state.queues, state.eviction, node)
+        _offer_unlocked(state, path, since)
         thin(state, path)
         if not last:
-            refill(state, request)
+            refill(state, request, request.computed)
     return path
+
+
+def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
+    """What the last boundary does not require of the path behind page `since` is not locked."""
+    for node in path:
+        if node.end > since:
+            for index in range(BACKBONE + 1, len(state.components)):
+                offer(state.queues, state.eviction, node, Tier.DEVICE, index)
 
 
 def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
@@ -79,62 +88,51 @@ def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
     for index, component in enumerate(state.components):
         if index == BACKBONE:
             continue
-        reach, lowest = component.reach, ends[0] - component.reach
-        for node in reversed(path):
-            if whole:
+        if whole:
+            for node in path:
                 node.last_use[index] = tick
-            elif node.end < lowest:
-                break
-            else:
-                for end in ends:
-                    if 0 <= end - node.end <= reach:
-                        node.last_use[index] = tick
+            continue
+        for end in ends:
+            for node in reversed(path):
+                if end - node.end > component.reach:
+                    break
+                if node.end <= end:
+                    node.last_use[index] = tick
 
 
-def _wanted(state: State, request: Request, key: Key, made: list[int]) -> list[int]:
-    """Slots that nodes would take over if every boundary were made."""
-    wanted = [0] * len(state.components)
-    if all(component.positional for component in state.components):
-        return wanted
-    for pages in made:
-        needs = _slots_needed(state, request, key, pages)
-        if needs is not None and _has_windows(state, request, pages):
-            wanted = [one + more for one, more in zip(wanted, needs, strict=True)]
-    return wanted
+def _sums(needs: list[list[int] | None], components: int) -> list[int]:
+    """Slots of each component that nodes would take over if every boundary were made."""
+    return [sum(one[index] for one in needs if one is not None) for index in range(components)]
 
 
-def _ready(state: State, request: Request, key: Key, made: list[int], last: bool) -> list[int]:
+def _ready(state: State, made: list[int], needs: list[list[int] | None], last: bool) -> list[int]:
     """The boundaries for which everything is at hand; the deepest have the first call on slots."""
-    if state.widest < 0:
-        return made
     spare = [len(made) if last else pool.free for pool in state.pools[Tier.DEVICE]]
     ready = []
-    for pages in reversed(made):
-        needs = _slots_needed(state, request, key, pages)
-        if needs is None or not _has_windows(state, request, pages):
-            continue
-        if all(spare[index] >= count for index, count in enumerate(needs)):
+    for pages, needed in zip(reversed(made), reversed(needs), strict=True):
+        if needed is not None and all(
+            have >= count for have, count in zip(spare, needed, strict=True)
+        ):
             ready.append(pages)
-            spare = [have - count for have, count in zip(spare, needs, strict=True)]
+            spare = [have - count for have, count in zip(spare, needed, strict=True)]
     return ready[::-1]
 
 
-def _slots_needed(state: State, request: Request, key: Key, pages: int) -> list[int] | None:
+def _needs(state: State, request: Request, key: Key, pages: int) -> list[int] | None:
     """Slots of each component that a node takes over at this boundary; None where a state is
-    neither in the tree nor in a track."""
+    neither in the tree nor in a track, or a window is incomplete."""
     needs = [0] * len(state.components)
-    if all(component.positional for component in state.components):
-        return needs
-    depth = pages * state.config.page_size
-    path = match(state, key, pages)
-    there = path[-1] if path and path[-1].end == pages else None
-    for index, component in enumerate(state.components):
-        if component.positional or (there and there.pages[Tier.DEVICE][index] is not None):
-            continue
-        if depth not in request.tracked[index]:
-            return None
-        needs[index] = 1
-    return needs
+    if state.stateful:
+        depth = pages * state.config.page_size
+        path = match(state, key, pages, request.last)
+        there = path[-1] if path and path[-1].end == pages else None
+        for index, component in enumerate(state.components):
+            if component.positional or (there and there.pages[Tier.DEVICE][index] is not None):
+                continue
+            if depth not in request.tracked[index]:
+                return None
+            needs[index] = 1
+    return needs if _has_windows(state, request, pages) else None
 
 
 def _has_windows(state: State, request: Request, pages: int) -> bool:
@@ -160,39 +158,39 @@ def _cuts(state: State, made: Sequence[int]) -> list[int]:
 def _forget_unneeded(state: State, request: Request, made: Sequence[int]) -> None:
     """Own pages of bounded components that none of the boundaries requires go back."""
     for index, component in enumerate(state.components):
-        if index == BACKBONE or not component.positional or not made:
+        if index == BACKBONE or not component.positional:
             continue
-        needed = np.zeros(made[-1], dtype=bool)
+        start, gaps = request.shared, []
         for pages in made:
-            needed[max(0, pages - component.reach - 1) : pages] = True
-        needed[: request.shared] = True
-        forget(state, request, index, np.flatnonzero(~needed))
+            gaps.append(slice(start, max(start, pages - component.reach - 1)))
+            start = pages
+        _forget(state, request, index, [gap for gap in gaps if gap.start < gap.stop])
 
 
-def forget(state: State, request: Request, index: int, where: Pages) -> None:
+def _forget(state: State, request: Request, index: int, gaps: list[slice]) -> None:
     """Give back the request's own pages of a component at these positions."""
     table = request.tables[index]
-    pages = table[where]
-    gone = pages[pages >= 0]
-    if len(gone):
-        table = table.copy()
-        table[where] = -1
-        table.flags.writeable = False
-        request.tables[index] = table
-        state.pools[Tier.DEVICE][index].give_back(gone)
+    if not any((table[gap] >= 0).any() for gap in gaps):
+        return
+    pages = np.concatenate([table[gap] for gap in gaps])
+    table = table.copy()
+    for gap in gaps:
+        table[gap] = -1
+    table.flags.writeable = False
+    request.tables[index] = table
+    state.pools[Tier.DEVICE][index].give_back(pages[pages >= 0])
 
 
 def _share(state: State, request: Request, path: list[Node]) -> None:
     """Nodes that are there already: they adopt what they lack, or their pages replace own ones."""
+    behind = [node for node in path if node.end > request.shared]
     for index, component in enumerate(state.components):
-        if not component.positional:
+        if not component.positional or not behind:
             continue
         duplicates: list[Pages] = []
         table = fresh = request.tables[index]
-        for node in path:
+        for node in behind:
             start = node.end - len(node.key) // state.stride
-            if start < request.shared:
-                continue
             mine, held = table[start : node.end], node.pages[Tier.DEVICE][index]
             if not len(mine) or mine[0] < 0:
                 continue
@@ -206,9 +204,8 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
             fresh.flags.writeable = False
             request.tables[index] = fresh
             state.pools[Tier.DEVICE][index].give_back(np.concatenate(duplicates))
-    for node in path:
-        if node.end > request.shared:
-            node.hits += 1
+    for node in behind:
+        node.hits += 1
 
 
 def _grow(
@@ -236,12 +233,13 @@ def _grow(
 def _donate(state: State, request: Request, path: list[Node], made: Sequence[int]) -> None:
     """The nodes that end at the boundaries take over the states there, where they have none."""
     size = state.config.page_size
+    boundaries = [node for node in path if node.end in made] if made and state.stateful else []
     for index, component in enumerate(state.components):
         if component.positional:
             continue
-        for node in path:
+        for node in boundaries:
             depth = node.end * size
-            if node.end not in made or depth not in request.tracked[index]:
+            if depth not in request.tracked[index]:
                 continue
             track = request.tracked[index].index(depth)
             if node.pages[Tier.DEVICE][index] is None:

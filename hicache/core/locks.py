@@ -28,16 +28,29 @@ def lock(
     state: State, receipt: Receipt, nodes: Iterable[Node], tier: int, index: int = BACKBONE
 ) -> None:
     """Lock the component where the nodes hold it on the tier, once per receipt."""
-    locked, pool = receipt.locked[index], state.pools[tier][index]
+    locked, pool, number = receipt.locked[index], state.pools[tier][index], receipt.id
     for node in nodes:
-        pages, holders = node.pages[tier][index], node.holders[tier][index]
-        if pages is None or receipt.id in holders:
+        pages = node.pages[tier][index]
+        if pages is None:
+            continue
+        holders = node.holders[tier][index]
+        if number in holders:
             continue
         if not holders:
             pool.protected += len(pages)
-        holders[receipt.id] = receipt
+        holders[number] = receipt
         locked.append((node, tier))
         state.touched[node.id] = node
+
+
+def required(path: list[Node], reach: int) -> list[Node]:
+    """The nodes that the path's end requires of a component with this reach."""
+    if not path or path[-1].end <= reach:
+        return path
+    first, highest = len(path) - 1, path[-1].end - reach
+    while path[first - 1].end >= highest and first:
+        first -= 1
+    return path[first:]
 
 
 def lock_required(state: State, receipt: Receipt, path: list[Node], since: int = 0) -> None:
@@ -48,14 +61,9 @@ def lock_required(state: State, receipt: Receipt, path: list[Node], since: int =
     lock(state, receipt, fresh, Tier.DEVICE)
     for index, component in enumerate(state.components):
         if index != BACKBONE and path:
-            first = path[-1].end - component.reach
-            required = []
-            for node in reversed(path):
-                if node.end < first:
-                    break
-                required.append(node)
-            lock(state, receipt, required, Tier.DEVICE, index)
-            unlock_above(state, receipt, index, first)
+            needed = reversed(required(path, component.reach))
+            lock(state, receipt, needed, Tier.DEVICE, index)
+            unlock_above(state, receipt, index, path[-1].end - component.reach)
 
 
 def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
@@ -79,7 +87,7 @@ def release(state: State, receipt: Receipt) -> None:
 
 def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], index: int) -> None:
     touched, pools = state.touched, state.pools
-    queues, policy = state.queues_of[index], state.eviction
+    queues, policy = state.queues, state.eviction
     for node, tier in entries:
         holders, pages = node.holders[tier][index], node.pages[tier][index]
         if pages is None or holders.pop(receipt.id, None) is None:
@@ -87,5 +95,7 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
         touched[node.id] = node
         if not holders:
             pools[tier][index].protected -= len(pages)
-            if index or not (node.with_pages[0] and node.with_pages[1]):
-                offer(queues, policy, node)
+            if index:
+                offer(queues, policy, node, tier, index)
+            if not node.with_pages[tier]:
+                offer(queues, policy, node, tier, BACKBONE)

@@ -52,41 +52,48 @@ def is_garbage(node: Node, reach: int) -> bool:
     return node.near > reach
 
 
+def kind_now(node: Node, tier: int, component: int) -> int:
+    """The kind of queue that the node's copy belongs in right now, -1 where it cannot be lost."""
+    device, host = node.pages
+    locks = node.holders[tier]
+    if node.parent is None or node.pages[tier][component] is None or locks[component]:
+        return -1
+    if component:
+        return DEVICE if tier == 0 else HOST if device[component] is None else DUPLICATE
+    if node.with_pages[tier] or any(locks):
+        return -1
+    if tier == 0:
+        return DEVICE
+    for one, two in zip(device, host, strict=True):
+        if one is None and two is not None:
+            return HOST
+    return DUPLICATE
+
+
 def is_candidate(node: Node, queue: Queue) -> bool:
     """Whether the node could lose this component's copy on the queue's tier right now."""
-    if node.parent is None:
-        return False
-    component, kind = queue.component, queue.kind
-    device, host = node.pages
-    if kind == DEVICE:
-        if device[component] is None:
-            return False
-        if component:
-            return not node.holders[0][component]
-        return node.with_pages[0] == 0 and not any(node.holders[0])
-    if host[component] is None:
-        return False
-    if component:
-        spare = device[component] is not None
-        return spare == (kind == DUPLICATE) and not node.holders[1][component]
-    if node.with_pages[1] or any(node.holders[1]):
-        return False
-    spare = all(one is not None or two is None for one, two in zip(device, host, strict=True))
-    return spare == (kind == DUPLICATE)
+    return kind_now(node, queue.tier, queue.component) == queue.kind
 
 
-def offer(queues: list[Queue], policy: EvictionPolicy, node: Node) -> None:
-    """File the node in every queue it has become a candidate of."""
-    for queue in queues:
-        if node.pages[queue.tier][queue.component] is None:
-            continue
-        garbage = node.near > queue.reach
-        if not node.queued & queue.bits[garbage] and is_candidate(node, queue):
-            node.queued |= queue.bits[garbage]
-            heap = queue.heaps[garbage]
-            heappush(heap, (policy.rank(node, queue.component), -node.end, node.id, node))
-            if len(heap) >= queue.sweep_at[garbage]:
-                _sweep(queue, garbage)
+def offer(
+    queues: list[Queue], policy: EvictionPolicy, node: Node, tier: int, component: int
+) -> None:
+    """File the node's copy of a component where it has become a candidate, if it has."""
+    if node.pages[tier][component] is None or node.holders[tier][component]:
+        return
+    kind = kind_now(node, tier, component)
+    if kind < 0:
+        return
+    queue = queues[3 * component + kind]
+    garbage = node.near > queue.reach
+    bit = queue.bits[garbage]
+    if node.queued & bit:
+        return
+    node.queued |= bit
+    heap = queue.heaps[garbage]
+    heappush(heap, (policy.rank(node, component), -node.end, node.id, node))
+    if len(heap) >= queue.sweep_at[garbage]:
+        _sweep(queue, garbage)
 
 
 def _sweep(queue: Queue, garbage: bool) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from .node import Node
 from .state import State
-from .tree import label_of, split
+from .tree import label_of, path_to, split
 from .types import Key
 
 
@@ -28,16 +28,24 @@ class Anchors(NamedTuple):
     depths: tuple[int, ...]
 
 
-def walk(state: State, key: Key, limit: int) -> tuple[list[Node], Node | None, int]:
+def walk(
+    state: State, key: Key, limit: int, known: Node | None = None
+) -> tuple[list[Node], Node | None, int]:
     """The nodes whose whole run the key shares, then a node that it shares in part, and how far.
 
-    Looks at the first `limit` pages of the key. No side effect.
+    Looks at the first `limit` pages of the key. `known`: a node on the path of which the key is
+    known to share everything down to its end, not below `limit`. No side effect.
     """
     raw, stride = key.raw, key.stride
     stop = min(len(raw), limit * stride)
-    path: list[Node] = []
-    node, position = state.root, 0
-    label = label_of(key.namespace, raw[:stride])
+    if known is None:
+        path: list[Node] = []
+        node, position = state.root, 0
+        label = label_of(key.namespace, raw[:stride])
+    else:
+        path = path_to(known)
+        node, position = known, known.end * stride
+        label = raw[position : position + stride]
     while position < stop:
         child = node.children.get(label)
         if child is None:
@@ -61,9 +69,9 @@ def _shared_pages(one: bytes, other: bytes, stride: int) -> int:
     return (first * 8 if differs[first] else size) // stride
 
 
-def match(state: State, key: Key, limit: int) -> list[Node]:
+def match(state: State, key: Key, limit: int, known: Node | None = None) -> list[Node]:
     """The path of nodes that make up the longest known prefix, splitting the last if need be."""
-    path, partial, pages = walk(state, key, limit)
+    path, partial, pages = walk(state, key, limit, known)
     if partial is not None:
         path.append(split(state, partial, pages))
     return path
@@ -96,46 +104,58 @@ def cut_windows(state: State, path: list[Node]) -> None:
 def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
     """Where the path matches. With `part`, only the first `part` pages of the last node count (a
     match that ends inside it)."""
-    components = state.components
-    on_device = [component.start for component in components]
-    on_any = on_device.copy()
-    depths = [0] * len(components)
-    device = best = 0
-    for depth, node in enumerate(path, 1):
-        length = len(node.key) // state.stride
-        ends_inside = bool(part) and depth == len(path)
-        if ends_inside:
-            length = part
-        all_device = all_any = True
-        for index, component in enumerate(components):
-            there, backed = node.pages[0][index], node.pages[1][index]
-            if ends_inside:
-                there = None if there is None else component.split(there, part)[0]
-                backed = None if backed is None else component.split(backed, part)[0]
-            held = there is not None
-            on_device[index] = component.advance(on_device[index], length, held)
-            held = held or backed is not None
-            on_any[index] = component.advance(on_any[index], length, held)
-            all_device = all_device and component.valid(on_device[index])
-            if component.valid(on_any[index]):
-                depths[index] = depth
-            else:
-                all_any = False
-        if all_device:
-            device = depth
-        if all_any:
-            best = depth
-    return Anchors(device, best, tuple(depths))
+    ends = _ends(path, part)
+    depths = []
+    for index, component in enumerate(state.components):
+        # a state is at its node's end, which a match that ends inside it does not reach
+        upto = len(path) - (bool(part) and not component.positional)
+        depths.append(_deepest(path, ends, upto, index, component.reach, False))
+    best = depths[0]
+    if min(depths) < max(depths):
+        best = _common(state, path, ends, min(depths), False)
+    return Anchors(_common(state, path, ends, best, True), best, tuple(depths))
+
+
+def _common(state: State, path: list[Node], ends: list[int], upto: int, on_device: bool) -> int:
+    """The deepest of the first `upto` nodes at which every component is valid."""
+    before = -1
+    while upto != before:
+        before = upto
+        for index, component in enumerate(state.components):
+            upto = _deepest(path, ends, upto, index, component.reach, on_device)
+    return upto
+
+
+def _deepest(
+    path: list[Node], ends: list[int], upto: int, index: int, reach: int, on_device: bool
+) -> int:
+    """The deepest of the first `upto` nodes at which one component is valid, on device or anywhere.
+    From below, because what lies above its reach is not looked at."""
+    for depth in range(upto, 0, -1):
+        node = path[depth - 1]
+        if ends[upto] - ends[depth] > reach:
+            break
+        if node.pages[0][index] is None and (on_device or node.pages[1][index] is None):
+            upto = depth - 1
+    return upto
+
+
+def _ends(path: list[Node], part: int) -> list[int]:
+    """Page depths of the empty path, of each node's end, and of where a match ends inside the
+    last one."""
+    ends = [0, *(node.end for node in path)]
+    if part:
+        ends[-1] = ends[-2] + part
+    return ends
 
 
 def probe(state: State, key: Key, limit: int) -> tuple[int, int, tuple[int, ...]]:
     """Pages that would be found on device, after them on host, and up to where each component alone
     is valid. No side effect."""
     path, partial, part = walk(state, key, limit)
-    ends = [0, *(node.end for node in path)]
     if partial is not None:
         path.append(partial)
-        ends.append(ends[-1] + part)
+    ends = _ends(path, part)
     found = anchors(state, path, part)
     on_device, on_any = ends[found.device], ends[found.best]
     return on_device, on_any - on_device, tuple(ends[depth] for depth in found.depths)

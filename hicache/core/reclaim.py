@@ -26,7 +26,8 @@ from .types import Tier
 def make_device_room(state: State, index: int, count: int) -> bool:
     """Whether `count` device pages are free now, after evicting what was missing."""
     pool = state.pools[Tier.DEVICE][index]
-    evict_device(state, index, count - pool.free)
+    if pool.free < count:
+        evict_device(state, index, count - pool.free)
     return pool.free >= count
 
 
@@ -44,7 +45,7 @@ def evict_device(state: State, index: int, count: int) -> None:
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
         elif floor is not None and node.near != NONE and _rank(state, node) > floor:
-            offer(state.queues_of[index], state.eviction, node)
+            offer(state.queues, state.eviction, node, Tier.DEVICE, BACKBONE)
             return
         else:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
@@ -106,15 +107,15 @@ def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None
 def _to_drain(state: State, node: Node, index: int, whole: bool) -> list[int]:
     """The components that the policy wants on host before this one, or the whole node, leaves the
     device; none where something goes that could not be there, because the boundary dies with it."""
-    if not state.writes.on_evict or not state.config.has_host or node.unsaved:
+    if not state.writes.on_evict or not state.config.has_host:
         return []
     if is_garbage(node, state.components[index].reach):
         return []
-    homeless = whole and any(
-        one is not None and two is None and not pool.capacity
-        for one, two, pool in zip(*node.pages, state.pools[Tier.HOST], strict=True)
-    )
-    return [] if homeless else missing_on_host(state, node)
+    for one in range(len(state.components)) if whole else (index,):
+        lacking = node.pages[0][one] is not None and node.pages[1][one] is None
+        if lacking and (node.unsaved >> one & 1 or not state.pools[Tier.HOST][one].capacity):
+            return []
+    return missing_on_host(state, node)
 
 
 def _drain(state: State, node: Node, index: int, components: list[int]) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from .actions import NO_REQUEST, RefusalReason, Refused, Seated
 from .insertion import use
-from .locks import lock_required, open_receipt, release
+from .locks import lock_required, open_receipt, release, required
 from .matching import anchors, cut_windows, match
 from .node import Flight, Node, Receipt, Request
 from .reclaim import make_device_room
@@ -130,13 +130,8 @@ def _worth_loading(state: State, request: Request, pages: int) -> bool:
 
 def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
     """By component, what the path's end requires and device does not have."""
-    end = path[-1].end if path else 0
     return [
-        [
-            node
-            for node in path
-            if end - node.end <= component.reach and node.pages[Tier.DEVICE][index] is None
-        ]
+        [node for node in required(path, component.reach) if node.pages[Tier.DEVICE][index] is None]
         for index, component in enumerate(state.components)
     ]
 
@@ -172,13 +167,13 @@ def _plan(
     fresh = max(0, pages_of(state, plan.end) - plan.pages)
     for index, component in enumerate(state.components):
         if not component.positional:
-            count = component.slots if rooms[index] >= component.slots else component.least_slots
+            count = max(component.least_slots, min(component.slots, rooms[index]))
         elif index == BACKBONE:
             count = pages_of(state, request.length) - plan.pages
         else:
             count = fresh if fresh or start >= request.length else 1
         plan.needed[index] += max(0, count)
-        if plan.short < 0 and plan.needed[index] > available(state, index):
+        if plan.short < 0 and max(0, count) > rooms[index]:
             plan.short = index
     return plan
 
@@ -200,6 +195,7 @@ def _undo(state: State, plan: Plan) -> None:
 def _take_seat(state: State, request: Request, plan: Plan) -> None:
     request.receipt, request.seated = plan.receipt, True
     request.shared = request.filled = plan.pages
+    request.last = plan.path[-1] if plan.path else None
     request.computed = min(request.length, plan.pages * state.config.page_size)
     state.running[request.id] = request
     state.touched_requests[request.id] = None
@@ -213,6 +209,7 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
     targets = [NO_PAGES] * len(state.components)
     request.tables = []
     request.tracked = []
+    request.cleared = [0] * len(state.components)
     request.sources = [-1] * len(state.components)
     for index, component in enumerate(state.components):
         pool, flight = state.pools[Tier.DEVICE][index], plan.flight
@@ -241,9 +238,7 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
 def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
     """Device pages of what the path's end requires, those under way included, in order."""
     parts, start = [NO_PAGES], 0
-    for node in plan.path:
-        if plan.pages - node.end > state.components[index].reach:
-            continue
+    for node in required(plan.path, state.components[index].reach):
         held = node.pages[Tier.DEVICE][index]
         if held is None:
             count = len(_host_pages(node, index))

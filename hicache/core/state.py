@@ -23,12 +23,11 @@ class State:
 
     widest            pages above a boundary that the farthest-reaching bounded component requires;
                       -1 where there is none, and every node's end is a live boundary.
+    stateful          whether a component has states: one page per node, not one per position.
     tick              counts the events that use nodes.
     next_*            the ids to hand out.
     pools             [tier][component].
     queues            [3 * component + kind], see lru.
-    queues_of         [component]: those in which a change of it may make a node a candidate: its
-                      own and the backbone's. host_queues_of: those of the host tier among them.
     touched*          what the current event created, changed or removed, for observers that check
                       incrementally.
     dead              nodes that lost their last live boundary in the current event.
@@ -45,10 +44,9 @@ class State:
     writes: WritePolicy
     pools: list[list[Pool]]
     queues: list[Queue]
-    queues_of: list[list[Queue]]
-    host_queues_of: list[list[Queue]]
     root: Node
     widest: int
+    stateful: bool
     draining: list[int]
     requests: dict[RequestId, Request] = field(default_factory=dict)
     running: dict[RequestId, Request] = field(default_factory=dict)

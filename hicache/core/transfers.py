@@ -93,7 +93,7 @@ def land(state: State, flight: Flight) -> None:
         if request is not None and request.receipt is not None and node is not None:
             lock(state, request.receipt, (node,), Tier.DEVICE, index)
         elif node is not None:
-            offer(state.queues_of[index], state.eviction, node)
+            offer(state.queues, state.eviction, node, Tier.DEVICE, index)
     flight.legs.clear()
     flight.request = NO_REQUEST
     if request is not None:

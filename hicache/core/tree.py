@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 
 from .actions import KvRemoved, KvStored
-from .boundaries import begin_split, changed, end_split
+from .boundaries import begin_split, changed, end_split, note_span
 from .errors import CoreBug
 from .lru import offer
 from .node import Leg, Node
@@ -29,6 +29,17 @@ def span(node: Node, stride: int) -> int:
     return len(node.key) // stride
 
 
+def path_to(node: Node) -> list[Node]:
+    """The node and all above it but the root, from the top."""
+    path: list[Node] = []
+    above: Node | None = node
+    while above is not None and above.parent is not None:
+        path.append(above)
+        above = above.parent
+    path.reverse()
+    return path
+
+
 def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     """A node without pages below `parent`."""
     end = parent.end + len(key) // state.stride
@@ -37,6 +48,7 @@ def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
         node.near = 0
     state.next_node += 1
     parent.children[label] = node
+    note_span(state, node)
     state.touched[node.id] = node
     state.touched[parent.id] = parent
     return node
@@ -113,12 +125,15 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
             state.out.append(KvStored(Tier(tier), digests_of(state, node)))
     elif node.pages[1 - tier][index] is None:
         changed(state, node, index)
-    if node.pages[Tier.HOST][index] is not None or node.pages[Tier.HOST][BACKBONE] is not None:
-        offer(state.host_queues_of[index], state.eviction, node)
+    if node.pages[Tier.HOST][index] is not None:
+        offer(state.queues, state.eviction, node, Tier.HOST, index)
+    if index and node.pages[Tier.HOST][BACKBONE] is not None:
+        offer(state.queues, state.eviction, node, Tier.HOST, BACKBONE)
 
 
 def detach(state: State, node: Node, tier: int, index: int) -> Pages:
-    """Take a component of the node off the tier; the caller gives the pages back."""
+    """Take a component of the node off the tier; the caller gives the pages back, and offers what
+    it leaves of the node on host (most lose everything, one component after another)."""
     pages, parent = node.pages[tier][index], node.parent
     if pages is None or parent is None or node.holders[tier][index]:
         raise CoreBug(f"{node} cannot lose its pages on {Tier(tier).name.lower()}")
@@ -129,10 +144,9 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
         state.touched[parent.id] = parent
         if state.config.kv_events:
             state.out.append(KvRemoved(Tier(tier), digests_of(state, node)))
-        offer(state.queues_of[BACKBONE], state.eviction, parent)
+        offer(state.queues, state.eviction, parent, tier, BACKBONE)
     elif node.pages[1 - tier][index] is None:
         changed(state, node, index)
-    offer(state.queues_of[index], state.eviction, node)
     return pages
 
 
@@ -150,8 +164,9 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     node.key = node.key[: keep * state.stride]
     node.end -= cut
     node.pages[tier][BACKBONE] = kept(pages[:keep])
+    note_span(state, node)
     state.touched[node.id] = node
-    offer(state.queues_of[BACKBONE], state.eviction, node)
+    offer(state.queues, state.eviction, node, tier, BACKBONE)
     return pages[keep:]
 
 
@@ -161,6 +176,7 @@ def remove(state: State, node: Node) -> None:
     if parent is None or node.children or node.legs or any(map(any, node.holders)):
         raise CoreBug(f"{node} cannot be removed")
     del parent.children[node.label]
+    parent.close.pop(node.id, None)
     node.parent = None
     state.touched[node.id] = node
     state.touched[parent.id] = parent

@@ -6,7 +6,7 @@ fields and keeps its own books. Writing to one from outside the core is a defect
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -66,6 +66,10 @@ class CoreView:
 
     def pool(self, tier: Tier, component: int = 0) -> Pool:
         return self._state.pools[tier][component]
+
+    def pools(self, tier: Tier) -> Sequence[Pool]:
+        """The tier's pools, in the order of the components."""
+        return self._state.pools[tier]
 
     def queue_entries(
         self, queue: int, component: int = 0, garbage: bool = False

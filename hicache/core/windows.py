@@ -9,10 +9,7 @@ component are taken for each chunk or growth, because most of a long prompt is o
 
 from __future__ import annotations
 
-import numpy as np
-
 from .checkpoints import has_tracks, interval_of
-from .insertion import forget
 from .locks import unlock_above
 from .node import Receipt, Request
 from .state import State
@@ -76,14 +73,19 @@ def release_behind(state: State, request: Request, computed: int, exactly: bool 
         if exactly:
             _cut_locked(state, request.receipt, index, first)
         unlock_above(state, request.receipt, index, first + 1)
-        table = request.tables[index]
-        if not (table[:first] >= 0).any():
-            continue
-        forget(state, request, index, np.arange(min(request.shared, first), first))
-        table = request.tables[index].copy()
-        table[:first] = -1
-        table.flags.writeable = False
-        request.tables[index] = table
+        if first > request.cleared[index]:
+            _clear(state, request, index, first)
+
+
+def _clear(state: State, request: Request, index: int, first: int) -> None:
+    """No pages of the component at the leading `first` positions any more: its own go back."""
+    since, request.cleared[index] = request.cleared[index], first
+    table = request.tables[index].copy()
+    own = table[max(since, request.shared) : first]
+    state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
+    table[since:first] = -1
+    table.flags.writeable = False
+    request.tables[index] = table
 
 
 def _cut_locked(state: State, receipt: Receipt, index: int, at: int) -> None:

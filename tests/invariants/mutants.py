@@ -119,11 +119,17 @@ def _donate_and_keep(state: Any, request: Any, path: list[Any], made: Any) -> No
     request.tables[:] = tables
 
 
-def _forget_no_page(state: Any, request: Any, index: int, where: Any) -> None:
+def _forget_no_page(state: Any, request: Any, index: int, gaps: Any) -> None:
     table = request.tables[index].copy()
-    table[where] = -1
+    for gap in gaps:
+        table[gap] = -1
     table.flags.writeable = False
     request.tables[index] = table
+
+
+def _clear_no_page(state: Any, request: Any, index: int, first: int) -> None:
+    request.cleared[index] = first
+    _forget_no_page(state, request, index, [slice(0, first)])
 
 
 _LAND_BACKUP, _SPLIT, _SHARE = backup.land_backup, tree.split, insertion._share
@@ -162,7 +168,8 @@ MUTANTS_OF_HYBRIDS: dict[str, list[Patch]] = {
     "windows and states are dropped, not drained": [(reclaim, "_to_drain", _drain_nothing_else)],
     "a donated state stays with its request": [(insertion, "_donate", _donate_and_keep)],
     "pages behind the window leak": [
-        (module, "forget", _forget_no_page) for module in (insertion, windows)
+        (insertion, "_forget", _forget_no_page),
+        (windows, "_clear", _clear_no_page),
     ],
     "any window will do": [(SlidingWindow, "valid", lambda self, walk: True)],
     "a hit warms the whole path": [(Lru, "whole_path", True)],
