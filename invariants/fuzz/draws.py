@@ -1,7 +1,7 @@
 """Seeds that are split, not shared: every draw is a function of the root seed and its own name.
 
-A counter-based generator: draw i of (seed, names...) is a BLAKE2b of exactly that, so leaving a draw
-out, or adding one elsewhere, changes no other (VALIDATION 3.3). Integers only.
+A counter-based generator: draw i of (seed, names...) is a BLAKE2b of exactly that, so leaving one
+out, or adding one elsewhere, changes no other. Integers only.
 """
 
 from __future__ import annotations

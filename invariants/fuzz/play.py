@@ -53,7 +53,9 @@ def generate(
     swarm: Swarm, ops: dict[str, Operation], seed: int, operations: int, level: Level = "every"
 ) -> Outcome:
     """Draw a tape and play it while it is drawn."""
-    hand = Hand(swarm.config, swarm.order, Watch(level, f"hicache fuzz --seed {seed} --sequences 1"))
+    hand = Hand(
+        swarm.config, swarm.order, Watch(level, f"hicache fuzz --seed {seed} --sequences 1")
+    )
     entries: list[Entry] = []
     failure = None
     try:
@@ -68,7 +70,9 @@ def generate(
     return Outcome(Tape(swarm.config, tuple(entries), seed, swarm.order), failure, hand)
 
 
-def replay(tape: Tape, ops: dict[str, Operation], level: Level = "every", name: str = "") -> Outcome:
+def replay(
+    tape: Tape, ops: dict[str, Operation], level: Level = "every", name: str = ""
+) -> Outcome:
     """Play a tape as it stands."""
     command = f"hicache fuzz --replay {name}" if name else ""
     hand = Hand(tape.config, tape.order, Watch(level, command))
@@ -147,7 +151,9 @@ def let_go(hand: Hand) -> None:
             hand.settle()
         left = {pool.component: pool.capacity - pool.free for pool in pools}
         if any(left.values()):
-            raise Stuck(f"{tier.name.lower()}: everything was evicted, and pages are missing: {left}")
+            raise Stuck(
+                f"{tier.name.lower()}: everything was evicted, and pages are missing: {left}"
+            )
 
 
 def failure_of(error: Exception, at: int) -> Failure:

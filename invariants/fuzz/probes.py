@@ -1,9 +1,8 @@
 """Probes: named states that a good fuzzer must reach, and how often it did.
 
-A probe is a name that some rule here counts: kinds of events and outcomes, what was under way at the
-time, where copies were, what a match found. Their list is `expected`; a run of many sequences that
-leaves one of them at zero has looked at less than it seems. Must not live here: any verdict on the
-core.
+A probe is a name that some rule here counts: kinds of events and outcomes, what was under way at
+the time, where copies were, what a match found. A run of many sequences that leaves one of the
+expected ones at zero has looked at less than it seems. Must not live here: any verdict on the core.
 """
 
 from __future__ import annotations
@@ -61,12 +60,16 @@ class Probes:
             kind = type(item).__name__
             parts = sorted({copy.component for copy in item.copies})
             seen[f"{kind} of {'+'.join(parts)} by {name}"] += 1
-            seen[f"{kind} of {'several nodes' if len(item.copies) > len(parts) else 'one node'}"] += 1
+            seen[
+                f"{kind} of {'several nodes' if len(item.copies) > len(parts) else 'one node'}"
+            ] += 1
         elif isinstance(item, Seated):
             self._seated(item)
         elif isinstance(item, Prefill):
             seen["Prefill after a load" if item.after else "Prefill"] += 1
-            seen[f"Prefill with {sum(len(one.checkpoints) for one in item.states)} checkpoints"] += 1
+            seen[
+                f"Prefill with {sum(len(one.checkpoints) for one in item.states)} checkpoints"
+            ] += 1
             if item.start == item.end:
                 seen["Prefill of nothing"] += 1
         elif isinstance(item, Cached):
@@ -77,9 +80,12 @@ class Probes:
     def _seated(self, item: Seated) -> None:
         device, host = item.device_pages > 0, item.host_pages > 0
         self.seen[
-            "Seated on device and host" if device and host
-            else "Seated on device" if device
-            else "Seated on host" if host
+            "Seated on device and host"
+            if device and host
+            else "Seated on device"
+            if device
+            else "Seated on host"
+            if host
             else "Seated on nothing"
         ] += 1
         if item.matched > item.device_pages + item.host_pages:

@@ -63,7 +63,9 @@ def draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Confi
 
 def _draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Config:
     page = draws.one((1, 1, 2, 4, 4, 16, 64))
-    window = draws.one((page, 2 * page, page * 3 // 2 or 1, 8 * page, max(1, page // 4), 3 * page + 1))
+    window = draws.one(
+        (page, 2 * page, page * 3 // 2 or 1, 8 * page, max(1, page // 4), 3 * page + 1)
+    )
     interval = page * draws.one((1, 1, 1, 2, 3))
     pages = -(-window // page)
     device = {

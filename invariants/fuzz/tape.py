@@ -4,10 +4,10 @@
     then        {"op": "arrive", "args": {...}, "gap": 3, "poll": true, "acts": [[40, 0, ""], ...]}
     last line   {"end": 118}
 
-An entry holds its operation's arguments literally, the time before it, whether the host polls first,
-and for the actions that the core answers with, in turn, (delay, tie, fault). So deleting an entry
-changes nothing about the others. Requests are named by the number that their arrival chose; an entry
-that finds its request gone, or not in the state it needs, does nothing.
+An entry holds its operation's arguments literally, the time before it, whether the host polls
+first, and for the actions that the core answers with, in turn, (delay, tie, fault). So deleting an
+entry changes nothing about the others. Requests are named by the number that their arrival chose;
+an entry that finds its request gone, or not in the state it needs, does nothing.
 
 Lives here: the records and their file form. Must not live here: what an operation means.
 """
@@ -84,8 +84,8 @@ def loads(text: str, name: str = "tape") -> Tape:
         )
     if len(rows) < 2 or rows[-1] != {"end": len(rows) - 2}:
         raise CallerError(
-            f'{name}: expected {{"end": {max(0, len(rows) - 2)}}} in its last line, found the end of '
-            "the file; it was cut off, copy it again"
+            f"{name}: expected the number of its entries in the last line, found the end of the "
+            "file; it was cut off, copy it again"
         )
     order = head.get("order")
     if order not in ORDERS:
@@ -153,7 +153,9 @@ def _config(document: Any, name: str) -> Config:
             f"{name}: config: expected the settings of this version, found a difference in "
             f"{', '.join(strange[:4])}; record the tape again"
         )
-    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    plain: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
+    }
     try:
         return Config(**plain)
     except (TypeError, ValueError) as error:

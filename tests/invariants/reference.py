@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hicache.core.config import Config
 from hicache.core.types import Key
 from hicache.core.view import CoreView
+from invariants.fuzz.spell import spelled
 
 DEVICE_BIT, HOST_BIT = 1, 2
 ANY = DEVICE_BIT | HOST_BIT

@@ -40,9 +40,9 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import Key, Tier
+from invariants.fuzz.content import Content
 from invariants.watch import Level, Watch
 
-from invariants.fuzz.content import Content
 from .score import Score
 
 AUDIT_EVERY = 16

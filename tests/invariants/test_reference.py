@@ -12,8 +12,8 @@ from hicache.core.actions import Backup, Copy, Load, Prefill, StateSlots
 from hicache.core.config import Config
 from hicache.core.node import Node
 from hicache.core.types import Key, Tier
-
 from invariants.fuzz.content import Content, Held, WrongContent
+
 from .reference import expected
 
 ROWS = 8

@@ -29,4 +29,4 @@ def names() -> list[str]:
 
 def load() -> dict[str, Operation]:
     """Every operation, by name."""
-    return {name: import_module(f"invariants.fuzz.ops.{name}") for name in names()}  # type: ignore[misc]
+    return {name: import_module(f"invariants.fuzz.ops.{name}") for name in names()}
