@@ -147,6 +147,7 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
         else:
             host.give_back(leg.target)
             state.touched[node.id] = node
+    flight.legs.clear()  # a leg names its flight: without this only a sweep would free them
     state.backups -= 1
     for index, pages in enumerate(flight.drains):
         state.draining[index] -= pages
