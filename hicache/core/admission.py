@@ -49,7 +49,7 @@ from .transfers import (
 )
 from .tree import BACKBONE
 from .types import Key, Pages, RequestId, Tier
-from .windows import available, bounded, fill, pages_of, reachable_end, release_behind
+from .windows import available, fill, pages_of, reachable_end, release_behind
 
 
 def arrive(state: State, event: Arrived) -> None:
@@ -85,15 +85,15 @@ def proceed(state: State, event: Continued) -> None:
     if event.chunk < 1:
         raise CallerError(f"chunk: expected at least 1 token, found {event.chunk}")
     start, end = request.computed, min(request.computed + event.chunk, request.length)
-    short = any(reachable_end(state, request, one, start, end) < end for one in bounded(state))
+    short = any(reachable_end(state, request, one, start, end) < end for one in state.bounded)
     release_behind(state, request, start, exactly=short)
     state.touched_requests[request.id] = None
-    for index in bounded(state):
+    for index in state.bounded:
         end = reachable_end(state, request, index, start, end)
         if end <= start:
             refuse_room(state, request.id, index, 1, preempt=True)
             return
-    for index in bounded(state):
+    for index in state.bounded:
         count = max(0, pages_of(state, end) - request.filled)
         if not make_device_room(state, index, count):
             refuse_room(state, request.id, index, count, preempt=True)
