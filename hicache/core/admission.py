@@ -148,11 +148,11 @@ def want_pages(state: State, event: PagesWanted) -> None:
         state.touched_requests[request.id] = None
     short = total - len(request.tables[BACKBONE])
     if short > 0:
-        grown = [index for index, one in enumerate(state.components) if one.positional]
-        if computed and any(short > available(state, index) for index in grown):
+        lacking = _lacking(state, short)
+        if computed and lacking >= 0:
             release_behind(state, request, computed, exactly=True)
-        lacking = next((index for index in grown if short > available(state, index)), -1)
-        for index in grown:
+            lacking = _lacking(state, short)
+        for index in (BACKBONE, *state.bounded):
             if lacking < 0 and not make_device_room(state, index, short):
                 lacking = index
         if lacking >= 0:
@@ -238,6 +238,14 @@ def _is_too_large(state: State, request: RequestId, total: int) -> bool:
     if total > capacity:
         refuse(state, request, "too_large", total, capacity)
     return total > capacity
+
+
+def _lacking(state: State, count: int) -> int:
+    """The first component by position that cannot have so many pages, -1 for none."""
+    for index in (BACKBONE, *state.bounded):
+        if count > available(state, index):
+            return index
+    return -1
 
 
 def _extend(state: State, request: Request, total: int) -> None:

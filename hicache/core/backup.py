@@ -110,7 +110,7 @@ def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node]) -> No
 def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     """The leading nodes that host has room for, once the copies above them are locked."""
     pools = state.pools[Tier.HOST]
-    room = [pool.free + pool.evictable for pool in pools]
+    room = [pool.available for pool in pools]
     for node in path_to(nodes[-1][0]):
         above = node.pages[Tier.HOST][BACKBONE]
         if above is not None and not node.holders[Tier.HOST][BACKBONE]:

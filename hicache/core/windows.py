@@ -24,7 +24,7 @@ def pages_of(state: State, tokens: int) -> int:
 def available(state: State, index: int) -> int:
     """Device pages of a component that are free or that nobody holds."""
     pool = state.pools[Tier.DEVICE][index]
-    return pool.free + pool.evictable
+    return pool.available
 
 
 def reachable_end(state: State, request: Request, index: int, start: int, end: int) -> int:
