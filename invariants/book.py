@@ -43,12 +43,12 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of, needs_of
-from .leaving import branch_of, commit
+from .leaving import branch_of, commit, made_of, note_tracks
 from .nodes import NodeBook
 from .pages import NODE, PageBook
 from .reference import find
 from .seats import Seat, SeatBook, tags_of
-from .shadow import Shadow, valid
+from .shadow import Shadow
 from .tags import Tags
 from .tickets import Move, Ticket, TicketBook, Use, moves_of, uses_of
 
@@ -231,10 +231,9 @@ class Book:
             refused = any(getattr(item, "reason", "") == "too_large" for item in outcomes)
             if grown is not None and not refused:
                 self.seats.lower(grown, event.computed)
-        if type(event) is Continued:
-            again = self.seats.by_id.get(event.request)
-            if again is not None:
-                self.seats.lower(again, again.computed)
+        elif type(event) is Continued and event.request in self.seats.by_id:
+            grown = self.seats.by_id[event.request]
+            self.seats.lower(grown, grown.computed)
         for item in outcomes:
             kind = type(item)
             if kind is not Seated and kind is not Cached and kind is not Granted:
@@ -242,20 +241,18 @@ class Book:
             seat = self.seats.by_id.get(item.request)  # type: ignore[union-attr]
             if seat is None:
                 continue
+            if kind is not Seated:
+                room = len(seat.tables[0]) * self.page_size if kind is Granted else seat.computed
+                note_tracks(seat, item.states, room)  # type: ignore[union-attr]
             if kind is Granted:
-                seat.states = item.states  # type: ignore[union-attr]
                 continue
             seat.rehold, seat.low = True, 0
             if kind is Cached:
-                seat.boundary, seat.states = int(item.pages), item.states  # type: ignore
+                seat.boundary = int(item.pages)  # type: ignore[union-attr]
                 seat.made = branch_of(seat, self.kinds, self._since(), self.page_size)
                 self.seats.lower(seat, seat.computed)
             else:
-                reused = item.device_pages + item.host_pages  # type: ignore[union-attr]
-                seat.boundary = int(reused)
-                seat.branch = item.matched  # type: ignore[union-attr]
-                seat.computed = min(seat.length, seat.boundary * self.page_size)
-                seat.working = 0 if not seat.computed else -1
+                self.seats.sit_down(seat, item)  # type: ignore[arg-type]
 
     def _since(self) -> int:
         """The token at which the pass began that the present event ended."""
@@ -317,32 +314,27 @@ class Book:
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    self._use(seat.tags, item.pages, item.request, self._made(seat))
+                    made = made_of(seat, self.nodes, self.kinds, self._gone(seat))
+                    self._use(seat.tags, item.pages, item.request, made)
         if self.left is not None:
-            seat, tags, made = self.left
-            self._use(tags, made[0], seat.id, made[1:])
+            seat, tags, ends = self.left
+            self._use(tags, ends[0], seat.id, ends[1:])
+
+    def _gone(self, seat: Seat) -> list[str]:
+        """Components that gave up what they had at the boundary above the request's last."""
+        tag = int(seat.tags[seat.made - 1]) if seat.made else 0
+        return [
+            item.component
+            for item in self.outcomes
+            if seat.made and type(item) is Evicted and item.tier == Tier.DEVICE
+            if tag in self.pages[self.index_of(item.component)].content[item.pages]
+        ]
 
     def _use(self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()) -> None:
         """A use of the boundary at `pages`, and of those above it that were made with it."""
         self.nodes.clock += 1
         if pages and not (pages <= len(tags) and self.nodes.used(int(tags[pages - 1]), above)):
             self.missing.append(f"{pages} pages of request {request} end at no node")
-
-    def _made(self, seat: Seat) -> Sequence[int]:
-        """The boundary above its last that an insertion made, if it came to be: its state may have
-        been one too many, and gone again."""
-        if not seat.made:
-            return ()
-        tag = int(seat.tags[seat.made - 1])
-        shadow = self.nodes.at.get(tag)
-        gone = [
-            item.component
-            for item in self.outcomes
-            if type(item) is Evicted and item.tier == Tier.DEVICE
-            if tag in self.pages[self.index_of(item.component)].content[item.pages]
-        ]
-        kinds = [kind for kind in self.kinds if kind.positional or kind.name not in gone]
-        return (seat.made,) if shadow is not None and valid(shadow, kinds) else ()
 
     # What an event says about bytes and tickets, before anything the core did about it.
 

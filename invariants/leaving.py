@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hicache.core.actions import StateSlots
 
 from .kinds import Kind
+from .nodes import NodeBook
 from .pages import PageBook
 from .seats import Seat
+from .shadow import valid
 from .tags import POISON, Tags
 
 
@@ -51,30 +51,31 @@ def commit(
     return made or [seat.boundary]
 
 
+def note_tracks(seat: Seat, states: tuple[StateSlots, ...], room: int) -> None:
+    """A track that is new cannot hold the state of a depth passed before; at most `room` tokens
+    were computed by then."""
+    known = [page for state in seat.states for page in state.tracks]
+    fresh = [page for state in states for page in state.tracks if page >= 0]
+    if seat.states and any(page not in known for page in fresh):
+        seat.since = max(seat.since, room)
+    seat.states = states
+
+
 def _left_in_tracks(
     book: PageBook, state: StateSlots | None, seat: Seat, tags: Tags, length: int, page_size: int
 ) -> None:
-    """Decoding leaves a state at each multiple of the interval, by turns in the two tracks. Only
-    the deepest counts: a step that ran ahead may have begun to write the other track."""
+    """Decoding leaves a state at each multiple of the interval, by turns in the two tracks. What is
+    in the other one nobody knows: a step that ran ahead may have written it."""
     if state is None or seat.computed < seat.length:
         return
     turn = length // state.interval
-    found = {page: _depth_of(book, page, tags) for page in state.tracks if page >= 0}
-    if turn * state.interval > seat.computed:
-        depth, last = turn * state.interval // page_size, state.tracks[turn % 2]
-    else:
-        last = max(found, key=lambda page: found[page], default=-1)
-        depth = found.get(last, 0)
-    for page in found:
-        book.content[page] = POISON
-    if last >= 0 and 0 < depth <= len(tags):
-        book.content[last] = tags[depth - 1]
-
-
-def _depth_of(book: PageBook, page: int, tags: Tags) -> int:
-    """Pages of the prefix whose state a slot holds, 0 where it holds none of this prompt."""
-    where = np.flatnonzero(tags == book.content[page])
-    return int(where[-1]) + 1 if len(where) else 0
+    depth, last = turn * state.interval, state.tracks[turn % 2]
+    other = state.tracks[1 - turn % 2]
+    if other >= 0:
+        book.content[other] = POISON
+    if last >= 0 and depth > seat.computed:
+        fine = depth > seat.since and depth <= len(tags) * page_size
+        book.content[last] = tags[depth // page_size - 1] if fine else POISON
 
 
 def _has(seat: Seat, kind: Kind, book: PageBook, tags: Tags, depth: int) -> bool:
@@ -100,3 +101,15 @@ def branch_of(seat: Seat, kinds: Sequence[Kind], since: int, page_size: int) -> 
     windows = [kind for kind in kinds[1:] if kind.positional]
     tables = [seat.tables[kind.at][max(0, depth - kind.need) : depth] for kind in windows]
     return depth if all((table >= 0).all() for table in tables) else 0
+
+
+def made_of(
+    seat: Seat, nodes: NodeBook, kinds: Sequence[Kind], gone: Sequence[str]
+) -> Sequence[int]:
+    """The boundary above its last that an insertion made, if it came to be: its state may have been
+    one too many on the path, and `gone` again."""
+    if not seat.made:
+        return ()
+    shadow = nodes.at.get(int(seat.tags[seat.made - 1]))
+    left = [kind for kind in kinds if kind.positional or kind.name not in gone]
+    return (seat.made,) if shadow is not None and valid(shadow, left) else ()

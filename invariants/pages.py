@@ -70,6 +70,7 @@ class PageBook:
         self.clashes: list[Clash] = []
         self.claimed: list[tuple[Pages, int]] = []
         self.released: list[Pages] = []
+        self.strange: list[Pages] = []  # slots that a request took over with another's bytes
         self.freed: Pages = NO_PAGES  # nobody holds or uses them any more
         self.retired: Pages = NO_PAGES  # nobody holds them, an open action still uses them
         self._limit = np.uint64(capacity)  # negative numbers are above it, read as unsigned
@@ -138,6 +139,9 @@ class PageBook:
         """After the checks: note generations and forget the bytes of pages that became free."""
         for pages, _ in self.claimed:
             self.generation[pages] = pool.generation[pages]
+        for pages in self.strange:
+            self.content[pages] = POISON
+        self.strange.clear()
         free = self.freed
         if len(free):
             self.generation[free] = pool.generation[free]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hicache.core.actions import StateSlots
+from hicache.core.actions import Seated, StateSlots
 from hicache.core.node import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
@@ -50,6 +50,7 @@ class Seat:
         "rehold",
         "seated",
         "shared",
+        "since",
         "states",
         "tables",
         "tags",
@@ -85,6 +86,7 @@ class Seat:
         self.prefill: FlightId = 0
         self.load: FlightId = 0
         self.states: tuple[StateSlots, ...] = ()  # as last handed out
+        self.since = 0  # tokens that it may have computed when a track became its own
         self.working = 0  # tokens that its working states have read, -1 where nobody knows
         self.handed: tuple[tuple[Pages, bytes], ...] = ()  # tables last given out, and copies
 
@@ -168,6 +170,8 @@ class SeatBook:
             book.retract(before, code)
             fresh = own
         seat.own[index] = own
+        if not self.kinds[index].positional:
+            book.strange.append(own[~np.isin(own, before)])
         if len(fresh):
             self._claims.append((seat, index, fresh))
 
@@ -204,6 +208,12 @@ class SeatBook:
                 found.append(pages)
                 self.nodes.dirty[shadow.id] = shadow
         return found
+
+    def sit_down(self, seat: Seat, item: Seated) -> None:
+        """What it reuses, and where the prompt was known to."""
+        seat.boundary, seat.branch = item.device_pages + item.host_pages, item.matched
+        seat.computed = min(seat.length, seat.boundary * self.nodes.page_size)
+        seat.working = 0 if not seat.computed else -1
 
     def lower(self, seat: Seat, computed: int) -> None:
         """The request has computed that far. What the windows of later tokens, and of a boundary

@@ -218,6 +218,7 @@ class _Device:
         self._page: int = options.page_size
         self._window_pages: int = -(-window // self._page)
         self._interval = interval
+        self._least_window = self._window_pages + max(1, -(-interval // self._page))
         self._running: int = options.max_running if options.mode == "timed" else 1
         self._bytes = {
             name: model.bytes_per_page(name, self._page, options.tp) for name in model.components
@@ -260,7 +261,9 @@ class _Device:
         """Pages of another component, given those of Full."""
         given = self._given(name)
         if given is not None:
-            return given, "as given"
+            few = name == STATES and given < _OWN_STATES
+            rule = f"fewer than the {_OWN_STATES} of a request: hardly any is left behind"
+            return given, f"as given; {rule}" if few else "as given"
         if self._options.device_pages == UNBOUNDED:
             per_state = max(1, self._interval // self._page)
             pages = full if name == WINDOW else full // per_state + _OWN_STATES
@@ -279,21 +282,21 @@ class _Device:
         tokens: int | None = self._options.swa_tokens
         if tokens is None:
             return None
-        least = (self._window_pages + 1) * self._page
+        least = self._least_window * self._page
         if tokens < least:
             raise CallerError(
-                f"--swa-tokens: expected at least {least}, a window in whole pages and one page "
-                f"more (the least that any request needs), found {tokens}"
+                f"--swa-tokens: expected at least {least}, a window in whole pages and what is "
+                f"computed between two boundaries, which any request needs; found {tokens}"
             )
         return tokens // self._page
 
     def _swa(self, full: int) -> int:
         running = min(self._running, full)
         budget: int = self._options.token_budget
-        own = running * (self._window_pages + 1) + -(-budget // self._page)
+        own = running * self._least_window + -(-budget // self._page)
         own = min(own, self._limit.get(WINDOW, own))
         wanted: int = own + self._window_pages * self._prefixes(full)
-        return max(self._window_pages + 1, min(full, wanted))
+        return max(self._least_window, min(full, wanted))
 
     def _mamba(self, full: int) -> int:
         own = _OWN_STATES * min(self._running, full)

@@ -13,12 +13,11 @@ from collections import Counter
 from dataclasses import replace
 from typing import TextIO, cast
 
-from invariants.garbage import garbage_report
-
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
+from invariants.garbage import garbage_report
 from invariants.watch import Level, Watch
 from sim.recorder import Recorder
 

@@ -17,6 +17,7 @@ from .checkpoints import (
     note_decoded,
     plan,
     positions,
+    refill,
     states,
 )
 from .errors import CallerError
@@ -48,7 +49,7 @@ from .transfers import (
     own_pages,
 )
 from .tree import BACKBONE
-from .types import Key, Pages, RequestId, Tier
+from .types import Key, RequestId, Tier
 from .windows import available, fill, pages_of, reachable_end, release_behind
 
 
@@ -135,6 +136,11 @@ def prefill_done(state: State, event: PrefillDone) -> None:
 def want_pages(state: State, event: PagesWanted) -> None:
     request = _seated(state, event.request)
     total = pages_of(state, event.length)
+    if request.computed < request.length:
+        raise CallerError(
+            f"request {request.id}: expected a growth behind a prompt that is computed, found "
+            f"{request.computed} of its {request.length} tokens"
+        )
     room = len(request.tables[BACKBONE]) * state.config.page_size
     if not 0 <= event.computed <= room:
         raise CallerError(
@@ -159,6 +165,8 @@ def want_pages(state: State, event: PagesWanted) -> None:
             refuse_room(state, request.id, lacking, short, preempt=True)
             return
         _extend(state, request, total)
+    refill(state, request, room)
+    state.touched_requests[request.id] = None
     state.out.append(
         Granted(
             request.id,
@@ -249,20 +257,15 @@ def _lacking(state: State, count: int) -> int:
 
 
 def _extend(state: State, request: Request, total: int) -> None:
-    """Positions up to `total`: pages of the backbone, and of bounded components once the prompt is
-    computed (before that they are taken chunk by chunk)."""
+    """Positions up to `total`, of every component that has a page for each."""
     have = len(request.tables[BACKBONE])
-    decoding = request.computed >= request.length
     for index, component in enumerate(state.components):
         if component.positional:
-            fresh: Pages = np.full(total - have, -1, dtype=np.int64)
-            if index == BACKBONE or decoding:
-                fresh = state.pools[Tier.DEVICE][index].take(total - have, request.id)
+            fresh = state.pools[Tier.DEVICE][index].take(total - have, request.id)
             table = np.concatenate((request.tables[index], fresh))
             table.flags.writeable = False
             request.tables[index] = table
-    if decoding:
-        request.filled = total
+    request.filled = total
     state.touched_requests[request.id] = None
 
 

@@ -135,7 +135,8 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
             host.give_back(leg.target)
             continue
         node.legs.remove(leg)
-        node.unsaved = not ok and any(flight.drains)
+        bit = 1 << leg.component
+        node.unsaved = node.unsaved & ~bit if ok or not any(flight.drains) else node.unsaved | bit
         if ok and _may_publish(state, node, leg.component):
             attach(state, node, Tier.HOST, leg.component, leg.target)
         else:
@@ -153,10 +154,11 @@ def _may_publish(state: State, node: Node, index: int) -> bool:
     parent = node.parent
     if index != BACKBONE:
         return not state.writes.contiguous or node.pages[Tier.HOST][BACKBONE] is not None
-    if node.with_pages[Tier.HOST] and any(
-        child.holders[Tier.HOST][BACKBONE] for child in node.children.values()
+    if any(node.holders[Tier.HOST]) or (
+        node.with_pages[Tier.HOST]
+        and any(child.holders[Tier.HOST][BACKBONE] for child in node.children.values())
     ):
-        return False  # unlocked above a lock: neither protected nor within eviction's reach
+        return False  # unlocked above or beside a lock: neither protected nor in eviction's reach
     return not state.writes.contiguous or (
         parent is not None
         and (parent.parent is None or parent.pages[Tier.HOST][BACKBONE] is not None)

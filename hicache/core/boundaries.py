@@ -11,8 +11,8 @@ backbone is there on every node, so with that alone every end is live and nothin
     near(n) = 0 if n's end is live, else the least span(child) + near(child), FAR beyond any bounded
               reach, NONE without a live boundary below
 
-`below` counts the children by what they contribute, so a change costs the nodes whose `near`
-changes, not the children of each.
+`below` counts the children by what they contribute, and `close` names those that end within reach,
+so a change costs the nodes that it concerns, not the children of each.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def changed(state: State, node: Node, index: int) -> None:
     came = is_there(node, index)
     found = [(node, 0)]
     for above, distance in found:
-        if distance >= reach:
+        if distance >= reach or not (came or distance + _nearest_below(above) <= reach):
             continue
-        for child in above.children.values():
+        for child in above.close.values():
             depth = distance + child.end - above.end
             if depth <= reach and (came or depth + child.near <= reach):
                 found.append((child, depth))
@@ -58,21 +58,18 @@ def is_live(state: State, node: Node) -> bool:
     return True
 
 
-def is_complete(state: State, node: Node) -> bool:
-    """Whether every component is valid at the node's end on device (the backbone is)."""
-    for index, component in enumerate(state.components):
-        above = node
-        while node.end - above.end <= component.reach and above.parent is not None and index:
-            if above.pages[0][index] is None:
-                return False
-            above = above.parent
-    return True
+def note_span(state: State, node: Node) -> None:
+    """The node hangs where it does, or is as long as it is, since now."""
+    parent = node.parent
+    if parent is not None and node.end - parent.end <= state.widest:
+        parent.close[node.id] = node
 
 
 def begin_split(state: State, node: Node) -> None:
     """The node is about to be cut: its contribution to its parent goes."""
-    if state.widest >= 0:
+    if state.widest >= 0 and node.parent is not None:
         _count(state, node, node.near, -1)
+        node.parent.close.pop(node.id, None)
 
 
 def end_split(state: State, upper: Node, lower: Node) -> None:
@@ -81,6 +78,7 @@ def end_split(state: State, upper: Node, lower: Node) -> None:
         upper.near = 0
         return
     _count(state, lower, lower.near, 1)
+    note_span(state, lower)
     upper.near = 0 if is_live(state, upper) else _nearest_below(upper)
     _count(state, upper, upper.near, 1)
     for tier in (0, 1):

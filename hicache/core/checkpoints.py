@@ -49,25 +49,25 @@ def note_checkpoints(request: Request, flight: Flight) -> None:
 
 
 def note_decoded(state: State, request: Request, length: int) -> None:
-    """The request may have decoded, up to `length` tokens: what its tracks hold by now. Of the
-    boundaries only the last is counted on: a step that ran ahead may be in the other slot."""
+    """The request may have decoded, up to `length` tokens: what its tracks hold by now.
+
+    Only the track of the last boundary is counted on, because a step that ran ahead, by less than
+    two intervals, may have written the other one; and only where the request had that track already
+    when it passed the boundary.
+    """
     if request.computed < request.length:
         return
     for index, component in enumerate(state.components):
         if component.positional:
             continue
-        tracked = request.tracked[index]
-        depth = length // component.interval * component.interval
+        turn = length // component.interval
+        depth, track = turn * component.interval, turn % 2
+        known = request.tracked[index][track]
         if depth > request.length:
-            track = depth // component.interval % 2
-            there = request.tables[index][1 + track] >= 0
-        else:
-            depth = max((known for known in tracked if known <= length), default=0)
-            track = tracked.index(depth) if depth else 0
-            there = True
-        tracked[:] = [0] * len(tracked)
-        if there:
-            tracked[track] = depth
+            there = request.tables[index][1 + track] >= 0 and depth > request.since
+            known = depth if there else 0
+        request.tracked[index] = [0] * (component.slots - 1)
+        request.tracked[index][track] = known
 
 
 def last_boundaries(state: State, request: Request, key: Key, length: int) -> list[int]:
@@ -106,8 +106,9 @@ def make_replacements(state: State, counts: list[int]) -> bool:
     return evicted
 
 
-def refill(state: State, request: Request) -> None:
-    """Fill up the tracks that are missing, where slots are free."""
+def refill(state: State, request: Request, since: int) -> None:
+    """Fill up the tracks that are missing, where slots are free. since: the tokens that it may have
+    computed by now, whose states they cannot hold."""
     for index, component in enumerate(state.components):
         slots = request.tables[index]
         if component.positional or -1 not in slots.tolist():
@@ -116,6 +117,7 @@ def refill(state: State, request: Request) -> None:
         for slot in range(component.slots):
             if slots[slot] < 0 and state.pools[Tier.DEVICE][index].free:
                 slots[slot] = state.pools[Tier.DEVICE][index].take(1, request.id)[0]
+                request.since = max(request.since, since)
         slots.flags.writeable = False
         request.tables[index] = slots
 

@@ -59,12 +59,12 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     lock_required(state, request.receipt, path, since)
     use(state, path, new)
     for node in path:
-        node.unsaved = False
+        node.unsaved = 0
     if state.widest >= 0:
         _offer_unlocked(state, path, since)
         thin(state, path)
         if not last:
-            refill(state, request)
+            refill(state, request, request.computed)
     return path
 
 

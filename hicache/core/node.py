@@ -31,16 +31,19 @@ class Node:
     near           pages from `end` down to the nearest live boundary at or below it (`boundaries`):
                    0 where its own end is one, FAR beyond every bounded reach, NONE without any.
     below          how many children contribute which distance to `near`.
+    close          by id, the children that end within the farthest bounded reach of its end.
     hits           requests that used it.
     queued         bits: which eviction queues it has an entry in (see lru).
     legs           the transfers in flight that read or fill it.
-    unsaved        host did not take it when it was to be evicted: next time it is dropped.
+    unsaved        bits: the components that host did not take when they were to be evicted; next
+                   time they are dropped.
     digests        SHA-256 chain, one per page; None until someone needs it.
     """
 
     __slots__ = (
         "below",
         "children",
+        "close",
         "digests",
         "end",
         "hits",
@@ -76,9 +79,10 @@ class Node:
         self.last_use = [0] * components
         self.near = NONE
         self.below: dict[int, int] = {}
+        self.close: dict[int, Node] = {}
         self.hits = 0
         self.queued = 0
-        self.unsaved = False
+        self.unsaved = 0
         self.legs: list[Leg] = []
         self.digests: tuple[bytes, ...] | None = None
 
@@ -151,6 +155,7 @@ class Request:
     filled   positions that pages of bounded components were taken for.
     branch   pages that were known when it was seated: where it is likely to part from others.
     tracked  [component][track]: tokens that the state in that slot has read, 0 for none.
+    since    tokens that it may have computed when a track was last taken.
     cleared  [component]: leading positions at which a bounded component has no page any more.
     sources  [component]: the page to copy into the working slot before the first pass, or -1.
     prefill  flight of the chunk that runs, else 0. load: flight of its load-back until that has
@@ -170,6 +175,7 @@ class Request:
     filled: int = 0
     branch: int = 0
     tracked: list[list[int]] = field(default_factory=list)
+    since: int = 0
     cleared: list[int] = field(default_factory=list)
     sources: list[int] = field(default_factory=list)
     prefill: FlightId = 0

@@ -80,8 +80,8 @@ def _behind_drains(state: State) -> int:
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
     """Evict another component than the backbone. One that is on host already does not wait for
     what else its leaf has to bring there."""
-    missing = _to_drain(state, node, index)
     free = node.with_pages[Tier.DEVICE] == 0 and not any(node.holders[Tier.DEVICE])
+    missing = _to_drain(state, node, index, whole=free)
     if free and (index in missing or not missing):
         pages = span(node, state.stride)
         positional = state.components[index].positional
@@ -92,7 +92,7 @@ def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
 
 def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None:
     """Evict a leaf's last pages; where they have to drain first, the node above them."""
-    missing = _to_drain(state, node, index)
+    missing = _to_drain(state, node, index, whole=True)
     if missing:
         node = tail(state, node, pages)
         if _drain(state, node, index, missing):
@@ -104,18 +104,18 @@ def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None
     return None
 
 
-def _to_drain(state: State, node: Node, index: int) -> list[int]:
-    """The components that the policy wants on host before they leave the device; none where the
-    boundary could not live there."""
-    if not state.writes.on_evict or not state.config.has_host or node.unsaved:
+def _to_drain(state: State, node: Node, index: int, whole: bool) -> list[int]:
+    """The components that the policy wants on host before this one, or the whole node, leaves the
+    device; none where something goes that could not be there, because the boundary dies with it."""
+    if not state.writes.on_evict or not state.config.has_host:
         return []
     if is_garbage(node, state.components[index].reach):
         return []
-    homeless = any(
-        one is not None and two is None and not pool.capacity
-        for one, two, pool in zip(*node.pages, state.pools[Tier.HOST], strict=True)
-    )
-    return [] if homeless else missing_on_host(state, node)
+    for one in range(len(state.components)) if whole else (index,):
+        lacking = node.pages[0][one] is not None and node.pages[1][one] is None
+        if lacking and (node.unsaved >> one & 1 or not state.pools[Tier.HOST][one].capacity):
+            return []
+    return missing_on_host(state, node)
 
 
 def _drain(state: State, node: Node, index: int, components: list[int]) -> bool:

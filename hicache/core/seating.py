@@ -167,7 +167,7 @@ def _plan(
     fresh = max(0, pages_of(state, plan.end) - plan.pages)
     for index, component in enumerate(state.components):
         if not component.positional:
-            count = component.slots if rooms[index] >= component.slots else component.least_slots
+            count = max(component.least_slots, min(component.slots, rooms[index]))
         elif index == BACKBONE:
             count = pages_of(state, request.length) - plan.pages
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 
 from .actions import KvRemoved, KvStored
-from .boundaries import begin_split, changed, end_split
+from .boundaries import begin_split, changed, end_split, note_span
 from .errors import CoreBug
 from .lru import offer
 from .node import Leg, Node
@@ -48,6 +48,7 @@ def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
         node.near = 0
     state.next_node += 1
     parent.children[label] = node
+    note_span(state, node)
     state.touched[node.id] = node
     state.touched[parent.id] = parent
     return node
@@ -163,6 +164,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     node.key = node.key[: keep * state.stride]
     node.end -= cut
     node.pages[tier][BACKBONE] = kept(pages[:keep])
+    note_span(state, node)
     state.touched[node.id] = node
     offer(state.queues, state.eviction, node, tier, BACKBONE)
     return pages[keep:]
@@ -174,6 +176,7 @@ def remove(state: State, node: Node) -> None:
     if parent is None or node.children or node.legs or any(map(any, node.holders)):
         raise CoreBug(f"{node} cannot be removed")
     del parent.children[node.label]
+    parent.close.pop(node.id, None)
     node.parent = None
     state.touched[node.id] = node
     state.touched[parent.id] = parent

@@ -15,13 +15,14 @@ from hicache.core import (
     insertion,
     locks,
     lru,
+    matching,
     reclaim,
     seating,
     transfers,
     tree,
     windows,
 )
-from hicache.core.components.swa import SlidingWindow
+from hicache.core.components.base import UNBOUNDED
 from hicache.core.policies.lru import Lru
 
 
@@ -109,8 +110,8 @@ def _back_up_the_backbone_only(state: Any, node: Any) -> list[int]:
     return [index for index in _MISSING(state, node) if not index]
 
 
-def _drain_nothing_else(state: Any, node: Any, index: int) -> list[int]:
-    return [] if index else _TO_DRAIN(state, node, index)
+def _drain_nothing_else(state: Any, node: Any, index: int, whole: bool) -> list[int]:
+    return [] if index else _TO_DRAIN(state, node, index, whole)
 
 
 def _donate_and_keep(state: Any, request: Any, path: list[Any], made: Any) -> None:
@@ -119,13 +120,27 @@ def _donate_and_keep(state: Any, request: Any, path: list[Any], made: Any) -> No
     request.tables[:] = tables
 
 
-def _forget_no_page(state: Any, request: Any, index: int, where: Any) -> None:
+def _forget_no_page(state: Any, request: Any, index: int, gaps: Any) -> None:
     table = request.tables[index].copy()
-    table[where] = -1
+    for gap in gaps:
+        table[gap] = -1
     table.flags.writeable = False
     request.tables[index] = table
 
 
+def _clear_no_page(state: Any, request: Any, index: int, first: int) -> None:
+    request.cleared[index] = first
+    _forget_no_page(state, request, index, [slice(0, first)])
+
+
+def _any_window(path: Any, ends: Any, upto: int, index: int, reach: int, on_device: bool) -> int:
+    if 0 < reach < UNBOUNDED:
+        return upto
+    found: int = _DEEPEST(path, ends, upto, index, reach, on_device)
+    return found
+
+
+_DEEPEST = matching._deepest
 _LAND_BACKUP, _SPLIT, _SHARE = backup.land_backup, tree.split, insertion._share
 _TO_LOAD, _CHANGED, _MISSING = seating._to_load, boundaries.changed, backup.missing_on_host
 _TO_DRAIN, _DONATE = reclaim._to_drain, insertion._donate
@@ -162,9 +177,10 @@ MUTANTS_OF_HYBRIDS: dict[str, list[Patch]] = {
     "windows and states are dropped, not drained": [(reclaim, "_to_drain", _drain_nothing_else)],
     "a donated state stays with its request": [(insertion, "_donate", _donate_and_keep)],
     "pages behind the window leak": [
-        (module, "forget", _forget_no_page) for module in (insertion, windows)
+        (insertion, "_forget", _forget_no_page),
+        (windows, "_clear", _clear_no_page),
     ],
-    "any window will do": [(SlidingWindow, "valid", lambda self, walk: True)],
+    "any window will do": [(matching, "_deepest", _any_window)],
     "a hit warms the whole path": [(Lru, "whole_path", True)],
     "an evicted leaf overshoots": [(seating, "make_device_room", _evict_too_much)],
     "hottest goes first, of each component": [(Lru, "rank", _hottest_first)],
