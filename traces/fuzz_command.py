@@ -101,9 +101,10 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     )
     if options.sequences is None and options.seconds is None:
         options.seconds = SECONDS
-    tally, files = Tally(), {}
+    tally, complete = Tally(), True
+    files: dict[str, str] = {}
     results = executor.run(work, _seeds(seed, options), options.jobs)
-    complete = True
+    lost = 0
     try:
         for result in results:
             found = tally.add(result)
@@ -114,6 +115,9 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     except KeyboardInterrupt:
         complete = False
         print("hicache: interrupted; what was found until now:", file=sys.stderr)
+    except executors.WorkerLost as error:
+        complete, lost = False, error.exit_code
+        print(f"hicache: {error}", file=sys.stderr)
     finally:
         getattr(results, "close", lambda: None)()
     settings = _settings(options, seed)
@@ -123,7 +127,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     if options.canary and complete:
         print(f"\ncanary {'found' if tally.kinds else 'SURVIVED: no check saw it'}", file=stream)
         return 0 if tally.kinds else CANARY_SURVIVED
-    return tally.code() or (0 if complete else INTERRUPTED)
+    return lost or tally.code() or (0 if complete else INTERRUPTED)
 
 
 def commit_seed() -> int:

@@ -33,9 +33,12 @@ _LIMIT_S = 120
 class Source(Protocol):
     """What drew the tape."""
 
-    operations: int
-    components: tuple[str, ...]
-    policy: str
+    @property
+    def operations(self) -> int: ...
+    @property
+    def components(self) -> tuple[str, ...]: ...
+    @property
+    def policy(self) -> str: ...
 
     def drawn(self, seed: int) -> Tape:
         """The tape of a seed."""
@@ -111,13 +114,14 @@ def first_difference(here: Sequence[Step], there: Sequence[Step]) -> str:
 
 def _elsewhere(tape: Tape, source: Source) -> dict[str, Any]:
     """The same in a fresh process, whose hashes are seeded by what is being run."""
+    text = tapes.dumps(tape)
     given = {
-        "tape": tapes.dumps(tape),
+        "tape": text,
         "operations": source.operations,
         "components": source.components,
         "policy": source.policy,
     }
-    hash_seed = int(sha256(given["tape"].encode()).hexdigest()[:6], 16)  # type: ignore[attr-defined]
+    hash_seed = int(sha256(text.encode()).hexdigest()[:6], 16)
     ran = subprocess.run(
         [sys.executable, "-m", "traces.fuzz_again"],
         input=json.dumps(given),
@@ -129,6 +133,6 @@ def _elsewhere(tape: Tape, source: Source) -> dict[str, Any]:
     )
     if ran.returncode:
         said = (ran.stderr.strip().splitlines() or ["nothing"])[-1]
-        return {"drawn": given["tape"], "trail": [("", f"(failed: {said})")]}
+        return {"drawn": text, "trail": [("", f"(failed: {said})")]}
     found: dict[str, Any] = json.loads(ran.stdout)
     return found

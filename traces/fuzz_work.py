@@ -110,23 +110,26 @@ class Work:
                 f"{first.kind}, replayed: {said}\n{first.text}",
                 first.at,
             )
-            return found_of(what, outcome.tape)
+            return found_of(what, outcome.tape, self.path(name_of(what, outcome.tape)))
         if self.canary:
             sound = self.replayed(outcome.tape, name, planted=False)
             if sound is not None and (sound.code, sound.kind) == (first.code, first.kind):
                 return None
-        return found_of(again, outcome.tape)
+        return found_of(again, outcome.tape, self.path(name))
+
+    def path(self, name: str) -> str:
+        return str(Path(self.folder) / f"{name}.jsonl")
 
     def replayed(self, tape: Tape, name: str, planted: bool) -> Failure | None:
-        path = str(Path(self.folder) / f"{name}.jsonl")
         with canary(planted), limit(self.limit_s):
-            return play.replay(tape, operations.load(), self.level, path).failure
+            return play.replay(tape, operations.load(), self.level, self.path(name)).failure
 
     def look_twice(self, tape: Tape) -> Found | None:
         text = differs(tape, self)
         if not text:
             return None
-        return found_of(Failure(NONDETERMINISM, "DETERMINISM", text, len(tape.entries)), tape)
+        what = Failure(NONDETERMINISM, "DETERMINISM", text, len(tape.entries))
+        return found_of(what, tape, self.path(name_of(what, tape)))
 
     def drawn(self, seed: int) -> Tape:
         """The tape of a seed, with no check."""
@@ -134,9 +137,13 @@ class Work:
         return play.generate(self.swarm(seed), ops, seed, self.operations, "off").tape
 
 
-def found_of(failure: Failure, tape: Tape) -> Found:
-    text, name = tapes.dumps(tape), name_of(failure, tape)
-    return Found(failure.code, failure.kind, failure.text, failure.at, text, name)
+def found_of(failure: Failure, tape: Tape, path: str) -> Found:
+    """The words end with the command that shows it again, whoever wrote them."""
+    text = failure.text.rstrip("\n")
+    if not text.splitlines()[-1:] or not text.splitlines()[-1].startswith("replay: "):
+        text += f"\nreplay: hicache fuzz --replay {path}"
+    name = name_of(failure, tape)
+    return Found(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name)
 
 
 def name_of(failure: Failure, tape: Tape) -> str:

@@ -17,6 +17,12 @@ EXECUTORS = "traces.fuzz_executors"
 AHEAD = 3  # sequences per worker that are handed out before their turn
 
 
+class WorkerLost(AssertionError):
+    """A worker died in the middle of a sequence: what came before it is kept."""
+
+    exit_code = 17
+
+
 class Executor(Protocol):
     """One way of running sequences on many cores or machines."""
 

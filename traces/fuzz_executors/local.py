@@ -14,13 +14,7 @@ from itertools import islice
 from multiprocessing import get_context
 
 from ..fuzz_work import Result
-from .base import AHEAD
-
-
-class WorkerLost(AssertionError):
-    """A worker died in the middle of a sequence."""
-
-    exit_code = 17
+from .base import AHEAD, WorkerLost
 
 
 def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Iterator[Result]:
@@ -49,8 +43,8 @@ def _result(one: Future[Result], seed: int) -> Result:
         return one.result()
     except BrokenProcessPool:
         raise WorkerLost(
-            f"a worker died, near the sequence of seed {seed}: out of memory, or killed; again "
-            f"with `hicache fuzz --seed {seed} --sequences 1 --jobs 1`"
+            f"a worker died near the sequence of seed {seed}: out of memory, or killed; again with "
+            f"the same options and --seed {seed} --sequences {jobs * AHEAD} --jobs 1"
         ) from None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from ..fuzz_work import Result
-from .base import AHEAD
+from .base import AHEAD, WorkerLost
 
 
 def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Iterator[Result]:
@@ -28,11 +28,20 @@ def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Itera
             if not under_way:
                 return
             done, under_way = ray.wait(under_way, num_returns=1)
-            yield from ray.get(done)
+            yield from _results(done)
     finally:
         for one in under_way:
             ray.cancel(one, force=True)
         ray.shutdown()
+
+
+def _results(done: list[Any]) -> list[Result]:
+    try:
+        results: list[Result] = ray.get(done)
+    except ray.exceptions.RayError as error:
+        said = (str(error).strip().splitlines() or ["no word"])[-1]
+        raise WorkerLost(f"a worker of the cluster failed: {said}") from None
+    return results
 
 
 def _play(work: Callable[[int], Result], seed: int) -> Result:
