@@ -33,18 +33,18 @@ def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Itera
             done, _ = wait(under_way, return_when=FIRST_COMPLETED)
             for one in sorted(done, key=under_way.__getitem__):
                 seed = under_way.pop(one)
-                yield _result(one, seed)
+                yield _result(one, seed, jobs * AHEAD)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _result(one: Future[Result], seed: int) -> Result:
+def _result(one: Future[Result], seed: int, open_: int) -> Result:
     try:
         return one.result()
     except BrokenProcessPool:
         raise WorkerLost(
             f"a worker died near the sequence of seed {seed}: out of memory, or killed; again with "
-            f"the same options and --seed {seed} --sequences {jobs * AHEAD} --jobs 1"
+            f"the same options and --seed {seed} --sequences {open_} --jobs 1"
         ) from None
 
 
