@@ -26,7 +26,7 @@ from invariants.fuzz.tape import Tape
 from . import options as read
 from .fuzz_executors import base as executors
 from .fuzz_report import Tally, document, show
-from .fuzz_work import Found, Work
+from .fuzz_work import Found, Work, allowed_s, limit
 from .output import check_writable, write_whole
 from .results import write_json
 from .settings import CHECKS
@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--components", type=_components, default=(), metavar="LIST", help="such as full,swa")
     add("--write-policy", type=read.choice(POLICIES), help=", ".join(POLICIES))
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
-    add("--jobs", type=read.at_least(1), default=0, metavar="N", help="workers; 0 is every core")
+    add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
     add(
         "--executor",
         type=read.entry(executors.EXECUTORS),
@@ -103,7 +103,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         options.seconds = SECONDS
     tally, complete = Tally(), True
     files: dict[str, str] = {}
-    results = executor.run(work, _seeds(seed, options), options.jobs)
+    results = executor.run(work, _seeds(seed, options), options.jobs or 0)
     lost = 0
     try:
         for result in results:
@@ -203,7 +203,8 @@ def _replay(options: argparse.Namespace, command: str) -> int:
     """One tape, bit for bit; prints what it came to."""
     tape = tapes.read(Path(options.replay))
     _check_known(tape, options.replay)
-    outcome = play.replay(tape, operations.load(), options.check, options.replay)
+    with limit(allowed_s(len(tape.entries))):
+        outcome = play.replay(tape, operations.load(), options.check, options.replay)
     failure, hand = outcome.failure, outcome.hand
     code = failure.code if failure else 0
     stream = sys.stderr if options.json == "-" else sys.stdout

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -31,7 +31,7 @@ from invariants.watch import Level
 from .fuzz_canary import canary
 from .fuzz_twice import differs
 
-SEQUENCE_LIMIT_S = 60.0
+LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far beyond what a sequence takes on a busy machine
 
 
 class Hangs(Stuck):
@@ -75,13 +75,13 @@ class Work:
     twice: int = 0  # percent of the seeds that are run a second time, in a fresh process
     folder: str = ""
     canary: bool = False
-    limit_s: float = SEQUENCE_LIMIT_S
+    limit_s: float = 0.0  # 0: what so many operations may take
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
         ops = operations.load()
         swarm = self.swarm(seed)
-        with canary(self.canary), limit(self.limit_s):
+        with canary(self.canary), self.in_time():
             outcome = play.generate(swarm, ops, seed, self.operations, self.level)
         hand = outcome.hand
         found = self.judge(outcome) if outcome.failure else None
@@ -117,11 +117,14 @@ class Work:
                 return None
         return found_of(again, outcome.tape, self.path(name))
 
+    def in_time(self) -> AbstractContextManager[None]:
+        return limit(self.limit_s or allowed_s(self.operations))
+
     def path(self, name: str) -> str:
         return str(Path(self.folder) / f"{name}.jsonl")
 
     def replayed(self, tape: Tape, name: str, planted: bool) -> Failure | None:
-        with canary(planted), limit(self.limit_s):
+        with canary(planted), self.in_time():
             return play.replay(tape, operations.load(), self.level, self.path(name)).failure
 
     def look_twice(self, tape: Tape) -> Found | None:
@@ -150,6 +153,10 @@ def name_of(failure: Failure, tape: Tape) -> str:
     """Code, kind and the digest of the tape: the same find has the same name everywhere."""
     kind = re.sub(r"[^a-z0-9]+", "-", failure.kind.lower()).strip("-")
     return f"{failure.code}-{kind[:40]}-{corpus.digest(tape)[:12]}"
+
+
+def allowed_s(entries: int) -> float:
+    return LEAST_S + PER_ENTRY_S * entries
 
 
 @contextmanager
