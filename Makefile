@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help replay check lint invariants test bench gpu-check clean
+.PHONY: help replay check lint invariants test fuzz bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
+	@echo "make fuzz        60 s of drawn sequences on every core, and a planted bug that must be found"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
 	@echo "make bench       the figures of docs/figures.md"
 	@echo "make clean       remove .venv and every cache"
@@ -32,6 +33,10 @@ invariants: $(VENV)/.full
 
 test: $(VENV)/.full
 	$(BIN)/python -m pytest
+
+fuzz: $(VENV)/.base
+	$(BIN)/hicache fuzz --canary --sequences 64
+	$(BIN)/hicache fuzz
 
 gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md

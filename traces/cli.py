@@ -1,8 +1,8 @@
 """The `hicache` command: which options exist, and how a failure becomes one line and a code.
 
 Exit codes: 0 done, 2 the input or an option is wrong, 10 a defect of ours, 11 an invariant is
-violated, 12 wrong bytes, 13 a hazard, 14 no progress, 16 nondeterminism, 17 the harness itself, 130
-Ctrl-C. Must not live here: what a command does.
+violated, 12 wrong bytes, 13 a hazard, 14 no progress, 16 nondeterminism, 17 the harness itself, 19
+a canary that survived, 130 Ctrl-C. Must not live here: what a command does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from sim import hardware
 from sim.engine import EngineOptions
 from sim.waiting import ORDERS
 
-from . import calibrate, check_device, force_command, gpu_check, models_command, pools, twin
+from . import (
+    calibrate,
+    check_device,
+    force_command,
+    fuzz_command,
+    gpu_check,
+    models_command,
+    pools,
+    twin,
+)
 from . import options as read
 from .builtin import GENERATORS, load_generator
 from .generators import base as generators
@@ -47,6 +56,7 @@ on a simulated accelerator, with every invariant checked on the way.
   calibrate  measure a device's copies and kernels: a hardware profile
   twin       one trace on a device and on the simulator, side by side
   force      a tape again on a device, without one wait and with a stream held back
+  fuzz       drawn operations, faults and schedules, every one checked
   gpu-check  run everything that needs a GPU, and write one report
 """
 
@@ -127,6 +137,7 @@ def parser() -> argparse.ArgumentParser:
     calibrate.add_options(_sub(commands, "calibrate", calibrate.SUMMARY))
     twin.add_options(_sub(commands, "twin", twin.SUMMARY))
     force_command.add_options(_sub(commands, "force", force_command.SUMMARY))
+    fuzz_command.add_options(_sub(commands, "fuzz", fuzz_command.SUMMARY))
     gpu_check.add_options(_sub(commands, "gpu-check", gpu_check.SUMMARY))
     return top
 
@@ -343,6 +354,7 @@ _COMMANDS = {
     "calibrate": calibrate.calibrate,
     "twin": twin.twin,
     "force": force_command.force,
+    "fuzz": fuzz_command.fuzz,
     "gpu-check": gpu_check.gpu_check,
 }
 

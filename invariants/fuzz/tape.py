@@ -92,8 +92,10 @@ def loads(text: str, name: str = "tape") -> Tape:
         raise CallerError(f"{name}: order: expected one of {', '.join(ORDERS)}, found {order!r}")
     config = _config(head.get("config"), name)
     entries = tuple(_entry(row, name, number) for number, row in enumerate(rows[1:-1], 2))
-    notes = head.get("notes", {})
-    return Tape(config, entries, int(head.get("seed", 0)), order, dict(notes))
+    seed, notes = head.get("seed", 0), head.get("notes", {})
+    if not isinstance(seed, int) or not isinstance(notes, dict):
+        raise CallerError(f"{name}: expected a number as seed and an object as notes")
+    return Tape(config, entries, seed, order, notes)
 
 
 def read(path: Path) -> Tape:
@@ -158,7 +160,7 @@ def _config(document: Any, name: str) -> Config:
     }
     try:
         return Config(**plain)
-    except (TypeError, ValueError) as error:
+    except (CallerError, TypeError, ValueError) as error:
         raise CallerError(f"{name}: config: expected legal settings, found: {error}") from error
 
 

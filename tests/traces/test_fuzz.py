@@ -1,0 +1,331 @@
+"""`hicache fuzz`: its runs, its files, its codes, and every fault of a tape or an option."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from invariants.fuzz import play
+from invariants.fuzz.ops import base as operations
+from traces import fuzz_canary, fuzz_command, fuzz_twice, fuzz_work
+from traces.cli import main
+from traces.fuzz_canary import canary
+from traces.fuzz_executors import base as executors
+from traces.fuzz_executors import local
+from traces.fuzz_report import WORST, Tally
+from traces.fuzz_twice import Step, first_difference
+from traces.fuzz_work import Found, Result, Work
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fuzz(*options: str) -> int:
+    return main(["fuzz", *SMALL, *options])
+
+
+def report(*options: str) -> dict[str, Any]:
+    fuzz(*options, "--json", "out.json")
+    found: dict[str, Any] = json.loads(Path("out.json").read_text())
+    return found
+
+
+def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the canary were a bug of the core that nobody put there."""
+    real = canary
+    monkeypatch.setattr(fuzz_work, "canary", lambda on: real(True))
+    monkeypatch.setattr(play, "replay", _under(real, play.replay))
+
+
+def _under(real: Callable[[bool], Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    def inner(*args: Any) -> Any:
+        with real(True):
+            return call(*args)
+
+    return inner
+
+
+# -- runs
+
+
+def test_a_clean_run_says_what_it_did_and_leaves_no_folder(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fuzz("--sequences", "4", "--seed", "7") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("hicache fuzz --seed 7\n")
+    for word in ("sequences", "per second and core", "0 of 0 kinds", "Top probes", "Faults met"):
+        assert word in said
+    assert list(Path().iterdir()) == []
+
+
+def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> None:
+    def counted(*options: str) -> list[Any]:
+        found = report("--sequences", "6", *options)
+        return [found[key] for key in ("operations", "events", "counts", "probes", "failures")]
+
+    one = counted("--seed", "7")
+    assert counted("--seed", "7", "--jobs", "2") == one
+    assert counted("--seed", "70") != one
+
+
+def test_what_is_fixed_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(25, ("full", "swa"), "write_back")
+    for seed in range(8):
+        config = work.swarm(seed).config
+        assert (config.components, config.write_policy) == (("full", "swa"), "write_back")
+    assert {Work(25).swarm(seed).config.components for seed in range(20)} > {("full", "swa")}
+    assert fuzz("--sequences", "2", "--components", "full,swa", "--write-policy", "write-back") == 0
+
+
+def test_the_budget_of_seconds_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(100))
+    monkeypatch.setattr(fuzz_command, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    assert report("--seconds", "4")["sequences"] == 3
+
+
+def test_a_document_on_standard_output_stands_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz("--sequences", "2", "--seed", "7", "--json", "-") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["sequences"] == 2
+    assert "hicache fuzz --seed 7" in said.err
+
+
+def test_the_seed_comes_from_the_commit_and_is_0_outside_git(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = SimpleNamespace(returncode=0, stdout="00000000001f" + "a" * 28 + "\n")
+    monkeypatch.setattr(fuzz_command.subprocess, "run", lambda *args, **how: said)
+    assert fuzz_command.commit_seed() == 31
+    said.returncode = 128
+    assert fuzz_command.commit_seed() == 0
+
+
+# -- failures
+
+
+def test_a_failure_leaves_a_tape_that_fails_again_and_words_that_name_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planted(monkeypatch)
+    code = fuzz("--sequences", "6", "--seed", "7", "--output", "kept", "--json", "out.json")
+    found = json.loads(Path("out.json").read_text())
+    assert code == found["exit_code"] == 11
+    assert f"{len(found['failures'])} kinds" in capsys.readouterr().out
+    kept = sorted(path.name for path in Path("kept").iterdir())
+    assert len(kept) == 2 * len(found["failures"])
+    for one in found["failures"]:
+        text = Path(one["tape"]).with_suffix(".txt").read_text()
+        assert f"hicache fuzz --replay {one['tape']}" in text
+        assert fuzz("--replay", one["tape"]) == one["code"]
+        assert f"{one['code']} {one['kind']}" in capsys.readouterr().out
+    tape = str(Path("kept").resolve() / kept[0])
+    monkeypatch.undo()
+    assert main(["fuzz", "--replay", tape]) == 0
+
+
+def test_of_every_kind_the_smallest_failure_is_kept() -> None:
+    def result(seed: int, lines: int, code: int = 11, kind: str = "OWN-D") -> Result:
+        return Result(seed, 5, 5, 5, found=Found(code, kind, "", 1, "x\n" * lines, f"n{seed}"))
+
+    tally = Tally()
+    assert tally.add(result(5, 20)) is not None
+    assert tally.add(result(6, 30)) is None
+    small = tally.add(result(7, 10))
+    assert small is not None
+    assert small.name == "n7"
+    assert tally.kinds[11, "OWN-D"].count == 3
+    assert tally.code() == 11
+    for code in reversed(WORST):  # each is worse than all before
+        tally.add(result(8, 1, code, "other"))
+        assert tally.code() == (code if WORST.index(code) <= WORST.index(11) else 11)
+
+
+def test_a_failure_that_its_tape_does_not_show_is_one_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work = Work(25)
+    with canary(True):
+        outcome = play.generate(work.swarm(7), operations.load(), 7, 25)
+    assert outcome.failure is not None
+    found = work.judge(outcome)  # replayed without the bug: clean
+    assert found is not None
+    assert (found.code, found.kind) == (17, "REPLAY")
+
+
+def test_ctrl_c_keeps_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(work: Work, seeds: Iterator[int], jobs: int) -> Iterator[Result]:
+        yield work(next(seeds))
+        raise KeyboardInterrupt
+
+    planted(monkeypatch)
+    monkeypatch.setattr(local, "run", stopped)
+    assert fuzz("--seed", "7", "--json", "out.json") == 11
+    assert json.loads(Path("out.json").read_text())["complete"] is False
+    assert len(list(Path("fuzz-failures").glob("*.jsonl"))) == 1
+    monkeypatch.undo()
+    monkeypatch.setattr(local, "run", stopped)
+    assert main(["fuzz", *SMALL, "--seed", "7"]) == 130
+
+
+def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(hand: Any, args: Any) -> None:
+        while True:
+            pass
+
+    ops = operations.load()
+    monkeypatch.setattr(ops["wait"], "play", wait)
+    found = Work(60, limit_s=0.3)(7).found
+    assert found is not None
+    assert found.code == 14
+    assert "still at work" in found.text
+
+
+def test_a_worker_that_dies_is_told_after_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dying(work: Work, seeds: Iterator[int], jobs: int) -> Iterator[Result]:
+        yield work(next(seeds))
+        raise executors.WorkerLost("a worker died")
+
+    monkeypatch.setattr(local, "run", dying)
+    assert fuzz("--seed", "7", "--json", "out.json") == 17
+    assert json.loads(Path("out.json").read_text())["sequences"] == 1
+    assert "a worker died" in capsys.readouterr().err
+
+
+# -- the canary
+
+
+def test_the_canary_is_found() -> None:
+    assert fuzz("--canary", "--sequences", "20", "--seed", "7") == 0
+    assert list(Path().iterdir()) == []
+
+
+def test_a_canary_that_nobody_sees_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_work, "canary", lambda on: canary(False))
+    assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
+
+
+def test_a_bug_that_was_there_before_is_no_canary(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch)
+    assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
+
+
+def test_the_canary_flies_off() -> None:
+    before = fuzz_canary.Pool.give_back
+    with canary(True):
+        assert fuzz_canary.Pool.give_back is not before
+    assert fuzz_canary.Pool.give_back is before
+
+
+# -- twice
+
+
+def test_two_processes_leave_one_trail() -> None:
+    found = report("--sequences", "1", "--seed", "7", "--twice", "100")
+    assert (found["run_twice"], found["exit_code"]) == (1, 0)
+
+
+def test_a_run_that_depends_on_its_process_is_named_by_its_first_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (Path() / "sitecustomize.py").write_text(
+        "from hicache.core.policies.lru import Lru\n"
+        "Lru.rank = lambda self, node, component: -int(node.last_use[component])\n"
+    )
+    path = os.pathsep.join([str(Path().resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+    work = Work(120, ("full",), "write_through", "off", 100)
+    for seed in range(7, 12):
+        found = work(seed).found
+        if found is not None:
+            break
+    assert found is not None
+    assert (found.code, found.kind) == (16, "DETERMINISM")
+    assert "event " in found.text
+    assert "--twice 100 --operations 120 --components full" in found.text
+
+
+def test_the_first_difference_is_the_first() -> None:
+    run = [Step("a", "Arrived"), Step("b", "Admitted"), Step("c", "Finished")]
+    assert first_difference(run, run) == ""
+    other = [run[0], Step("x", "Aborted"), Step("y", "Finished")]
+    assert first_difference(run, other).startswith("event 2: here Admitted; in")
+    assert first_difference(run, run[:2]).endswith("(ended)")
+
+
+def test_the_fresh_process_has_other_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+
+    def ran(command: list[str], **how: Any) -> SimpleNamespace:
+        seeds.append(how["env"]["PYTHONHASHSEED"])
+        return SimpleNamespace(returncode=1, stderr="no\n")
+
+    monkeypatch.setattr(fuzz_twice.subprocess, "run", ran)
+    for seed in (7, 8):
+        tape = Work(5).drawn(seed)
+        assert "(failed: no)" in fuzz_twice.differs(tape, Work(5))
+    assert seeds[0] != seeds[1]
+
+
+# -- executors
+
+
+def test_without_ray_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "traces.fuzz_executors.ray", raising=False)
+    assert fuzz("--executor", "ray", "--sequences", "1") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "pip install 'hicache[ray]'" in said
+
+
+def test_ray_plays_the_same_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ray:
+        """Answers at once, the newest first."""
+
+        up = False
+        is_initialized = staticmethod(lambda: Ray.up)
+        cluster_resources = staticmethod(lambda: {"CPU": 2.0})
+        wait = staticmethod(lambda refs, num_returns: (refs[-1:], refs[:-1]))
+        get = staticmethod(lambda refs: [call() for call in refs])
+
+        @staticmethod
+        def init(**how: Any) -> None:
+            Ray.up = True
+
+        @staticmethod
+        def shutdown() -> None:
+            Ray.up = False
+
+        @staticmethod
+        def remote(function: Callable[..., Any]) -> SimpleNamespace:
+            return SimpleNamespace(remote=lambda *args: lambda: function(*args))
+
+    def counted(*options: str) -> list[Any]:
+        found = report("--sequences", "8", "--seed", "7", *options)
+        return [found[key] for key in ("sequences", "events", "counts", "probes")]
+
+    one = counted()
+    monkeypatch.setitem(sys.modules, "ray", Ray)
+    monkeypatch.delitem(sys.modules, "traces.fuzz_executors.ray", raising=False)
+    assert counted("--executor", "ray") == one
+    monkeypatch.delitem(sys.modules, "traces.fuzz_executors.ray", raising=False)
+    assert not Ray.up

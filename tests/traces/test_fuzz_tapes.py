@@ -1,0 +1,186 @@
+"""Tapes of the fuzzer on disk: the corpus, and every fault of a tape or an option."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from invariants.fuzz import corpus, play
+from invariants.fuzz import tape as tapes
+from invariants.fuzz.ops import base as operations
+from traces import fuzz_command
+from traces.cli import main
+from traces.fuzz_work import Work
+
+CORPUS = Path(__file__).resolve().parents[1] / "corpus"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fuzz(*options: str) -> int:
+    return main(["fuzz", "--operations", "25", "--jobs", "1", "--twice", "0", *options])
+
+
+# -- the corpus
+
+
+@pytest.mark.parametrize("path", corpus.paths(CORPUS), ids=lambda path: path.stem)
+def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
+    tape = corpus.read(path)
+    assert 0 < len(tape.entries) <= 30
+    outcome = play.replay(tape, operations.load())
+    assert outcome.failure is None, outcome.failure
+    assert sum(outcome.hand.probes.seen.values()) > 20
+    reached = {**outcome.hand.probes.seen, **outcome.hand.counts}
+    assert all(reached[name] for name in tape.notes["reaches"].split("; "))
+
+
+def test_the_corpus_is_there() -> None:
+    assert len(corpus.paths(CORPUS)) >= 6
+
+
+def test_a_tape_is_kept_once_under_its_own_digest(tmp_path: Path) -> None:
+    tape = Work(5).drawn(7)
+    one = corpus.add(tmp_path / "c", tape)
+    assert corpus.add(tmp_path / "c", tapes.loads(tapes.dumps(tape))) == one
+    other = corpus.add(tmp_path / "c", replace(tape, seed=8))
+    assert corpus.paths(tmp_path / "c") == sorted([one, other])
+    one.write_text(tapes.dumps(replace(tape, seed=9)))
+    with pytest.raises(Exception, match="it was edited"):
+        corpus.read(one)
+
+
+# -- bad input
+
+TAPE = tapes.dumps(Work(6).drawn(7))
+LINES = TAPE.splitlines()
+HEAD = json.loads(LINES[0])
+ENTRY = json.loads(LINES[1])
+
+
+def tape_with(head: dict[str, Any] | None = None, entry: dict[str, Any] | None = None) -> str:
+    lines = [json.dumps({**HEAD, **(head or {})}), json.dumps({**ENTRY, **(entry or {})})]
+    return "\n".join([*lines, *LINES[2:]]) + "\n"
+
+
+TAPES = {
+    "nothing": ("", "a tape of hicache fuzz"),
+    "something else": ('{"format": "hicache-trace"}\n', "a tape of hicache fuzz"),
+    "another version": (tape_with({"version": 2}), "expected version 1, found 2; record"),
+    "cut between lines": ("\n".join(LINES[:-1]) + "\n", "it was cut off"),
+    "cut within a line": (TAPE[: len(TAPE) // 2], "cut off"),
+    "an entry gone": ("\n".join([*LINES[:1], *LINES[2:]]) + "\n", "cut off"),
+    "a setting too many": (tape_with({"config": {**HEAD["config"], "colour": 1}}), "colour"),
+    "a setting too few": (tape_with({"config": {"page_size": 1}}), "a difference in"),
+    "a policy that is gone": (
+        tape_with({"config": {**HEAD["config"], "write_policy": "write_never"}}),
+        "write_never",
+    ),
+    "a component that is gone, sizes and all": (
+        tape_with(
+            {
+                "config": {
+                    **HEAD["config"],
+                    "components": ["full", "gone"],
+                    "device_pages": [9, 9],
+                    "host_pages": [9, 9],
+                }
+            }
+        ),
+        "gone",
+    ),
+    "a component that is gone": (
+        tape_with({"config": {**HEAD["config"], "components": ["full", "gone"]}}),
+        "config: expected legal settings, found",
+    ),
+    "a page of text": (
+        tape_with({"config": {**HEAD["config"], "page_size": "4"}}),
+        "config: expected legal settings",
+    ),
+    "an order": (tape_with({"order": "never"}), "expected one of time, priority"),
+    "a seed of text": (tape_with({"seed": "x"}), "seed"),
+    "notes of numbers": (tape_with({"notes": [1]}), "notes"),
+    "an operation": (tape_with(entry={"op": "explode"}), "line 2: expected an operation of this"),
+    "a fault": (tape_with(entry={"acts": [[1, 0, "fire"]]}), "line 2: expected a fault of this"),
+    "an act": (tape_with(entry={"acts": [[1, 0]]}), "line 2: expected an operation"),
+    "a gap": (tape_with(entry={"gap": -1}), "line 2: expected an operation"),
+}
+
+
+def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> None:
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("hicache: ")
+    assert said.err.count("\n") == 1
+    for word in words:
+        assert word in said.err
+
+
+@pytest.mark.parametrize(("text", "word"), TAPES.values(), ids=TAPES.keys())
+def test_a_bad_tape_is_one_line(text: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.jsonl").write_text(text)
+    assert fuzz("--replay", "bad.jsonl", "--json", "out.json") == 2
+    one_line(capsys, word)
+    assert [path.name for path in Path().iterdir()] == ["bad.jsonl"]
+
+
+def test_a_tape_that_is_not_there_or_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz("--replay", "gone.jsonl") == 2
+    one_line(capsys, "gone.jsonl", "readable tape")
+    Path("raw.jsonl").write_bytes(b"\xff\xfe")
+    assert fuzz("--replay", "raw.jsonl") == 2
+    one_line(capsys, "raw.jsonl", "readable tape")
+
+
+def test_a_whole_tape_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.jsonl").write_text(TAPE)
+    assert fuzz("--replay", "good.jsonl", "--json", "out.json") == 0
+    assert "no failure" in capsys.readouterr().out
+    first = json.loads(Path("out.json").read_text())
+    assert fuzz("--replay", "good.jsonl", "--json", "out.json") == 0
+    assert json.loads(Path("out.json").read_text()) == first
+    assert first["entries"] == len(LINES) - 2
+
+
+OPTIONS = {
+    "--sequences 0": "--sequences: expected at least 1",
+    "--seconds 0": "--seconds: expected at least 1",
+    "--operations 0": "--operations: expected at least 1",
+    "--seed -1": "--seed",
+    "--components full,gone": "expected full or full,swa",
+    "--components swa": "expected full or full,swa",
+    "--write-policy never": "expected one of write_through",
+    "--check some": "--check",
+    "--jobs 0": "--jobs",
+    "--executor slurm": "expected one of local, ray",
+    "--twice 101": "a percentage from 0 to 100",
+    "--canary --replay x": "not allowed with",
+    "--output file": "which is a file",
+    "--output file/under/it": "which is a file",
+    "--json nowhere/out.json": "no directory there",
+}
+
+
+@pytest.mark.parametrize(("given", "word"), OPTIONS.items(), ids=OPTIONS.keys())
+def test_a_bad_option_is_one_line(
+    given: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").write_text("")
+    assert fuzz(*given.split(), *([] if "--sequences" in given else ["--sequences", "1"])) == 2
+    one_line(capsys, word)
+    assert [path.name for path in Path().iterdir()] == ["file"]
+
+
+def test_a_folder_without_the_right_to_write(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fuzz_command.os, "access", lambda path, how: False)
+    assert fuzz("--sequences", "1", "--output", "here") == 2
+    one_line(capsys, "no right to write")

@@ -1,0 +1,266 @@
+"""`hicache fuzz`: sequences drawn from seeds, every one checked, and what fails kept as a tape.
+
+Lives here: the command, its options, its budget and its files. Must not live here: what a sequence
+does (fuzz_work), who runs it (fuzz_executors), or what is said of it (fuzz_report).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count, islice
+from pathlib import Path
+
+from hicache import registry
+from hicache.core.errors import CallerError
+from invariants.fuzz import play
+from invariants.fuzz import tape as tapes
+from invariants.fuzz.ops import base as operations
+from invariants.fuzz.swarm import COMPONENTS, FAULTS, POLICIES
+from invariants.fuzz.tape import Tape
+
+from . import options as read
+from .fuzz_executors import base as executors
+from .fuzz_report import Tally, document, show
+from .fuzz_work import Found, Work, allowed_s, limit
+from .output import check_writable, write_whole
+from .results import write_json
+from .settings import CHECKS
+
+SUMMARY = "hunt: drawn operations, faults and schedules, every check after each event"
+SECONDS = 60
+INTERRUPTED = 130
+CANARY_SURVIVED = 19
+FOLDER = "fuzz-failures"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--seconds",
+        type=read.at_least(1),
+        metavar="S",
+        help=f"stop after so long (default: {SECONDS}, none where --sequences is given)",
+    )
+    add("--sequences", type=read.at_least(1), metavar="N", help="stop after N sequences")
+    add("--operations", type=read.at_least(1), default=120, metavar="N", help="per sequence")
+    add(
+        "--seed",
+        type=read.at_least(0),
+        help="of the first sequence, the next one has the next (default: from the commit)",
+    )
+    add("--components", type=_components, default=(), metavar="LIST", help="such as full,swa")
+    add("--write-policy", type=read.choice(POLICIES), help=", ".join(POLICIES))
+    add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
+    add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
+    add(
+        "--executor",
+        type=read.entry(executors.EXECUTORS),
+        default="local",
+        help=", ".join(registry.names(executors.EXECUTORS)),
+    )
+    add(
+        "--twice",
+        type=_percent,
+        default=1,
+        metavar="PERCENT",
+        help="of the sequences that are run again in a fresh process with another hash seed",
+    )
+    add("--output", default=FOLDER, metavar="FOLDER", help="for the tape and text of each failure")
+    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--replay", metavar="FILE", help="play one tape as it stands, and no other")
+    one.add_argument(
+        "--canary", action="store_true", help="plant a bug: 0 if it is found, 19 if it is not"
+    )
+
+
+def fuzz(options: argparse.Namespace, command: str) -> int:
+    """0, or the code of the worst failure."""
+    if options.json:
+        check_writable(options.json)
+    if options.replay:
+        return _replay(options, command)
+    executor = executors.load(options.executor)
+    _check_folder(Path(options.output))
+    seed = commit_seed() if options.seed is None else options.seed
+    stream = sys.stderr if options.json == "-" else sys.stdout
+    print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
+    work = Work(
+        options.operations,
+        options.components,
+        options.write_policy or "",
+        options.check,
+        0 if options.canary else options.twice,
+        options.output,
+        options.canary,
+    )
+    if options.sequences is None and options.seconds is None:
+        options.seconds = SECONDS
+    tally, complete = Tally(), True
+    files: dict[str, str] = {}
+    results = executor.run(work, _seeds(seed, options), options.jobs or 0)
+    lost = 0
+    try:
+        for result in results:
+            found = tally.add(result)
+            if found is not None:
+                _keep(found, Path(options.output), files, tally, options.canary, stream)
+            if options.canary and tally.kinds:
+                break
+    except KeyboardInterrupt:
+        complete = False
+        print("hicache: interrupted; what was found until now:", file=sys.stderr)
+    except executors.WorkerLost as error:
+        complete, lost = False, error.exit_code
+        print(f"hicache: {error}", file=sys.stderr)
+    finally:
+        getattr(results, "close", lambda: None)()
+    settings = _settings(options, seed)
+    show(tally, settings, files, stream)
+    if options.json:
+        write_json(options.json, document(tally, settings, files, command, complete))
+    if options.canary and complete:
+        print(f"\ncanary {'found' if tally.kinds else 'SURVIVED: no check saw it'}", file=stream)
+        return 0 if tally.kinds else CANARY_SURVIVED
+    return lost or tally.code() or (0 if complete else INTERRUPTED)
+
+
+def commit_seed() -> int:
+    """From the hash of the commit that this code is of, so that every commit hunts elsewhere and
+    each can be hunted again; 0 outside git."""
+    here = Path(__file__).resolve().parent
+    try:
+        said = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return 0
+    try:
+        return int(said.stdout.strip()[:12], 16) if said.returncode == 0 else 0
+    except ValueError:
+        return 0
+
+
+def _seeds(first: int, options: argparse.Namespace) -> Iterator[int]:
+    """Until the budget is spent; a sequence that has begun is played to its end."""
+    end = None if options.seconds is None else time.monotonic() + options.seconds
+    for seed in islice(count(first), options.sequences):
+        if end is not None and time.monotonic() >= end:
+            return
+        yield seed
+
+
+def _settings(options: argparse.Namespace, seed: int) -> dict[str, object]:
+    return {
+        "seed": seed,
+        "operations a sequence": options.operations,
+        "components": ",".join(options.components),
+        "write policy": options.write_policy,
+        "checks": options.check,
+        "executor": options.executor,
+        "jobs": options.jobs or "",
+    }
+
+
+def _keep(
+    found: Found, folder: Path, files: dict[str, str], tally: Tally, planted: bool, stream: object
+) -> None:
+    """The files of a failure, those of a larger one of its kind removed. A planted one has none."""
+    if planted:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{found.name}.jsonl"
+    write_whole(str(path), [found.tape])
+    write_whole(str(path.with_suffix(".txt")), [found.text.rstrip("\n"), "\n"])
+    current = {kind.found.name for kind in tally.kinds.values()}
+    for name in [name for name in files if name not in current]:
+        old = Path(files.pop(name))
+        old.unlink(missing_ok=True)
+        old.with_suffix(".txt").unlink(missing_ok=True)
+    files[found.name] = str(path)
+    print(f"{found.code} {found.kind}: {path}", file=sys.stderr, flush=True)
+
+
+def _check_folder(folder: Path) -> None:
+    """Before any work: it can be made, or written to."""
+    nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        found = "no right to write" if nearest.is_dir() else f"{nearest}, which is a file"
+        raise CallerError(
+            f"--output {folder}: expected a folder that can be written, found {found}; name another"
+        )
+
+
+def _replay(options: argparse.Namespace, command: str) -> int:
+    """One tape, bit for bit; prints what it came to."""
+    tape = tapes.read(Path(options.replay))
+    _check_known(tape, options.replay)
+    with limit(allowed_s(len(tape.entries))):
+        outcome = play.replay(tape, operations.load(), options.check, options.replay)
+    failure, hand = outcome.failure, outcome.hand
+    code = failure.code if failure else 0
+    stream = sys.stderr if options.json == "-" else sys.stdout
+    if failure:
+        print(failure.text.rstrip("\n"), file=stream)
+        print(
+            f"failed at entry {failure.at} of {len(tape.entries)}: {code} {failure.kind}",
+            file=stream,
+        )
+    else:
+        print(f"{len(tape.entries)} entries, {hand.events} events: no failure", file=stream)
+    if options.json:
+        found = {"code": code, "kind": failure.kind, "at": failure.at} if failure else None
+        write_json(
+            options.json,
+            {
+                "format": "hicache-fuzz-replay",
+                "version": 1,
+                "command": command,
+                "exit_code": code,
+                "failure": found,
+                "entries": len(tape.entries),
+                "events": hand.events,
+                "counts": dict(sorted(hand.counts.items())),
+                "probes": dict(sorted(hand.probes.seen.items())),
+            },
+        )
+    return code
+
+
+def _check_known(tape: Tape, name: str) -> None:
+    """The tape speaks only of what this version has."""
+    known = operations.names()
+    for number, entry in enumerate(tape.entries, 2):
+        if entry.op not in known:
+            raise CallerError(
+                f"{name}, line {number}: expected an operation of this version "
+                f"({', '.join(known)}), found {entry.op!r}; record the tape again"
+            )
+        strange = [act.fault for act in entry.acts if act.fault not in ("", *FAULTS)]
+        if strange:
+            raise CallerError(
+                f"{name}, line {number}: expected a fault of this version ({', '.join(FAULTS)}), "
+                f"found {strange[0]!r}; record the tape again"
+            )
+
+
+def _components(text: str) -> tuple[str, ...]:
+    given = tuple(part.strip() for part in text.split(","))
+    if given not in COMPONENTS:
+        known = " or ".join(",".join(one) for one in COMPONENTS)
+        raise argparse.ArgumentTypeError(f"expected {known}, found {text!r}")
+    return given
+
+
+def _percent(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) > 100:
+        raise argparse.ArgumentTypeError(f"expected a percentage from 0 to 100, found {text!r}")
+    return int(text)

@@ -1,0 +1,178 @@
+"""One sequence of the fuzzer, from its seed to a result that may cross processes and machines.
+
+Lives here: what a worker does, its time limit, and the tape and words of a failure. Must not live
+here: which seeds there are, or who runs them (fuzz_command, fuzz_executors).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from invariants.base import HARNESS, NONDETERMINISM
+from invariants.fuzz import corpus, play
+from invariants.fuzz import tape as tapes
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.ops import base as operations
+from invariants.fuzz.play import Failure, Outcome, Stuck
+from invariants.fuzz.swarm import Swarm, draw_swarm
+from invariants.fuzz.tape import Tape
+from invariants.watch import Level
+
+from .fuzz_canary import canary
+from .fuzz_twice import differs
+
+LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far beyond what a sequence takes on a busy machine
+
+
+class Hangs(Stuck):
+    """One sequence took longer than any may."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A failure, the tape that shows it again and the name of its files."""
+
+    code: int
+    kind: str
+    text: str
+    at: int
+    tape: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a sequence came to. operations: entries; events: what the core was fed."""
+
+    seed: int
+    operations: int
+    events: int
+    busy_ns: int
+    twice: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    probes: Counter[str] = field(default_factory=Counter)
+    found: Found | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything a worker needs but the seed; calling it plays one sequence."""
+
+    operations: int
+    components: tuple[str, ...] = ()
+    policy: str = ""
+    level: Level = "every"
+    twice: int = 0  # percent of the seeds that are run a second time, in a fresh process
+    folder: str = ""
+    canary: bool = False
+    limit_s: float = 0.0  # 0: what so many operations may take
+
+    def __call__(self, seed: int) -> Result:
+        started = time.process_time_ns()
+        ops = operations.load()
+        swarm = self.swarm(seed)
+        with canary(self.canary), self.in_time():
+            outcome = play.generate(swarm, ops, seed, self.operations, self.level)
+        hand = outcome.hand
+        found = self.judge(outcome) if outcome.failure else None
+        twice = found is None and Draws(seed, "twice").chance(self.twice)
+        if twice:
+            found = self.look_twice(outcome.tape)
+        busy = time.process_time_ns() - started
+        entries = len(outcome.tape.entries)
+        return Result(seed, entries, hand.events, busy, twice, hand.counts, hand.probes.seen, found)
+
+    def swarm(self, seed: int) -> Swarm:
+        return draw_swarm(seed, weights_of(operations.load()), self.components, self.policy)
+
+    def judge(self, outcome: Outcome) -> Found | None:
+        """The failure, said anew by its own tape; a planted one only if it is the planted bug."""
+        first = outcome.failure
+        assert first is not None
+        name = name_of(first, outcome.tape)
+        again = self.replayed(outcome.tape, name, self.canary)
+        if again is None or (again.code, again.kind) != (first.code, first.kind):
+            said = f"{again.code} {again.kind}" if again else "nothing"
+            what = Failure(
+                NONDETERMINISM if again else HARNESS,
+                "REPLAY",
+                f"REPLAY: A tape fails as it did when it was drawn.\n    drawn: {first.code} "
+                f"{first.kind}, replayed: {said}\n{first.text}",
+                first.at,
+            )
+            return found_of(what, outcome.tape, self.path(name_of(what, outcome.tape)))
+        if self.canary:
+            sound = self.replayed(outcome.tape, name, planted=False)
+            if sound is not None and (sound.code, sound.kind) == (first.code, first.kind):
+                return None
+        return found_of(again, outcome.tape, self.path(name))
+
+    def in_time(self) -> AbstractContextManager[None]:
+        return limit(self.limit_s or allowed_s(self.operations))
+
+    def path(self, name: str) -> str:
+        return str(Path(self.folder) / f"{name}.jsonl")
+
+    def replayed(self, tape: Tape, name: str, planted: bool) -> Failure | None:
+        with canary(planted), self.in_time():
+            return play.replay(tape, operations.load(), self.level, self.path(name)).failure
+
+    def look_twice(self, tape: Tape) -> Found | None:
+        text = differs(tape, self)
+        if not text:
+            return None
+        what = Failure(NONDETERMINISM, "DETERMINISM", text, len(tape.entries))
+        return found_of(what, tape, self.path(name_of(what, tape)))
+
+    def drawn(self, seed: int) -> Tape:
+        """The tape of a seed, with no check."""
+        ops = operations.load()
+        return play.generate(self.swarm(seed), ops, seed, self.operations, "off").tape
+
+
+def found_of(failure: Failure, tape: Tape, path: str) -> Found:
+    """The words end with the command that shows it again, whoever wrote them."""
+    text = failure.text.rstrip("\n")
+    if not text.splitlines()[-1:] or not text.splitlines()[-1].startswith("replay: "):
+        text += f"\nreplay: hicache fuzz --replay {path}"
+    name = name_of(failure, tape)
+    return Found(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name)
+
+
+def name_of(failure: Failure, tape: Tape) -> str:
+    """Code, kind and the digest of the tape: the same find has the same name everywhere."""
+    kind = re.sub(r"[^a-z0-9]+", "-", failure.kind.lower()).strip("-")
+    return f"{failure.code}-{kind[:40]}-{corpus.digest(tape)[:12]}"
+
+
+def allowed_s(entries: int) -> float:
+    return LEAST_S + PER_ENTRY_S * entries
+
+
+@contextmanager
+def limit(seconds: float) -> Iterator[None]:
+    """Whatever takes longer is stuck. Only where a signal can say so: in a main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise Hangs(f"one sequence was still at work after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
