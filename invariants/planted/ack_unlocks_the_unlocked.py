@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B12",)
 TITLE = "Under write_back the reply to a backup releases a lock that it has never taken."
-KILLS = ""
+KILLS = "lock-bal"
 
 _land_backup = backup.land_backup
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("A16",)
 TITLE = "Pages that a node has just adopted are freed by the request that had computed them."
-KILLS = ""
+KILLS = "own-d"
 
 _share = insertion._share
 

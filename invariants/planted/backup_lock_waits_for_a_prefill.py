@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B6",)
 TITLE = "Locks of backups are released only when a prefill ends."
-KILLS = ""
+KILLS = "lock-bal"
 
 _land_backup, _close_flight = backup.land_backup, transfers.close_flight
 

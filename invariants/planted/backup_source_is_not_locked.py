@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C7",)
 TITLE = "What a backup copies can leave the device, and be overwritten, before the copy is made."
-KILLS = ""
+KILLS = "lock-bal"
 
 _begin_backup = backup.begin_backup
 

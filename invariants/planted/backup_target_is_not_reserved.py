@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C10",)
 TITLE = "The host pages that a backup writes can be taken for another one meanwhile."
-KILLS = ""
+KILLS = "own-h"
 
 _add_legs = backup._add_legs
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("E11",)
 TITLE = "States are left at every page, where only every interval can be a boundary."
-KILLS = ""
+KILLS = "lru"
 
 
 def _page(state: Any) -> int:

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("F10",)
 TITLE = "What a node keeps on host only after an eviction is on no list of host."
-KILLS = ""
+KILLS = "hlru"
 
 
 def _nothing(state: Any, node: Any) -> None:

@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("A6",)
 TITLE = "Pages that a repeated prompt has computed again are neither adopted nor freed."
-KILLS = ""
+KILLS = "own-d"
 
 _share, _give_back = insertion._share, Pool.give_back
 

@@ -1,4 +1,4 @@
-"""Planted in `locks.unlock_above`: nodes that were skipped when the lock was taken are not skipped."""
+"""Planted in `locks.unlock_above`: nodes that the lock has skipped are not skipped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B3",)
 TITLE = "The early release of a window takes locks that the request has never held."
-KILLS = ""
+KILLS = "lock-bal"
 
 _unlock_above = locks.unlock_above
 

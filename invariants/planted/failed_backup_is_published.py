@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C16",)
 TITLE = "The host pages of a copy that failed are put into the tree."
-KILLS = ""
+KILLS = "bytes"
 
 _land_backup = backup.land_backup
 

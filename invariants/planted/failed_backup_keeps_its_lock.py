@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A backup that fails never gives back the locks that it took."
-KILLS = ""
+KILLS = "lock-bal"
 
 _land_backup = backup.land_backup
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C16",)
 TITLE = "The pages of a load that failed are put into the tree."
-KILLS = ""
+KILLS = "bytes"
 
 
 def _land(state: Any, flight: Any) -> None:

@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C14",)
 TITLE = "A flush frees the pages of copies that are under way."
-KILLS = ""
+KILLS = "pool-sum"
 
 _flush = core._flush
 

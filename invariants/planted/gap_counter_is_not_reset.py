@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("E5",)
 TITLE = "A match ends inside a window that has a hole."
-KILLS = ""
+KILLS = "match-ref"
 
 _deepest = matching._deepest
 

@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("A3",)
 TITLE = "Host pages that one pool gives back are put on the free lists of all pools."
-KILLS = ""
+KILLS = "own-h"
 
 _give_back = eviction._give_back
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("F3",)
 TITLE = "A node with children on host is dropped as a leaf."
-KILLS = ""
+KILLS = "parent-bk"
 
 _kind_now = lru.kind_now
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("E3",)
 TITLE = "A match that ends inside a node on host only stops before that node."
-KILLS = ""
+KILLS = "match-ref"
 
 _walk = matching.walk
 

@@ -1,4 +1,4 @@
-"""Planted in `insertion._has_windows`: the insert follows the tokens, the match after it does not."""
+"""Planted in `insertion._has_windows`: the insert follows tokens, the match does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("E9",)
 TITLE = "A boundary is made where the window of the request has a hole."
-KILLS = ""
+KILLS = "lru"
 
 
 def _always(state: Any, request: Any, pages: int) -> bool:

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("E2",)
 TITLE = "A load goes down to where full attention is, deeper than the windows and states."
-KILLS = ""
+KILLS = "match-ref"
 
 _anchors = matching.anchors
 

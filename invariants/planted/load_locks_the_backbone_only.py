@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C2",)
 TITLE = "Host copies of windows and states can go while a load still reads them."
-KILLS = ""
+KILLS = "lock-bal"
 
 
 def _backbone_only(state: Any, flight: Any, path: Any, loads: Any) -> None:

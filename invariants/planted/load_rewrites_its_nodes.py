@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C11",)
 TITLE = "A load writes its own page numbers into the nodes whose host copies it reads."
-KILLS = ""
+KILLS = "lock-bal"
 
 _begin_load = transfers.begin_load
 

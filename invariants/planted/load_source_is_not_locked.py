@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C1",)
 TITLE = "The host copies that a load reads can be evicted before its reply."
-KILLS = ""
+KILLS = "lock-bal"
 
 
 def _device_only(state: Any, flight: Any, path: Any, loads: Any) -> None:

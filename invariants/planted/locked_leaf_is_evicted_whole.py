@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import reclaim
+from hicache.core import eviction, reclaim
+from hicache.core.tree import span
+from hicache.core.types import Tier
 
 from .base import Patch
 
@@ -15,9 +17,9 @@ KILLS = ""
 
 def _whole(state: Any, node: Any, index: int, short: int) -> None:
     if node.with_pages[0] == 0:
-        reclaim._evict_leaf(state, node, index, reclaim.span(node, state.stride))
+        reclaim._evict_leaf(state, node, index, span(node, state.stride))
     else:
-        reclaim.bury(state, node, 0, index)
+        eviction.bury(state, node, Tier.DEVICE, index)
 
 
 def plant(patch: Patch) -> None:

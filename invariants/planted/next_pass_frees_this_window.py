@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("F7",)
 TITLE = "The window of a pass is freed for the end of that pass, while it still reads it."
-KILLS = ""
+KILLS = "no-oom"
 
 _begin_prefill = admission._begin_prefill
 

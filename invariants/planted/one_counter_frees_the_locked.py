@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B8",)
 TITLE = "A host copy counts as unlocked where only another component is locked."
-KILLS = ""
+KILLS = "hlru"
 
 _kind_now = lru.kind_now
 

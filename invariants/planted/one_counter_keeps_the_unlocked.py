@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B8",)
 TITLE = "No host copy of a node can go while any component of it is locked there."
-KILLS = ""
+KILLS = "hlru"
 
 _kind_now = lru.kind_now
 

@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C5",)
 TITLE = "Pages of a request that is gone are free while its last pass still writes them."
-KILLS = ""
+KILLS = "pin-io"
 
 
 def _lend_nothing(state: Any, request: Any, flight: Any) -> None:

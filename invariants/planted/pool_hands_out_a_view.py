@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core.ledger import Pool
-from hicache.core.types import NO_PAGES
 
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("A4",)
 TITLE = "Pages are handed out as a live view of the free list, which is rewritten later."
-KILLS = ""
+KILLS = "alias"
 
 _take = Pool._take
 

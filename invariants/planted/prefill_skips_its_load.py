@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C4",)
 TITLE = "A prefill does not wait for the load that brings what it reads."
-KILLS = ""
+KILLS = "read-after-arrive"
 
 _begin_prefill = admission._begin_prefill
 

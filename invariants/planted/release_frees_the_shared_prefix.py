@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("A13",)
 TITLE = "A request that leaves gives back the pages of its shared prefix too."
-KILLS = ""
+KILLS = "own-d"
 
 _withdraw = admission._withdraw
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "The upper half of a node that is split has no locks."
-KILLS = ""
+KILLS = "lock-bal"
 
 _split = tree.split
 

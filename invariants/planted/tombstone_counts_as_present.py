@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A boundary whose window or state is gone counts as live."
-KILLS = ""
+KILLS = "near"
 
 
 def _always(node: Any, index: int) -> bool:

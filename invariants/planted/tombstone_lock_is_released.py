@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B1",)
 TITLE = "A lock on a tombstone counts nothing, and its release takes another lock away."
-KILLS = ""
+KILLS = "lock-bal"
 
 _lock, _unlock = locks.lock, locks._unlock
 

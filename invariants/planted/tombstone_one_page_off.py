@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("E13",)
 TITLE = "The window that an insert keeps is one page short."
-KILLS = ""
+KILLS = "own-d"
 
 _forget = insertion._forget
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C8",)
 TITLE = "Pages of a window are freed while the request still attends to them."
-KILLS = ""
+KILLS = "lock-bal"
 
 _release_behind = windows.release_behind
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("F6",)
 TITLE = "A window that is no multiple of the page is counted as fewer whole pages."
-KILLS = ""
+KILLS = "near"
 
 
 def _floor(config: Any) -> swa.SlidingWindow:

@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("A1",)
 TITLE = "What falls behind a window is forgotten in no table, and is freed again with the request."
-KILLS = ""
+KILLS = "lock-span"
 
 
 def _clear(state: Any, request: Any, index: int, first: int) -> None:

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("F4",)
 TITLE = "A boundary is left out because a page far above its window is a tombstone."
-KILLS = ""
+KILLS = "lru"
 
 
 def _everywhere(state: Any, request: Any, pages: int) -> bool:

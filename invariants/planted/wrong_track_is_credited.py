@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("C13",)
 TITLE = "The state of a boundary is looked for in the other half of the ping-pong buffer."
-KILLS = ""
+KILLS = "bytes"
 
 
 def _other_half(request: Any, flight: Any) -> None:
