@@ -1,10 +1,10 @@
-"""Planted in `checkpoints.interval_of`: the depth is rounded to the page."""
+"""Planted in `core._new_state`: the depth of a boundary is rounded to the page."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import checkpoints
+from hicache.core import core
 
 from .base import Patch
 
@@ -12,10 +12,14 @@ ROWS: tuple[str, ...] = ("E11",)
 TITLE = "States are left at every page, where only every interval can be a boundary."
 KILLS = "lru"
 
+_new_state = core._new_state
 
-def _page(state: Any) -> int:
-    return int(state.config.page_size)
+
+def _by_page(config: Any) -> Any:
+    state = _new_state(config)
+    state.interval = config.page_size
+    return state
 
 
 def plant(patch: Patch) -> None:
-    patch(checkpoints, "interval_of", _page)
+    patch(core, "_new_state", _by_page)

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B3",)
 TITLE = "The early release of a window takes locks that the request has never held."
-KILLS = "lock-bal"
+KILLS = "dlru"
 
 _unlock_above = locks.unlock_above
 

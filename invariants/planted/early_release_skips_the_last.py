@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B5",)
 TITLE = "After an early release of a window its next locks are never released."
-KILLS = "lock-bal"
+KILLS = "leaf-set"
 
 _unlock_above, _release = locks.unlock_above, locks.release
 MARK = " (early)"

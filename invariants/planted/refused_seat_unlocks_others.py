@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B2",)
 TITLE = "A seat that is refused takes the window locks of other requests away."
-KILLS = "lock-bal"
+KILLS = "dlru"
 
 _undo = seating._undo
 
