@@ -7,6 +7,7 @@ function, wherever the project has bound it. Each file defines
     TITLE   one sentence: what the bug does
     KILLS   the check expected to find it first, or "" where the core's own asserts, the content or
             the end of a run do, or one of several checks
+    COMPONENTS  optional: the only set of components that has it, so that a hunt looks there
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
 Must not live here: what a bug does, or how it is hunted (`kill`).

@@ -45,9 +45,11 @@ def hunt(
     weights = weights_of(ops)
     asked = None if checks is None else tuple(checks)
     events = count = 0
-    with planted(name):
+    with planted(name) as bug:
+        components = getattr(bug, "COMPONENTS", ())
         for seed in seeds:
-            outcome = generate(draw_swarm(seed, weights), ops, seed, operations, checks=asked)
+            swarm = draw_swarm(seed, weights, components)
+            outcome = generate(swarm, ops, seed, operations, checks=asked)
             events += outcome.hand.events
             count += 1
             if outcome.failure is not None:

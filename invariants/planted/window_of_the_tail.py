@@ -11,6 +11,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("E12",)
 TITLE = "The window behind the last checkpoint is freed, that behind the tail is kept."
 KILLS = ""
+COMPONENTS = ("full", "swa", "mamba")
 
 
 def _never(state: Any, request: Any) -> bool:
