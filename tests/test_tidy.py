@@ -160,6 +160,7 @@ def test_no_file_is_dead() -> None:
         "hicache.devices._movers",
         "sim.profiles",
         "invariants.checks",
+        "invariants.planted",
         "traces.formats",
         "traces.generators",
         "traces.gpu_checks",
