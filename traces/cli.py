@@ -22,7 +22,16 @@ from sim import hardware
 from sim.engine import EngineOptions
 from sim.waiting import ORDERS
 
-from . import calibrate, check_device, force_command, gpu_check, models_command, pools, twin
+from . import (
+    calibrate,
+    check_device,
+    force_command,
+    gpu_check,
+    models_command,
+    pools,
+    shrink_command,
+    twin,
+)
 from . import options as read
 from .builtin import GENERATORS, load_generator
 from .generators import base as generators
@@ -47,6 +56,7 @@ on a simulated accelerator, with every invariant checked on the way.
   calibrate  measure a device's copies and kernels: a hardware profile
   twin       one trace on a device and on the simulator, side by side
   force      a tape again on a device, without one wait and with a stream held back
+  shrink     make a failing tape of the fuzzer small, and export it as a test
   gpu-check  run everything that needs a GPU, and write one report
 """
 
@@ -127,6 +137,7 @@ def parser() -> argparse.ArgumentParser:
     calibrate.add_options(_sub(commands, "calibrate", calibrate.SUMMARY))
     twin.add_options(_sub(commands, "twin", twin.SUMMARY))
     force_command.add_options(_sub(commands, "force", force_command.SUMMARY))
+    shrink_command.add_options(_sub(commands, "shrink", shrink_command.SUMMARY))
     gpu_check.add_options(_sub(commands, "gpu-check", gpu_check.SUMMARY))
     return top
 
@@ -343,6 +354,7 @@ _COMMANDS = {
     "calibrate": calibrate.calibrate,
     "twin": twin.twin,
     "force": force_command.force,
+    "shrink": shrink_command.shrink,
     "gpu-check": gpu_check.gpu_check,
 }
 

@@ -103,15 +103,14 @@ def shrink(tape: Tape, failure: Failure, play: Play, most: int = MOST_PLAYS) -> 
             whole = search.weight == before
     except _Enough:
         pass
-    return Shrunk(
-        search.tape, search.failure, search.plays, rounds, dict(search.others), whole
-    )
+    return Shrunk(search.tape, search.failure, search.plays, rounds, dict(search.others), whole)
 
 
 def _round(search: _Search) -> None:
     for tape in simpler.plain(search.tape):  # all of it at once, where that is enough
         search.take(tape)
     _delete(search)
+    search.take_each(simpler.quiet)
     search.take_each(simpler.faults)
     search.take_any(simpler.configurations)
     search.take(replace(search.tape, order="time"))

@@ -17,8 +17,10 @@ from .ops.arrive import pack, unpack
 from .tape import Act, Entry, Tape
 
 LONG = 2000  # longer than any drawn delay
-PLAIN = Entry("", {})
+QUIET = (Entry("wait", {"polls": 1}), Entry("quiesce", {}))  # what an entry may be but for its time
+FAULTS = ("fail", "lost", "torn", "twice")  # from simple to complex; others count as the last
 _AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "way", "word")
+_LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1}  # 0 for the others
 _SIZES = ("chunk", "more", "ahead", "behind")  # those that count tokens
 _DEFAULTS = {
     one.name: one.default
@@ -37,7 +39,9 @@ def weight(tape: Tape) -> Weight:
     words = [unpack(entry.args["tokens"]) for entry in entries if "tokens" in entry.args]
     return (
         len(entries),
+        sum(entry.op not in {one.op for one in QUIET} for entry in entries),
         sum(bool(act.fault) for act in acts),
+        sum(_rank(act.fault) for act in acts),
         len(config.components),
         config.page_size,
         sum(getattr(config, name) != usual for name, usual in _DEFAULTS.items()),
@@ -48,7 +52,12 @@ def weight(tape: Tape) -> Weight:
         len(acts),
         sum(len(tokens) for tokens in words),
         sum(bool(entry.args.get("space")) + bool(entry.args.get("whole")) for entry in entries),
-        sum(_cost(entry.args.get(name, 0), name) for entry in entries for name in _AMOUNTS),
+        sum(
+            max(0, int(entry.args[name]) - _LEAST.get(name, 0))
+            for entry in entries
+            for name in _AMOUNTS
+            if name in entry.args
+        ),
         sum(act.delay + act.tie for act in acts) + sum(entry.gap != 1 for entry in entries),
         sum(entry.gap for entry in entries),
         sum(sum(tokens) for tokens in words),
@@ -56,9 +65,8 @@ def weight(tape: Tape) -> Weight:
     )
 
 
-def _cost(value: Any, name: str) -> int:
-    """behind is -1 where the core is told nothing, which is the simplest."""
-    return int(value) + 1 if name == "behind" else int(value)
+def _rank(fault: str) -> int:
+    return FAULTS.index(fault) if fault in FAULTS else len(FAULTS)
 
 
 def changed(tape: Tape, at: int, entry: Entry) -> Tape:
@@ -76,8 +84,15 @@ def plain(tape: Tape) -> Iterator[Tape]:
     yield every(lambda entry: entry._replace(acts=tuple(Act(*act[:2]) for act in entry.acts)))
 
 
+def quiet(tape: Tape, at: int) -> Iterator[Tape]:
+    """Entry `at` asks for nothing; only its time is left, and what becomes of replies."""
+    for one in QUIET:
+        yield changed(tape, at, tape.entries[at]._replace(op=one.op, args=dict(one.args)))
+
+
 def faults(tape: Tape, at: int) -> Iterator[Tape]:
-    """Nothing goes wrong with what entry `at` caused; then one action of it after the other."""
+    """Nothing goes wrong with what entry `at` caused; then one action of it after the other; then
+    a simpler thing goes wrong."""
     entry = tape.entries[at]
     if not any(act.fault for act in entry.acts):
         return
@@ -85,8 +100,9 @@ def faults(tape: Tape, at: int) -> Iterator[Tape]:
     yield changed(tape, at, entry._replace(acts=tuple(Act(*act[:2]) for act in entry.acts)))
     for turn, act in enumerate(entry.acts):
         if act.fault:
-            acts = (*entry.acts[:turn], Act(*act[:2]), *entry.acts[turn + 1 :])
-            yield changed(tape, at, entry._replace(acts=acts))
+            for fault in ("", *FAULTS):
+                acts = (*entry.acts[:turn], act._replace(fault=fault), *entry.acts[turn + 1 :])
+                yield changed(tape, at, entry._replace(acts=acts))
 
 
 def schedules(tape: Tape, at: int) -> Iterator[Tape]:
@@ -181,7 +197,9 @@ def _rescaled_entry(entry: Entry, old: int, page: int, rounded: Callable[[int], 
     if "tokens" in args:
         tokens = unpack(args["tokens"])
         size = rounded(len(tokens))
-        args["tokens"] = pack([tokens[min(at * old // page, len(tokens) - 1)] for at in range(size)])
+        args["tokens"] = pack(
+            [tokens[min(at * old // page, len(tokens) - 1)] for at in range(size)]
+        )
     for name in _SIZES:
         if int(args.get(name, 0)) > 0:
             args[name] = rounded(int(args[name]))
@@ -237,7 +255,7 @@ def arguments(tape: Tape, at: int) -> Iterator[Tape]:
     for name in _AMOUNTS:
         value = entry.args.get(name)
         if isinstance(value, int):
-            least = -1 if name == "behind" else 0
+            least = _LEAST.get(name, 0)
             for less in dict.fromkeys((least, 0, 1, value // 2, value - 1)):
                 if least <= less < value:
                     yield given(**{name: less})
