@@ -27,6 +27,7 @@ from invariants.fuzz import tape as tapes
 from invariants.fuzz.export import file_name, pytest_file
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, replay
+from invariants.fuzz.simpler import weight
 from invariants.fuzz.tape import Entry, Tape
 from invariants.planted import base as bugs
 
@@ -89,6 +90,7 @@ def shrink(options: argparse.Namespace, command: str) -> int:
             f"{options.tape}: expected operations of this version ({', '.join(ops)}), found "
             f"{strange[0]!r}; record it again"
         )
+    _check_arguments(options.tape, tape)
     plant = options.plant if options.plant is not None else tape.notes.get("plant", "")
     with planted(plant):
         failure = replay(tape, ops, name=options.tape).failure
@@ -140,6 +142,16 @@ def _check(options: argparse.Namespace) -> None:
                 f"{folder}: expected a folder for the test, found: {error.strerror}; name another"
             ) from None
         check_writable(str(folder / "test_.py"))
+
+
+def _check_arguments(name: str, tape: Tape) -> None:
+    """Arguments are integers and runs of tokens, or nothing about them can be made smaller."""
+    try:
+        weight(tape)
+    except (TypeError, ValueError) as error:
+        raise CallerError(
+            f"{name}: expected arguments as `hicache fuzz` writes them, found: {error}"
+        ) from None
 
 
 def _show(options: argparse.Namespace, failure: Failure | None) -> int:

@@ -7,7 +7,6 @@ here: writing files, or whether the file does what it says; the command checks t
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from dataclasses import MISSING, fields, replace
@@ -151,7 +150,9 @@ def _sequence(parts: tuple[_Part, ...]) -> _Group:
 
 
 def _word(text: str) -> str:
-    return json.dumps(text)
+    """In double quotes, unless it has some itself."""
+    plain = ascii(text)
+    return plain if '"' in plain else '"' + plain[1:-1].replace("\\'", "'") + '"'
 
 
 def _flat(part: _Part) -> str:

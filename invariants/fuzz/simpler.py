@@ -66,7 +66,7 @@ def weight(tape: Tape) -> Weight:
 
 
 def _rank(fault: str) -> int:
-    return FAULTS.index(fault) if fault in FAULTS else len(FAULTS)
+    return ("", *FAULTS, fault).index(fault)
 
 
 def changed(tape: Tape, at: int, entry: Entry) -> Tape:
