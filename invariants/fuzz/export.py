@@ -32,7 +32,7 @@ def file_name(tape: Tape, failure: Failure) -> str:
 def pytest_file(tape: Tape, failure: Failure, plant: str = "") -> str:
     """The whole file. plant: the planted bug with which the tape fails, if it needs one."""
     acts = any(entry.acts for entry in tape.entries)
-    names = ["Act", "Entry", "Tape"] if acts else ["Entry", "Tape"]
+    names = ["Act"] * acts + ["Entry"] * bool(tape.entries) + ["Tape"]
     return (
         f'"""{_story(tape, failure, plant)}"""\n\n'
         "from __future__ import annotations\n\n"

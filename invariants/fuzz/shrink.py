@@ -168,8 +168,11 @@ def _without_a_group(tape: Tape) -> Iterator[Tape]:
 
 
 def _without_pairs(tape: Tape) -> Iterator[Tape]:
+    """Two entries deleted; or one, where an eviction does what the two did for want of pages."""
     entries = tape.entries
     for second in reversed(range(len(entries))):
         for first in reversed(range(second)):
-            left = entries[:first] + entries[first + 1 : second] + entries[second + 1 :]
-            yield replace(tape, entries=left)
+            head, last = entries[:first] + entries[first + 1 : second], entries[second + 1 :]
+            yield replace(tape, entries=head + last)
+            for asked in simpler.evictions(tape, second):
+                yield replace(tape, entries=(*head, asked, *last))

@@ -90,6 +90,17 @@ def quiet(tape: Tape, at: int) -> Iterator[Tape]:
         yield changed(tape, at, tape.entries[at]._replace(op=one.op, args=dict(one.args)))
 
 
+def evictions(tape: Tape, at: int) -> Iterator[Entry]:
+    """Instead of entry `at`: somebody asks for a page, of each component on each tier that has
+    some."""
+    config = tape.config
+    for tier, sizes in enumerate((config.device_pages, config.host_pages)):
+        for name, size in zip(config.components, sizes, strict=True):
+            if size:
+                args = {"tier": tier, "component": name, "pages": 1}
+                yield tape.entries[at]._replace(op="evict", args=args)
+
+
 def faults(tape: Tape, at: int) -> Iterator[Tape]:
     """Nothing goes wrong with what entry `at` caused; then one action of it after the other; then
     a simpler thing goes wrong."""
