@@ -30,7 +30,7 @@ OPS = base.load()
 CASES = {
     "release forgets": 2,
     "failed backup is published": 3,
-    "a load forgets windows and states": 6,
+    "a dead boundary counts as live": 4,
     "a window's locks stay behind": 4,
 }
 
@@ -217,7 +217,7 @@ def test_proposals_are_legal_and_most_are_lighter() -> None:
 
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> tuple[Shrunk, str]:
-    plant("failed backup is published", monkeypatch)
+    plant("release forgets", monkeypatch)
     tape, failure = find()
     small = shrink(tape, failure, play)
     monkeypatch.undo()
@@ -232,7 +232,7 @@ def test_the_exported_test_has_the_tape_and_fails_with_the_bug_alone(
     exec(compile(text, "exported", "exec"), names)
     assert names["TAPE"] == replace(small.tape, notes={})
     names["test_the_core_plays_it_clean"]()
-    plant("failed backup is published", monkeypatch)
+    plant("release forgets", monkeypatch)
     with pytest.raises(AssertionError, match=small.failure.kind.split()[0]):
         names["test_the_core_plays_it_clean"]()
     assert f"{small.failure.kind} (exit code {small.failure.code})" in text
