@@ -90,15 +90,18 @@ def quiet(tape: Tape, at: int) -> Iterator[Tape]:
         yield changed(tape, at, tape.entries[at]._replace(op=one.op, args=dict(one.args)))
 
 
-def evictions(tape: Tape, at: int) -> Iterator[Entry]:
-    """Instead of entry `at`: somebody asks for a page, of each component on each tier that has
-    some."""
-    config = tape.config
+def instead(tape: Tape, at: int) -> Iterator[Entry]:
+    """What may do directly what entry `at` did in a roundabout way: a page of a component is asked
+    for on a tier that has some, or a request is given up."""
+    entry, config = tape.entries[at], tape.config
     for tier, sizes in enumerate((config.device_pages, config.host_pages)):
         for name, size in zip(config.components, sizes, strict=True):
             if size:
                 args = {"tier": tier, "component": name, "pages": 1}
-                yield tape.entries[at]._replace(op="evict", args=args)
+                yield entry._replace(op="evict", args=args)
+    for request in dict.fromkeys(one.args.get("request") for one in tape.entries[:at]):
+        if request is not None:
+            yield entry._replace(op="abort", args={"request": request})
 
 
 def faults(tape: Tape, at: int) -> Iterator[Tape]:

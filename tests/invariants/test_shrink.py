@@ -162,6 +162,18 @@ def test_two_entries_that_only_go_together_go_together() -> None:
     assert [entry.op for entry in small.tape.entries] == ["arrive"]
 
 
+@pytest.mark.parametrize("direct", ["evict", "abort"])
+def test_a_direct_way_replaces_two_entries_that_only_led_there(direct: str) -> None:
+    def wrong(tape: Tape) -> bool:
+        words = [entry.op for entry in tape.entries]
+        return "admit" in words and (direct in words or words.count("grow") == 2)
+
+    grow = Entry("grow", {"request": 3, "more": 1, "behind": 0, "word": 0})
+    tape = Tape(CONFIG, (Entry("admit", {"request": 3, "chunk": 9}), grow, grow))
+    small = shrink(tape, Failure(11, "A", "", 3), verdict(wrong))
+    assert [entry.op for entry in small.tape.entries] == ["admit", direct]
+
+
 def test_another_failure_is_not_taken_for_it() -> None:
     def judge(tape: Tape) -> Outcome:
         kind = "A" if len(tape.entries) >= 10 else "B"
