@@ -30,6 +30,7 @@ from . import (
     gpu_check,
     models_command,
     pools,
+    shrink_command,
     twin,
 )
 from . import options as read
@@ -57,6 +58,7 @@ on a simulated accelerator, with every invariant checked on the way.
   twin       one trace on a device and on the simulator, side by side
   force      a tape again on a device, without one wait and with a stream held back
   fuzz       drawn operations, faults and schedules, every one checked
+  shrink     make a failing tape of the fuzzer small, and export it as a test
   gpu-check  run everything that needs a GPU, and write one report
 """
 
@@ -138,6 +140,7 @@ def parser() -> argparse.ArgumentParser:
     twin.add_options(_sub(commands, "twin", twin.SUMMARY))
     force_command.add_options(_sub(commands, "force", force_command.SUMMARY))
     fuzz_command.add_options(_sub(commands, "fuzz", fuzz_command.SUMMARY))
+    shrink_command.add_options(_sub(commands, "shrink", shrink_command.SUMMARY))
     gpu_check.add_options(_sub(commands, "gpu-check", gpu_check.SUMMARY))
     return top
 
@@ -355,6 +358,7 @@ _COMMANDS = {
     "twin": twin.twin,
     "force": force_command.force,
     "fuzz": fuzz_command.fuzz,
+    "shrink": shrink_command.shrink,
     "gpu-check": gpu_check.gpu_check,
 }
 

@@ -1,0 +1,178 @@
+"""Making a failing tape small enough to read: passes that each try simpler tapes, in a fixed order.
+
+    cut what was never played; delete entries; drop faults; shrink the configuration; take replies
+    in time order; plain gaps, polls and delays; smaller integers and prompts; and again, while it
+    still gets smaller.
+
+A simpler tape is kept only if it fails with the same code and kind, so one bug cannot turn into
+another on the way, and only if its `weight` is less, so this ends. No draws: the same tape and the
+same core give the same small tape. Must not live here: which tapes are simpler (smaller), playing,
+files, clocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from hicache.core.errors import CallerError
+
+from . import simpler
+from .play import Failure, Outcome
+from .tape import Entry, Tape, dumps
+
+Play = Callable[[Tape], Outcome]
+MOST_PLAYS = 4000
+FEW = 10  # entries of which every pair is tried
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """tape fails with `failure`. others: kinds of other failures that were met, and turned down.
+    whole: False where the plays were used up before nothing could be made smaller."""
+
+    tape: Tape
+    failure: Failure
+    plays: int
+    rounds: int
+    others: dict[tuple[int, str], int]
+    whole: bool
+
+
+class _Enough(Exception):
+    """The plays are used up."""
+
+
+class _Search:
+    """The smallest tape so far, and what was tried."""
+
+    def __init__(self, tape: Tape, failure: Failure, play: Play, most: int) -> None:
+        self.play, self.most = play, most
+        self.plays = 0
+        self.others: Counter[tuple[int, str]] = Counter()
+        self.tried: set[str] = set()
+        self.tape, self.failure = _cut(tape, failure), failure
+        self.weight = simpler.weight(self.tape)
+
+    def take(self, tape: Tape) -> bool:
+        """Whether this tape is smaller and fails the same way; if so, it is the one from now on."""
+        if simpler.weight(tape) >= self.weight:
+            return False
+        text = dumps(tape)
+        if text in self.tried:
+            return False
+        self.tried.add(text)
+        if self.plays >= self.most:
+            raise _Enough
+        self.plays += 1
+        try:
+            found = self.play(tape).failure
+        except CallerError:
+            return False  # no core has these settings
+        if found is None:
+            return False
+        if (found.code, found.kind) != (self.failure.code, self.failure.kind):
+            self.others[found.code, found.kind] += 1
+            return False
+        self.tape, self.failure = _cut(tape, found), found
+        self.weight = simpler.weight(self.tape)
+        return True
+
+    def take_any(self, tapes: Callable[[Tape], Iterable[Tape]]) -> None:
+        """Until none of the tapes that are one step simpler than the smallest is taken."""
+        while any(self.take(tape) for tape in tapes(self.tape)):
+            pass
+
+    def take_each(self, variants: Callable[[Tape, int], Iterable[Tape]]) -> None:
+        """Entry by entry, from the last: the first of its variants that is taken."""
+        for at in reversed(range(len(self.tape.entries))):
+            if at < len(self.tape.entries):
+                any(self.take(tape) for tape in variants(self.tape, at))
+
+
+def shrink(tape: Tape, failure: Failure, play: Play, most: int = MOST_PLAYS) -> Shrunk:
+    """The smallest tape found that fails as `failure` says; at most `most` plays."""
+    search = _Search(tape, failure, play, most)
+    rounds, whole = 0, False
+    try:
+        while not whole:
+            rounds += 1
+            before = search.weight
+            _round(search)
+            whole = search.weight == before
+    except _Enough:
+        pass
+    return Shrunk(search.tape, search.failure, search.plays, rounds, dict(search.others), whole)
+
+
+def _round(search: _Search) -> None:
+    for tape in simpler.plain(search.tape):  # all of it at once, where that is enough
+        search.take(tape)
+    _delete(search)
+    search.take_each(simpler.quiet)
+    search.take_each(simpler.faults)
+    search.take_any(simpler.configurations)
+    search.take(replace(search.tape, order="time"))
+    search.take_each(simpler.schedules)
+    search.take_any(simpler.prompts)
+    search.take_each(simpler.arguments)
+    search.take_any(simpler.names)
+    if len(search.tape.entries) <= FEW:
+        search.take_any(_without_pairs)
+
+
+def _cut(tape: Tape, failure: Failure) -> Tape:
+    """What comes after the failure was never played."""
+    return replace(tape, entries=tape.entries[: failure.at])
+
+
+def _delete(search: _Search) -> None:
+    """Whole requests and kinds of operations, then runs of entries: halves, quarters, single."""
+    search.take_any(_without_a_group)
+    size = max(1, len(search.tape.entries) // 2)
+    while True:
+        end = len(search.tape.entries)
+        while end > 0:
+            end = min(end, len(search.tape.entries))
+            start = max(0, end - size)
+            for tape in _without(search.tape, start, end):
+                if search.take(tape):
+                    break
+            end = start
+        if size == 1:
+            return
+        size = max(1, min(size, len(search.tape.entries)) // 2)
+
+
+def _without(tape: Tape, start: int, end: int) -> Iterator[Tape]:
+    """Deleted; and deleted with its time given to the entry after it, which also polls."""
+    head, rest = tape.entries[:start], tape.entries[end:]
+    yield replace(tape, entries=head + rest)
+    if rest and end - start == 1:
+        waiting = rest[0]._replace(gap=simpler.LONG, poll=True)
+        yield replace(tape, entries=(*head, waiting, *rest[1:]))
+
+
+def _without_a_group(tape: Tape) -> Iterator[Tape]:
+    """Without all that one request does; without an operation at all."""
+
+    def kept(keep: Callable[[Entry], bool]) -> Tape:
+        return replace(tape, entries=tuple(filter(keep, tape.entries)))
+
+    requests = dict.fromkeys(entry.args.get("request") for entry in tape.entries)
+    for request in reversed([one for one in requests if one is not None]):
+        yield kept(lambda entry, request=request: entry.args.get("request") != request)  # type: ignore[misc]
+    for op in dict.fromkeys(entry.op for entry in tape.entries):
+        yield kept(lambda entry, op=op: entry.op != op)  # type: ignore[misc]
+
+
+def _without_pairs(tape: Tape) -> Iterator[Tape]:
+    """Two entries deleted; or one, where another operation does directly what the two did."""
+    entries = tape.entries
+    for second in reversed(range(len(entries))):
+        for first in reversed(range(second)):
+            head, last = entries[:first] + entries[first + 1 : second], entries[second + 1 :]
+            yield replace(tape, entries=head + last)
+            for other in simpler.instead(tape, second):
+                yield replace(tape, entries=(*head, other, *last))

@@ -1,0 +1,298 @@
+"""What is simpler than a tape: how much it weighs, and the tapes that are one step below it.
+
+Lives here: an order over tapes and proposals; most of them no longer fail, and some weigh more than
+what they came from: whoever asks compares. Must not live here: playing, or which proposal is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+
+from .ops.arrive import pack, unpack
+from .tape import Act, Entry, Tape
+
+LONG = 2000  # longer than any drawn delay
+QUIET = (Entry("wait", {"polls": 1}), Entry("quiesce", {}))  # what an entry may be but for its time
+FAULTS = ("fail", "lost", "torn", "twice")  # from simple to complex; others count as the last
+_AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "way", "word")
+_LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1}  # 0 for the others
+_SIZES = ("chunk", "more", "ahead", "behind")  # those that count tokens
+_DEFAULTS = {
+    one.name: one.default
+    for one in fields(Config)
+    if one.name not in ("page_size", "device_pages", "host_pages", "components")
+}
+
+Weight = tuple[int, ...]
+
+
+def weight(tape: Tape) -> Weight:
+    """Fewer entries before all else, then fewer faults, then a smaller core, a plainer schedule,
+    and smaller arguments."""
+    config, entries = tape.config, tape.entries
+    acts = [act for entry in entries for act in entry.acts]
+    words = [unpack(entry.args["tokens"]) for entry in entries if "tokens" in entry.args]
+    return (
+        len(entries),
+        sum(entry.op not in {one.op for one in QUIET} for entry in entries),
+        sum(bool(act.fault) for act in acts),
+        sum(_rank(act.fault) for act in acts),
+        len(config.components),
+        config.page_size,
+        sum(getattr(config, name) != usual for name, usual in _DEFAULTS.items()),
+        sum(config.host_pages) + sum(config.device_pages),
+        config.swa_window + config.mamba_interval,
+        int(tape.order != "time"),
+        sum(not entry.poll for entry in entries),
+        len(acts),
+        sum(len(tokens) for tokens in words),
+        sum(bool(entry.args.get("space")) + bool(entry.args.get("whole")) for entry in entries),
+        sum(
+            max(0, int(entry.args[name]) - _LEAST.get(name, 0))
+            for entry in entries
+            for name in _AMOUNTS
+            if name in entry.args
+        ),
+        sum(act.delay + act.tie for act in acts) + sum(entry.gap != 1 for entry in entries),
+        sum(entry.gap for entry in entries),
+        sum(sum(tokens) for tokens in words),
+        sum(int(entry.args.get("request", 0)) for entry in entries),
+    )
+
+
+def _rank(fault: str) -> int:
+    return ("", *FAULTS, fault).index(fault)
+
+
+def changed(tape: Tape, at: int, entry: Entry) -> Tape:
+    return replace(tape, entries=(*tape.entries[:at], entry, *tape.entries[at + 1 :]))
+
+
+def plain(tape: Tape) -> Iterator[Tape]:
+    """Everything at once: nothing fails, all is prompt; only the faults; only the schedule."""
+
+    def every(make: Callable[[Entry], Entry]) -> Tape:
+        return replace(tape, entries=tuple(map(make, tape.entries)))
+
+    yield replace(every(lambda entry: entry._replace(acts=(), gap=1, poll=True)), order="time")
+    yield every(lambda entry: entry._replace(acts=()))
+    yield every(lambda entry: entry._replace(acts=tuple(Act(*act[:2]) for act in entry.acts)))
+
+
+def quiet(tape: Tape, at: int) -> Iterator[Tape]:
+    """Entry `at` asks for nothing; only its time is left, and what becomes of replies."""
+    for one in QUIET:
+        yield changed(tape, at, tape.entries[at]._replace(op=one.op, args=dict(one.args)))
+
+
+def instead(tape: Tape, at: int) -> Iterator[Entry]:
+    """What may do directly what entry `at` did in a roundabout way: a page of a component is asked
+    for on a tier that has some, or a request is given up."""
+    entry, config = tape.entries[at], tape.config
+    for tier, sizes in enumerate((config.device_pages, config.host_pages)):
+        for name, size in zip(config.components, sizes, strict=True):
+            if size:
+                args = {"tier": tier, "component": name, "pages": 1}
+                yield entry._replace(op="evict", args=args)
+    for request in dict.fromkeys(one.args.get("request") for one in tape.entries[:at]):
+        if request is not None:
+            yield entry._replace(op="abort", args={"request": request})
+
+
+def faults(tape: Tape, at: int) -> Iterator[Tape]:
+    """Nothing goes wrong with what entry `at` caused; then one action of it after the other; then
+    a simpler thing goes wrong."""
+    entry = tape.entries[at]
+    if not any(act.fault for act in entry.acts):
+        return
+    yield changed(tape, at, entry._replace(acts=()))
+    yield changed(tape, at, entry._replace(acts=tuple(Act(*act[:2]) for act in entry.acts)))
+    for turn, act in enumerate(entry.acts):
+        if act.fault:
+            for fault in ("", *FAULTS):
+                acts = (*entry.acts[:turn], act._replace(fault=fault), *entry.acts[turn + 1 :])
+                yield changed(tape, at, entry._replace(acts=acts))
+
+
+def schedules(tape: Tape, at: int) -> Iterator[Tape]:
+    """Entry `at` with nothing unusual about its time, or with less of it."""
+    entry = tape.entries[at]
+    yield changed(tape, at, entry._replace(gap=1, poll=True, acts=()))
+    for one in dict.fromkeys(entry.acts):
+        yield changed(tape, at, entry._replace(gap=1, poll=True, acts=(one._replace(tie=0),)))
+        yield changed(tape, at, entry._replace(acts=(one,)))
+    yield changed(tape, at, entry._replace(acts=()))
+    yield changed(tape, at, entry._replace(poll=True))
+    for gap in (1, 0, 5, entry.gap // 2):
+        yield changed(tape, at, entry._replace(gap=gap))
+    for delay in (1, 0, 10, LONG):
+        acts = tuple(act._replace(delay=delay, tie=0) for act in entry.acts)
+        yield changed(tape, at, entry._replace(acts=acts))
+
+
+# -- configuration
+
+
+def configurations(tape: Tape) -> Iterator[Tape]:
+    """Fewer components, smaller pages, settings as usual, smaller pools."""
+    config = tape.config
+    for index in range(1, len(config.components)):
+        yield from _with(tape, _without_component(config, index))
+    for page in (1, 2, 4):
+        if page < config.page_size:
+            yield from _rescaled(tape, page)
+            yield from _with(tape, {"page_size": page})
+    for name, usual in _DEFAULTS.items():
+        if getattr(config, name) != usual:
+            yield from _with(tape, {name: usual})
+    yield from _with(tape, {"host_pages": (0,) * len(config.components)})
+    for name in ("host_pages", "device_pages"):
+        sizes = getattr(config, name)
+        for index, size in enumerate(sizes):
+            for less in dict.fromkeys((0, 1, 2, 3, 4, size // 2, size - 2, size - 1)):
+                if 0 <= less < size:
+                    yield from _with(tape, {name: (*sizes[:index], less, *sizes[index + 1 :])})
+    for name in ("swa_window", "mamba_interval"):
+        value = getattr(config, name)
+        for less in dict.fromkeys((1, config.page_size, value // 2, value - 1)):
+            if 0 < less < value:
+                yield from _with(tape, {name: less})
+
+
+def _with(tape: Tape, settings: dict[str, Any]) -> Iterator[Tape]:
+    """The tape on another core, if there is such a core."""
+    try:
+        yield replace(tape, config=replace(tape.config, **settings))
+    except CallerError:
+        return
+
+
+def _without_component(config: Config, index: int) -> dict[str, Any]:
+    """Settings that name the component in their own name go with it."""
+    name = config.components[index]
+    settings: dict[str, Any] = {
+        key: _DEFAULTS[key] for key in _DEFAULTS if key.startswith(f"{name}_")
+    }
+    for key in ("components", "device_pages", "host_pages"):
+        values = getattr(config, key)
+        settings[key] = values[:index] + values[index + 1 :]
+    return settings
+
+
+def _rescaled(tape: Tape, page: int) -> Iterator[Tape]:
+    """The same shape in smaller pages: every number of tokens shrinks as the page does, so that as
+    many pages as before are full."""
+    config = tape.config
+    old = config.page_size
+
+    def whole(tokens: int) -> int:
+        return -(-tokens * page // old)
+
+    for settings in _with(
+        tape,
+        {
+            "page_size": page,
+            "swa_window": whole(config.swa_window),
+            "mamba_interval": whole(config.mamba_interval),
+        },
+    ):
+        for rounded in (whole, lambda tokens: max(1, tokens * page // old)):
+            entries = tuple(_rescaled_entry(entry, old, page, rounded) for entry in tape.entries)
+            yield replace(settings, entries=entries)
+
+
+def _rescaled_entry(entry: Entry, old: int, page: int, rounded: Callable[[int], int]) -> Entry:
+    args = dict(entry.args)
+    if "tokens" in args:
+        tokens = unpack(args["tokens"])
+        size = rounded(len(tokens))
+        args["tokens"] = pack(
+            [tokens[min(at * old // page, len(tokens) - 1)] for at in range(size)]
+        )
+    for name in _SIZES:
+        if int(args.get(name, 0)) > 0:
+            args[name] = rounded(int(args[name]))
+    return entry._replace(args=args)
+
+
+# -- arguments
+
+
+def prompts(tape: Tape) -> Iterator[Tape]:
+    """All prompts shortened alike, so that what they share stays shared; then one by one."""
+    every = [at for at, entry in enumerate(tape.entries) if "tokens" in entry.args]
+    longest = max((len(_tokens(tape, at)) for at in every), default=0)
+    yield from _shortened(tape, every, longest)
+    for at in reversed(every):
+        yield from _shortened(tape, [at], len(_tokens(tape, at)))
+
+
+def _tokens(tape: Tape, at: int) -> list[int]:
+    return unpack(tape.entries[at].args["tokens"])
+
+
+def _shortened(tape: Tape, which: list[int], longest: int) -> Iterator[Tape]:
+    """Without what lies behind a depth, then without a stretch further up."""
+    stretch = longest // 2
+    while stretch:
+        for start in range(longest - stretch, -1, -stretch):
+            yield _without_tokens(tape, which, start, start + stretch)
+        stretch //= 2
+
+
+def _without_tokens(tape: Tape, which: list[int], start: int, end: int) -> Tape:
+    for at in which:
+        tokens = _tokens(tape, at)
+        left = tokens[:start] + tokens[end:]
+        if left:
+            entry = tape.entries[at]
+            tape = changed(tape, at, entry._replace(args=entry.args | {"tokens": pack(left)}))
+    return tape
+
+
+def arguments(tape: Tape, at: int) -> Iterator[Tape]:
+    """Smaller integers of entry `at`."""
+    entry = tape.entries[at]
+
+    def given(**args: Any) -> Tape:
+        return changed(tape, at, entry._replace(args=entry.args | args))
+
+    if entry.args.get("space"):
+        yield given(space="")
+    if entry.args.get("whole"):
+        yield given(whole=False)
+    for name in _AMOUNTS:
+        value = entry.args.get(name)
+        if isinstance(value, int):
+            least = _LEAST.get(name, 0)
+            for less in dict.fromkeys((least, 0, 1, value // 2, value - 1)):
+                if least <= less < value:
+                    yield given(**{name: less})
+
+
+def names(tape: Tape) -> Iterator[Tape]:
+    """Requests counted from 0 in the order of their arrival; words from 0 in that of their use."""
+    found = [entry.args["request"] for entry in tape.entries if "request" in entry.args]
+    numbers = {old: new for new, old in enumerate(dict.fromkeys(found))}
+    yield replace(
+        tape,
+        entries=tuple(
+            entry._replace(args=entry.args | {"request": numbers[entry.args["request"]]})
+            if "request" in entry.args
+            else entry
+            for entry in tape.entries
+        ),
+    )
+    every = [at for at, entry in enumerate(tape.entries) if "tokens" in entry.args]
+    flat = [word for at in every for word in _tokens(tape, at)]
+    words = {old: new for new, old in enumerate(dict.fromkeys(flat))}
+    for at in every:
+        entry = tape.entries[at]
+        renamed = pack([words[word] for word in _tokens(tape, at)])
+        tape = changed(tape, at, entry._replace(args=entry.args | {"tokens": renamed}))
+    yield tape

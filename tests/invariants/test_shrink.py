@@ -1,0 +1,295 @@
+"""Shrinking: the same failure in few operations, the same way every time, never another failure."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from hicache.core.config import Config
+from invariants.fuzz import simpler
+from invariants.fuzz.export import file_name, pytest_file
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.ops import base
+from invariants.fuzz.play import Failure, Outcome, generate, replay
+from invariants.fuzz.shrink import Shrunk, shrink
+from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.tape import Act, Entry, Tape, dumps
+
+from .mutants import MUTANTS
+
+OPS = base.load()
+# A mutant, and the most operations that are needed to show it.
+CASES = {
+    "release forgets": 2,
+    "failed backup is published": 3,
+    "a dead boundary counts as live": 4,
+    "a window's locks stay behind": 4,
+}
+
+
+def plant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for where, attribute, replacement in MUTANTS[name]:
+        owner = (
+            importlib.import_module(f"hicache.core.{where}") if isinstance(where, str) else where
+        )
+        monkeypatch.setattr(owner, attribute, replacement)
+
+
+def find(least: int = 20) -> tuple[Tape, Failure]:
+    """The first drawn tape of some length that fails."""
+    weights = weights_of(OPS)
+    for seed in range(120):
+        found = generate(draw_swarm(seed, weights), OPS, seed, 120)
+        if found.failure is not None and len(found.tape.entries) >= least:
+            return found.tape, found.failure
+    raise AssertionError("planted, not found")
+
+
+def play(tape: Tape) -> Outcome:
+    return replay(tape, OPS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mutant_shrinks_to_what_a_person_can_read(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(name, monkeypatch)
+    tape, failure = find()
+    small = shrink(tape, failure, play)
+    assert len(small.tape.entries) <= CASES[name]
+    assert small.whole
+    assert (small.failure.code, small.failure.kind) == (failure.code, failure.kind)
+    assert play(small.tape).failure == small.failure
+    assert small.tape.config.page_size <= 2
+    monkeypatch.undo()
+    assert play(small.tape).failure is None
+
+
+def test_shrinking_twice_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant("a window's locks stay behind", monkeypatch)
+    tape, failure = find()
+    one, two = shrink(tape, failure, play), shrink(tape, failure, play)
+    assert (dumps(one.tape), one.plays) == (dumps(two.tape), two.plays)
+    assert one.plays > 20
+
+
+# -- against verdicts that are made up, so that the least tape is known
+
+
+CONFIG = Config(
+    4, (20, 9), (30, 5), components=("full", "swa"), swa_window=6, kv_events=True, max_backups=2
+)
+
+
+def long_tape() -> Tape:
+    entries = [
+        Entry(
+            "evict", {"tier": 0, "component": "full", "pages": 7}, 40, False, (Act(9, 3, "fail"),)
+        )
+        for _ in range(30)
+    ]
+    entries[4] = Entry(
+        "arrive", {"request": 9, "tokens": [[2, 30]], "space": "lora", "whole": True}
+    )
+    entries[17] = Entry("wait", {"polls": 3}, 5, False, (Act(50, 2, "twice"), Act(70, 1, "torn")))
+    return Tape(CONFIG, tuple(entries), 5, "priority")
+
+
+def verdict(wrong: Callable[[Tape], bool], kind: str = "A") -> Callable[[Tape], Outcome]:
+    def judge(tape: Tape) -> Outcome:
+        failure = Failure(11, kind, "made up", len(tape.entries)) if wrong(tape) else None
+        return Outcome(tape, failure, cast(Hand, None))
+
+    return judge
+
+
+def shrunk(wrong: Callable[[Tape], bool], **more: Any) -> Shrunk:
+    tape = long_tape()
+    failure = verdict(wrong)(tape).failure
+    assert failure is not None
+    return shrink(tape, failure, verdict(wrong), **more)
+
+
+def test_what_does_not_matter_goes_and_what_does_stays() -> None:
+    def wrong(tape: Tape) -> bool:
+        torn = any(act.fault == "torn" for entry in tape.entries for act in entry.acts)
+        arrives = any(entry.op == "arrive" for entry in tape.entries)
+        return torn and arrives and tape.config.device_pages[0] >= 3
+
+    small = shrunk(wrong)
+    assert small.whole
+    assert small.tape.config == Config(1, (3,), (0,))
+    assert small.tape.order == "time"
+    arrive, wait = small.tape.entries
+    assert arrive == Entry(
+        "arrive", {"request": 0, "tokens": [[0, 1]], "space": "", "whole": False}
+    )
+    assert wait == Entry("wait", {"polls": 1}, 1, True, (Act(0, 0, "torn"),))
+
+
+def test_a_component_a_setting_and_an_amount_that_matter_stay() -> None:
+    def wrong(tape: Tape) -> bool:
+        pages = [entry.args.get("pages", 0) for entry in tape.entries]
+        return (
+            "swa" in tape.config.components and tape.config.kv_events and max(pages, default=0) > 4
+        )
+
+    small = shrunk(wrong)
+    assert small.tape.config.components == ("full", "swa")
+    assert small.tape.config.kv_events
+    assert small.tape.config.max_backups == Config(1, (1,)).max_backups
+    assert [entry.args["pages"] for entry in small.tape.entries] == [5]
+    assert small.tape.entries[0].acts == ()
+
+
+def test_two_entries_that_only_go_together_go_together() -> None:
+    def wrong(tape: Tape) -> bool:
+        words = [entry.op for entry in tape.entries]
+        return words.count("arrive") == 1 and words.count("evict") % 2 == 0
+
+    tape = replace(long_tape(), entries=long_tape().entries[3:10])
+    failure = verdict(wrong)(tape).failure
+    assert failure is not None
+    small = shrink(tape, failure, verdict(wrong))
+    assert [entry.op for entry in small.tape.entries] == ["arrive"]
+
+
+@pytest.mark.parametrize("direct", ["evict", "abort"])
+def test_a_direct_way_replaces_two_entries_that_only_led_there(direct: str) -> None:
+    def wrong(tape: Tape) -> bool:
+        words = [entry.op for entry in tape.entries]
+        return "admit" in words and (direct in words or words.count("grow") == 2)
+
+    grow = Entry("grow", {"request": 3, "more": 1, "behind": 0, "word": 0})
+    tape = Tape(CONFIG, (Entry("admit", {"request": 3, "chunk": 9}), grow, grow))
+    small = shrink(tape, Failure(11, "A", "", 3), verdict(wrong))
+    assert [entry.op for entry in small.tape.entries] == ["admit", direct]
+
+
+def test_another_failure_is_not_taken_for_it() -> None:
+    def judge(tape: Tape) -> Outcome:
+        kind = "A" if len(tape.entries) >= 10 else "B"
+        return verdict(lambda _: True, kind)(tape)
+
+    tape = long_tape()
+    small = shrink(tape, Failure(11, "A", "", len(tape.entries)), judge)
+    assert len(small.tape.entries) == 10
+    assert small.failure.kind == "A"
+    assert small.others[11, "B"] > 0
+
+
+def test_what_was_never_played_is_cut_without_a_play() -> None:
+    tape = long_tape()
+    small = shrink(tape, Failure(11, "A", "", 12), verdict(lambda _: True), most=1)
+    assert len(small.tape.entries) <= 12
+
+
+def test_plays_are_bounded_and_the_best_so_far_is_kept() -> None:
+    small = shrunk(lambda tape: len(tape.entries) >= 5, most=6)
+    assert (small.plays, small.whole) == (6, False)
+    assert 5 <= len(small.tape.entries) < 30
+
+
+def test_settings_that_no_core_has_are_not_a_failure_found() -> None:
+    """A proposal that the core itself refuses is passed over."""
+    tape = Tape(
+        Config(4, (9, 9), (0, 0), components=("full", "mamba"), mamba_interval=8),
+        (Entry("quiesce", {}),),
+    )
+
+    def judge(tape: Tape) -> Outcome:
+        play(tape)  # raises for an interval that is no multiple of the page
+        return verdict(lambda one: "mamba" in one.config.components)(tape)
+
+    small = shrink(tape, Failure(11, "A", "", 1), judge)
+    assert small.whole
+    assert small.tape.config.mamba_interval % small.tape.config.page_size == 0
+
+
+def test_proposals_are_legal_and_most_are_lighter() -> None:
+    tape = long_tape()
+    own = simpler.weight(tape)
+    for passes in (simpler.plain, simpler.configurations, simpler.prompts, simpler.names):
+        found = list(passes(tape))
+        assert found
+        assert sum(simpler.weight(one) < own for one in found) > len(found) // 2
+    assert simpler.weight(replace(tape, entries=tape.entries[1:])) < own
+
+
+# -- export
+
+
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> tuple[Shrunk, str]:
+    plant("release forgets", monkeypatch)
+    tape, failure = find()
+    small = shrink(tape, failure, play)
+    monkeypatch.undo()
+    return small, pytest_file(small.tape, small.failure, "a bug")
+
+
+def test_the_exported_test_has_the_tape_and_fails_with_the_bug_alone(
+    exported: tuple[Shrunk, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, text = exported
+    names: dict[str, Any] = {}
+    exec(compile(text, "exported", "exec"), names)
+    assert names["TAPE"] == replace(small.tape, notes={})
+    names["test_the_core_plays_it_clean"]()
+    plant("release forgets", monkeypatch)
+    with pytest.raises(AssertionError, match=small.failure.kind.split()[0]):
+        names["test_the_core_plays_it_clean"]()
+    assert f"{small.failure.kind} (exit code {small.failure.code})" in text
+    assert "With the planted bug a bug" in text
+    assert "random" not in text
+
+
+def test_the_exported_test_is_laid_out_as_the_project_is(tmp_path: Path) -> None:
+    failure = Failure(
+        10, "KeyError in play", 'Traceback (most recent call last):\n  x\nE: """\\', 3
+    )
+    many = replace(long_tape(), entries=long_tape().entries[:6] + long_tape().entries[15:18])
+    words = [[index % 3, index] for index in range(1, 40)]
+    wide = Entry(
+        "arrive", {"request": 1, "tokens": words, "space": 'a"b', "é😀": "it's", "whole": False}
+    )
+    for at, tape in enumerate((many, Tape(CONFIG, (wide,)), Tape(CONFIG, ()))):
+        text = pytest_file(tape, failure, "")
+        (tmp_path / f"test_{at}.py").write_text(text)
+        names: dict[str, Any] = {}
+        exec(compile(text, "exported", "exec"), names)
+        assert names["TAPE"] == tape
+    settings = ["--config", str(Path(__file__).parents[2] / "pyproject.toml")]
+    for way in (["format", "--check"], ["check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *way, *settings, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_name_is_of_the_failure_and_of_what_is_played() -> None:
+    tape, failure = long_tape(), Failure(12, "BYTES by content", "", 3)
+    name = file_name(tape, failure)
+    assert name.startswith("test_bytes_by_content_")
+    assert len(name) == len("test_bytes_by_content_01234567.py")
+    assert file_name(replace(tape, seed=99, notes={"commit": "x"}), failure) == name
+    assert file_name(replace(tape, order="time"), failure) != name
+
+
+def test_folders_of_one_machine_stay_out_of_an_exported_test() -> None:
+    text = "Wrong: it broke in /some/where/hicache/core/tree.py\nreplay: hicache fuzz --replay /x/y"
+    told = pytest_file(long_tape(), Failure(11, "Wrong", text, 3), "")
+    assert "/some" not in told
+    assert "tree.py" in told
+    assert "replay: " not in told

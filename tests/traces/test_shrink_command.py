@@ -1,0 +1,196 @@
+"""`hicache shrink` from end to end: files, fresh processes, exit codes, all kinds of bad input."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import traces.shrink_command as command
+from hicache.core.config import Config
+from invariants.base import INVARIANT, NONDETERMINISM
+from invariants.fuzz.tape import Act, Entry, Tape, dumps, read, write
+from invariants.planted.base import planted
+from traces.cli import main
+
+BUG = "failed-backup-keeps-lock"
+FAILING = Tape(
+    Config(2, (9,), (7,), kv_events=True),
+    (
+        Entry("quiesce", {}),
+        Entry("arrive", {"request": 4, "tokens": [[2, 7]], "space": "", "whole": False}, gap=5),
+        Entry("look", {"request": 4}),
+        Entry("admit", {"request": 4, "chunk": 20}, acts=(Act(3, 0), Act(3, 1, "torn"))),
+        Entry("wait", {"polls": 2}, 40, True, (Act(2, 0, "torn"),)),
+        Entry("wait", {"polls": 2}, 40),
+        Entry("evict", {"tier": 0, "component": "full", "pages": 1}),
+    ),
+    seed=3,
+    notes={"commit": "0123abc"},
+)
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Path:
+    path = tmp_path / "tape.jsonl"
+    write(path, FAILING)
+    return path
+
+
+def test_from_a_tape_to_a_test(
+    failing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, folder, out = tmp_path / "small.jsonl", tmp_path / "new" / "regress", tmp_path / "o.json"
+    wanted = ["-o", str(small), "--export", str(folder), "--json", str(out), "--plant", BUG]
+    assert main(["shrink", str(failing), *wanted]) == 0
+    tape = read(small)
+    assert len(tape.entries) == 3
+    assert tape.notes == {"commit": "0123abc", "plant": BUG}
+    (test,) = folder.iterdir()
+    found = json.loads(out.read_text())
+    assert found["failure"]["code"] == INVARIANT
+    assert found["entries"] == {"before": 7, "after": 3}
+    assert found["written"] == [str(small), str(test)]
+    assert found["verified"] == 2
+    assert 0 < found["plays"] < 400
+    said = capsys.readouterr().out
+    assert "7 -> 3 operations" in said
+    assert "torn" not in said  # a plain failure does as well
+    exported = runpy.run_path(str(test))
+    assert exported["TAPE"].entries == tape.entries
+    assert "at commit 0123abc" in test.read_text()
+    exported["test_the_core_plays_it_clean"]()
+    with planted(BUG), pytest.raises(AssertionError, match=found["failure"]["kind"]):
+        exported["test_the_core_plays_it_clean"]()
+    # the small tape notes the bug that it needs
+    assert main(["shrink", str(small), "--as-is"]) == INVARIANT
+    assert main(["shrink", str(small), "--as-is", "--plant", ""]) == 0
+    assert "it plays clean" in capsys.readouterr().out
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No processes: they see what this one sees."""
+    monkeypatch.setattr(command, "_verify", lambda *_: None)
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_tape_goes_to_stdout_and_the_report_beside_it(
+    failing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["shrink", str(failing), "--plant", BUG, "--plays", "3"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith('{"config":')
+    assert "stopped by --plays 3" in said.err
+
+
+def test_a_fresh_process_that_sees_something_else_stops_it(
+    failing: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    small, folder = tmp_path / "small.jsonl", tmp_path / "regress"
+    arguments = ["shrink", str(failing), "--plant", BUG, "-o", str(small), "--export", str(folder)]
+    other = json.dumps({"failure": {"code": 10, "kind": "other"}})
+    right = json.dumps({"failure": {"code": 11, "kind": "LOCK-BAL"}})
+    for answers in ([other], [""], ["{}"], ['{"failure": null}'], [right, "it passes"]):
+        left = iter(answers)
+        monkeypatch.setattr(command, "_fresh", lambda *_, left=left: next(left))
+        assert main(arguments) == NONDETERMINISM
+        assert "nothing was written" in capsys.readouterr().err
+        assert not small.exists()
+        assert not list(folder.iterdir())
+
+
+def edited(**more: Any) -> str:
+    """The tape with its first line changed."""
+    first, *rest = dumps(FAILING).splitlines()
+    return "\n".join([json.dumps(json.loads(first) | more), *rest]) + "\n"
+
+
+def with_entry(entry: Entry) -> str:
+    return dumps(replace(FAILING, entries=(*FAILING.entries[:1], entry)))
+
+
+SETTINGS = asdict(FAILING.config)
+BAD_TAPES: dict[str, tuple[str, str]] = {
+    "empty": ("", "a tape of hicache fuzz"),
+    "another file": ('{"a": 1}\n', "a tape of hicache fuzz"),
+    "another version": (edited(version=99), "expected version 1, found 99"),
+    "truncated": (dumps(FAILING)[:-60], "cut off"),
+    "an entry short": ("\n".join(dumps(FAILING).splitlines()[:-1]) + "\n", "cut off"),
+    "a setting that is gone": (edited(config=SETTINGS | {"colour": 3}), "colour"),
+    "a component that is gone": (edited(config=SETTINGS | {"components": ["fuller"]}), "fuller"),
+    "a policy that is gone": (edited(config=SETTINGS | {"write_policy": "never"}), "never"),
+    "an illegal setting": (edited(config=SETTINGS | {"page_size": 0}), "page_size"),
+    "an operation that is gone": (with_entry(Entry("jump", {})), "'jump'"),
+    "a word for a number": (
+        with_entry(Entry("admit", {"request": 0, "chunk": "many"})),
+        "expected arguments",
+    ),
+    "tokens that are none": (
+        with_entry(Entry("arrive", {"request": 0, "tokens": 5, "space": "", "whole": False})),
+        "expected arguments",
+    ),
+}
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["shrink", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("hicache: ")
+    return said.err
+
+
+@pytest.mark.parametrize("name", BAD_TAPES)
+def test_a_bad_tape_is_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, expected = BAD_TAPES[name]
+    path, small = tmp_path / "tape.jsonl", tmp_path / "small.jsonl"
+    path.write_text(text)
+    assert expected in refused([str(path), "-o", str(small)], capsys)
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_tape_that_plays_clean_is_one_line(
+    failing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused([str(failing)], capsys)
+    assert "expected a tape that fails, and it plays clean" in said
+    assert "--plant" in said
+
+
+BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+    "an unknown bug": (lambda _: ["--plant", "failed-backup-keeps-look"], f"did you mean {BUG}?"),
+    "no folder for the tape": (lambda at: ["-o", str(at / "no" / "small.jsonl")], "no directory"),
+    "a folder for a file": (lambda at: ["-o", str(at)], "a directory"),
+    "a file for a folder": (lambda at: ["--export", str(at / "tape.jsonl")], "found a file"),
+    "a folder in a file": (lambda at: ["--export", str(at / "tape.jsonl" / "x")], "a folder"),
+    "two things on stdout": (lambda _: ["--json", "-"], "the tape goes to stdout"),
+    "no play": (lambda _: ["--plays", "0"], "--plays"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_a_bad_option_is_one_line(
+    name: str, failing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, expected = BAD_OPTIONS[name]
+    assert expected in refused([str(failing), *make(tmp_path)], capsys)
+    assert list(tmp_path.iterdir()) == [failing]
+
+
+def test_a_tape_that_is_not_there_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "readable tape" in refused([str(tmp_path / "none.jsonl")], capsys)
+    assert "readable tape" in refused([str(tmp_path)], capsys)

@@ -1,0 +1,286 @@
+"""`hicache shrink`: a failing tape made small, checked in fresh processes, kept as a test.
+
+Lives here: options, files, processes, what is printed. Must not live here: how a tape is shrunk
+(invariants/fuzz/shrink) or what the test looks like (invariants/fuzz/export).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from hicache.core.errors import CallerError
+from invariants.base import NONDETERMINISM
+from invariants.fuzz import shrink as shrinker
+from invariants.fuzz import tape as tapes
+from invariants.fuzz.export import file_name, pytest_file
+from invariants.fuzz.ops.base import load
+from invariants.fuzz.play import Failure, replay
+from invariants.fuzz.simpler import weight
+from invariants.fuzz.tape import Entry, Tape
+from invariants.planted import base as bugs
+
+from . import options as read
+from .output import check_writable, write_whole
+from .results import write_json
+
+SUMMARY = "make a failing tape small, keeping its failure, and export it as a test"
+
+_ROOT = Path(__file__).resolve().parent.parent
+_HASH_SEEDS = ("0", "1")
+# An exported test, run without pytest: exit code 1 and its message where it fails.
+_RUN_EXPORTED = """\
+import runpy, sys
+from traces.shrink_command import planted
+found = runpy.run_path(sys.argv[1])
+with planted(sys.argv[2]):
+    try:
+        for name in found:
+            if name.startswith("test_the"):
+                found[name]()
+    except AssertionError:
+        print("it fails")
+    else:
+        print("it passes")
+"""
+
+
+class Unsteady(AssertionError):
+    """A fresh process saw something else."""
+
+    exit_code = NONDETERMINISM
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    add = made.add_argument
+    add("tape", metavar="TAPE", help="a tape that fails, as `hicache fuzz` writes them")
+    add("-o", "--output", default="-", metavar="FILE", help="the small tape; - is stdout")
+    add("--export", metavar="FOLDER", help="write it as a pytest file there, too (tests/regress)")
+    add("--plant", metavar="NAME", help="with this planted bug (default: what the tape notes)")
+    add(
+        "--plays",
+        type=read.at_least(1),
+        default=shrinker.MOST_PLAYS,
+        metavar="N",
+        help="stop after so many plays, with the smallest tape so far",
+    )
+    add("--as-is", action="store_true", help="only play it: its failure, and that exit code")
+    add("--json", metavar="FILE", help="write the result there, too; - is stdout")
+
+
+def shrink(options: argparse.Namespace, command: str) -> int:
+    """Runs the command; returns its exit code."""
+    _check(options)
+    tape = tapes.read(Path(options.tape))
+    ops = load()
+    strange = sorted({entry.op for entry in tape.entries} - ops.keys())
+    if strange:
+        raise CallerError(
+            f"{options.tape}: expected operations of this version ({', '.join(ops)}), found "
+            f"{strange[0]!r}; record it again"
+        )
+    _check_arguments(options.tape, tape)
+    plant = options.plant if options.plant is not None else tape.notes.get("plant", "")
+    with planted(plant):
+        failure = replay(tape, ops, name=options.tape).failure
+        if options.as_is:
+            return _show(options, failure)
+        if failure is None:
+            raise CallerError(
+                f"{options.tape}: expected a tape that fails, and it plays clean"
+                f"{f' with {plant} planted' if plant else ''}; give the bug that it needs "
+                "(--plant), or play it on the version that it failed on"
+            )
+        begun = time.perf_counter()
+        found = shrinker.shrink(tape, failure, lambda one: replay(one, ops), options.plays)
+        seconds = time.perf_counter() - begun
+    notes = tape.notes | ({"plant": plant} if plant else {})
+    found = replace(found, tape=replace(found.tape, notes=notes))
+    text, name = pytest_file(found.tape, found.failure, plant), file_name(found.tape, found.failure)
+    _verify(found, plant, text)
+    written = _write(options, found.tape, name, text)
+    _report(options, found, plant, len(tape.entries), seconds, written)
+    return 0
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With that bug in the core; with none for an empty name."""
+    if not name:
+        yield
+        return
+    with bugs.planted(name):
+        yield
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Before long work: everything that is to be written can be."""
+    if options.output == "-" == options.json and not options.as_is:
+        raise CallerError("--json: expected a file, since the tape goes to stdout, found -")
+    for path in (options.output, options.json):
+        if path:
+            check_writable(path)
+    if options.export:
+        folder = Path(options.export)
+        if folder.exists() and not folder.is_dir():
+            raise CallerError(f"{folder}: expected a folder for the test, found a file")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CallerError(
+                f"{folder}: expected a folder for the test, found: {error.strerror}; name another"
+            ) from None
+        check_writable(str(folder / "test_.py"))
+
+
+def _check_arguments(name: str, tape: Tape) -> None:
+    """Arguments are integers and runs of tokens, or nothing about them can be made smaller."""
+    try:
+        weight(tape)
+    except (TypeError, ValueError) as error:
+        raise CallerError(
+            f"{name}: expected arguments as `hicache fuzz` writes them, found: {error}"
+        ) from None
+
+
+def _show(options: argparse.Namespace, failure: Failure | None) -> int:
+    """The verdict on a tape as it stands."""
+    if options.json:
+        write_json(options.json, {"failure": None if failure is None else asdict(failure)})
+    text = "it plays clean" if failure is None else failure.text
+    print(text, file=sys.stderr if options.json == "-" else sys.stdout)
+    return 0 if failure is None else failure.code
+
+
+# -- in fresh processes
+
+
+def _verify(found: shrinker.Shrunk, plant: str, text: str) -> None:
+    """Twice each, under other hash seeds: the small tape fails the same way; the test fails, and
+    where the bug is planted, passes without it."""
+    wanted = [found.failure.code, found.failure.kind]
+    with tempfile.TemporaryDirectory() as folder:
+        tape, test = Path(folder) / "small.jsonl", Path(folder) / "test_small.py"
+        tapes.write(tape, found.tape)
+        test.write_text(text, encoding="utf-8")
+        for seed in _HASH_SEEDS:
+            arguments = ["-m", "traces", "shrink", str(tape), "--as-is", "--json", "-"]
+            seen = _failure(_fresh([*arguments, "--plant", plant], seed))
+            if seen != wanted:
+                raise Unsteady(
+                    f"shrink: expected the small tape to fail with {wanted} in a fresh process, "
+                    f"found {seen}; nothing was written"
+                )
+            for bug in dict.fromkeys((plant, "")):
+                verdict = "it fails" if bug == plant else "it passes"
+                said = _fresh(["-c", _RUN_EXPORTED, str(test), bug], seed).strip()
+                if said != verdict:
+                    raise Unsteady(
+                        f"shrink: expected of the test that {verdict} with "
+                        f"{bug or 'nothing'} planted, found: {said[-60:]!r}; nothing was written"
+                    )
+
+
+def _failure(text: str) -> list[Any] | None:
+    try:
+        failure = json.loads(text)["failure"]
+        return failure and [failure["code"], failure["kind"]]
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
+    """What this project's interpreter prints, started anew."""
+    paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    settings = {
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+    }
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+# -- what is left behind
+
+
+def _write(options: argparse.Namespace, tape: Tape, name: str, text: str) -> list[str]:
+    """The files written."""
+    written = []
+    if options.export:
+        path = str(Path(options.export) / name)
+        write_whole(path, [text])
+        written.append(path)
+    write_whole(options.output, [tapes.dumps(tape)])
+    return written if options.output == "-" else [options.output, *written]
+
+
+def _report(
+    options: argparse.Namespace,
+    found: shrinker.Shrunk,
+    plant: str,
+    before: int,
+    seconds: float,
+    written: list[str],
+) -> None:
+    failure, count = found.failure, len(found.tape.entries)
+    if options.json:
+        document = {
+            "tape": options.tape,
+            "plant": plant,
+            "failure": asdict(failure),
+            "entries": {"before": before, "after": count},
+            "plays": found.plays,
+            "rounds": found.rounds,
+            "seconds": round(seconds, 3),
+            "whole": found.whole,
+            "others": [[*kind, times] for kind, times in sorted(found.others.items())],
+            "verified": len(_HASH_SEEDS),
+            "written": written,
+        }
+        write_json(options.json, document)
+    stream = sys.stderr if "-" in (options.output, options.json) else sys.stdout
+    with_bug = f", with {plant} planted" if plant else ""
+    rest = "" if found.whole else f"; stopped by --plays {options.plays}, more might go"
+    lines = [
+        f"{failure.kind}: exit code {failure.code}{with_bug}",
+        f"{before} -> {count} operations, {found.plays} plays, {seconds:.1f} s{rest}",
+        f"the same failure {len(_HASH_SEEDS)} times in fresh processes",
+        *(f"    {_told(entry)}" for entry in found.tape.entries),
+    ]
+    if found.others:
+        kinds = ", ".join(f"{kind} ({code})" for code, kind in sorted(found.others))
+        lines.append(f"other failures met on the way: {kinds}")
+    lines += [f"written: {path}" for path in written]
+    if options.output != "-":
+        again = ["hicache", "shrink", options.output, "--as-is"]
+        lines.append(f"again: {shlex.join(again)}")
+    print("\n".join(lines), file=stream)
+
+
+def _told(entry: Entry) -> str:
+    """An entry in a line: its operation, its arguments, and what is unusual about its time."""
+    words = [entry.op, *(f"{name}={value}" for name, value in entry.args.items())]
+    words += [f"gap={entry.gap}"] * (entry.gap != 1) + ["no poll"] * (not entry.poll)
+    words += ["replies: " + "; ".join(_reply(act) for act in entry.acts)] * bool(entry.acts)
+    return " ".join(words)
+
+
+def _reply(act: tapes.Act) -> str:
+    return f"after {act.delay}{f', {act.fault}' if act.fault else ''}"
