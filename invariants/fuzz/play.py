@@ -7,12 +7,13 @@ rounds); let go (everything aborted, answered and evicted: every pool whole agai
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
-from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation
+from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
 from invariants.watch import Level, Watch
 
 from .content import WrongContent
@@ -50,12 +51,17 @@ class Outcome:
 
 
 def generate(
-    swarm: Swarm, ops: dict[str, Operation], seed: int, operations: int, level: Level = "every"
+    swarm: Swarm,
+    ops: dict[str, Operation],
+    seed: int,
+    operations: int,
+    level: Level = "every",
+    checks: Sequence[str] | None = None,
 ) -> Outcome:
-    """Draw a tape and play it while it is drawn."""
-    hand = Hand(
-        swarm.config, swarm.order, Watch(level, f"hicache fuzz --seed {seed} --sequences 1")
-    )
+    """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given."""
+    asked = None if checks is None else [load_check(name) for name in checks]
+    command = f"hicache fuzz --seed {seed} --sequences 1"
+    hand = Hand(swarm.config, swarm.order, Watch(level, command, asked))
     entries: list[Entry] = []
     failure = None
     try:
