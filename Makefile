@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help replay check lint invariants test bench gpu-check clean
+.PHONY: help replay check lint invariants test bench gpu-check mutants clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
+	@echo "make mutants     bugs planted in the core: what kills each, and how fast"
 	@echo "make bench       the figures of docs/figures.md"
 	@echo "make clean       remove .venv and every cache"
 
@@ -35,6 +36,9 @@ test: $(VENV)/.full
 
 gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md
+
+mutants: $(VENV)/.full
+	$(BIN)/hicache mutants --json kill.json
 
 bench: $(VENV)/.full
 	$(BIN)/python -m pytest tests/bench --benchmark-only -s

@@ -22,7 +22,16 @@ from sim import hardware
 from sim.engine import EngineOptions
 from sim.waiting import ORDERS
 
-from . import calibrate, check_device, force_command, gpu_check, models_command, pools, twin
+from . import (
+    calibrate,
+    check_device,
+    force_command,
+    gpu_check,
+    models_command,
+    mutants_command,
+    pools,
+    twin,
+)
 from . import options as read
 from .builtin import GENERATORS, load_generator
 from .generators import base as generators
@@ -48,6 +57,7 @@ on a simulated accelerator, with every invariant checked on the way.
   twin       one trace on a device and on the simulator, side by side
   force      a tape again on a device, without one wait and with a stream held back
   gpu-check  run everything that needs a GPU, and write one report
+  mutants    plant bugs in the core, and report what kills each and how fast
 """
 
 _EXAMPLES = """\
@@ -128,6 +138,7 @@ def parser() -> argparse.ArgumentParser:
     twin.add_options(_sub(commands, "twin", twin.SUMMARY))
     force_command.add_options(_sub(commands, "force", force_command.SUMMARY))
     gpu_check.add_options(_sub(commands, "gpu-check", gpu_check.SUMMARY))
+    mutants_command.add_options(_sub(commands, "mutants", mutants_command.SUMMARY))
     return top
 
 
@@ -344,6 +355,7 @@ _COMMANDS = {
     "twin": twin.twin,
     "force": force_command.force,
     "gpu-check": gpu_check.gpu_check,
+    "mutants": mutants_command.mutants,
 }
 
 
