@@ -87,15 +87,13 @@ class Recorder:
                 for copy in outcome.copies:  # type: ignore[union-attr]
                     words.frombytes(copy.source.tobytes())
                     words.frombytes(copy.target.tobytes())
-            elif kind is Evicted:
-                assert isinstance(outcome, Evicted)
+            elif isinstance(outcome, Evicted):
                 place, count = (outcome.tier, outcome.component), len(outcome.pages)
                 self.evicted[outcome.tier] += count
                 self.evicted_of[place] = self.evicted_of.get(place, 0) + count
                 words.append(int(outcome.tier))
                 words.frombytes(outcome.pages.tobytes())
-            elif kind is Prefill:
-                assert isinstance(outcome, Prefill)
+            elif isinstance(outcome, Prefill):
                 words.extend((outcome.flight, outcome.request, outcome.start, outcome.end))
                 words.frombytes(outcome.table.tobytes())
                 for table in outcome.tables[1:]:

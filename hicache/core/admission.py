@@ -50,7 +50,7 @@ from .transfers import (
 )
 from .tree import BACKBONE
 from .types import Key, RequestId, Tier
-from .windows import available, bounded, fill, pages_of, reachable_end, release_behind
+from .windows import available, fill, pages_of, reachable_end, release_behind
 
 
 def arrive(state: State, event: Arrived) -> None:
@@ -86,15 +86,15 @@ def proceed(state: State, event: Continued) -> None:
     if event.chunk < 1:
         raise CallerError(f"chunk: expected at least 1 token, found {event.chunk}")
     start, end = request.computed, min(request.computed + event.chunk, request.length)
-    short = any(reachable_end(state, request, one, start, end) < end for one in bounded(state))
+    short = any(reachable_end(state, request, one, start, end) < end for one in state.bounded)
     release_behind(state, request, start, exactly=short)
     state.touched_requests[request.id] = None
-    for index in bounded(state):
+    for index in state.bounded:
         end = reachable_end(state, request, index, start, end)
         if end <= start:
             refuse_room(state, request.id, index, 1, preempt=True)
             return
-    for index in bounded(state):
+    for index in state.bounded:
         count = max(0, pages_of(state, end) - request.filled)
         if not make_device_room(state, index, count):
             refuse_room(state, request.id, index, count, preempt=True)
@@ -154,11 +154,11 @@ def want_pages(state: State, event: PagesWanted) -> None:
         state.touched_requests[request.id] = None
     short = total - len(request.tables[BACKBONE])
     if short > 0:
-        grown = [index for index, one in enumerate(state.components) if one.positional]
-        if computed and any(short > available(state, index) for index in grown):
+        lacking = _lacking(state, short)
+        if computed and lacking >= 0:
             release_behind(state, request, computed, exactly=True)
-        lacking = next((index for index in grown if short > available(state, index)), -1)
-        for index in grown:
+            lacking = _lacking(state, short)
+        for index in (BACKBONE, *state.bounded):
             if lacking < 0 and not make_device_room(state, index, short):
                 lacking = index
         if lacking >= 0:
@@ -246,6 +246,14 @@ def _is_too_large(state: State, request: RequestId, total: int) -> bool:
     if total > capacity:
         refuse(state, request, "too_large", total, capacity)
     return total > capacity
+
+
+def _lacking(state: State, count: int) -> int:
+    """The first component by position that cannot have so many pages, -1 for none."""
+    for index in (BACKBONE, *state.bounded):
+        if count > available(state, index):
+            return index
+    return -1
 
 
 def _extend(state: State, request: Request, total: int) -> None:

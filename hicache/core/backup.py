@@ -66,20 +66,23 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     above = path_to(fitting[-1][0])
     lock(state, receipt, above, Tier.DEVICE)
     lock(state, receipt, above, Tier.HOST)
-    for node, components in fitting:
-        for index in components:
-            lock(state, receipt, (node,), Tier.DEVICE, index)
+    wanting = [
+        [node for node, components in fitting if index in components]
+        for index in range(len(state.components))
+    ]
+    for index, wanted in enumerate(wanting):
+        lock(state, receipt, wanted, Tier.DEVICE, index)
     flight = Flight(state.next_flight, "backup", NO_REQUEST, receipt)
     flight.drains = [0] * len(state.components)
     state.next_flight += 1
     state.flights[flight.id] = flight
-    for index, count in enumerate(_room_needed(state, fitting)):
+    for index, wanted in enumerate(wanting):
+        count = sum(len(_device_pages(node, index)) for node in wanted)
         if count and not make_host_room(state, index, count):
             raise CoreBug(f"{state.pools[Tier.HOST][index]}: {count} pages were to be had")
-    for index in range(len(state.components)):
-        wanting = [node for node, wanted in fitting if index in wanted]
-        if wanting:
-            _add_legs(state, flight, index, wanting)
+    for index, wanted in enumerate(wanting):
+        if wanted:
+            _add_legs(state, flight, index, wanted)
     state.backups += 1
     if asked >= 0:
         flight.drains[asked] = pages
@@ -104,18 +107,10 @@ def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node]) -> No
         state.touched[node.id] = node
 
 
-def _room_needed(state: State, nodes: list[Wanted]) -> list[int]:
-    needed = [0] * len(state.components)
-    for node, components in nodes:
-        for index in components:
-            needed[index] += len(_device_pages(node, index))
-    return needed
-
-
 def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     """The leading nodes that host has room for, once the copies above them are locked."""
     pools = state.pools[Tier.HOST]
-    room = [pool.free + pool.evictable for pool in pools]
+    room = [pool.available for pool in pools]
     for node in path_to(nodes[-1][0]):
         above = node.pages[Tier.HOST][BACKBONE]
         if above is not None and not node.holders[Tier.HOST][BACKBONE]:

@@ -105,10 +105,12 @@ def _set(state: State, node: Node, near: int) -> None:
     if near == NONE:
         state.dead.append(node)
     for index, component in enumerate(state.components):
-        if (before > component.reach) != (near > component.reach):
-            for tier in (0, 1):
-                if node.pages[tier][index] is not None:
-                    offer(state.queues, state.eviction, node, tier, index)
+        was = before > component.reach
+        if was != (near > component.reach):
+            # a candidate has an entry where it belonged; what has none is offered with its lock
+            for queue in state.queues[3 * index : 3 * index + 3]:
+                if node.queued & queue.bits[was]:
+                    offer(state.queues, state.eviction, node, queue.tier, index)
     _refresh(state, node.parent)
 
 

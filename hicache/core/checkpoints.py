@@ -20,14 +20,9 @@ from .state import State
 from .types import Key, Pages, Tier
 
 
-def interval_of(state: State) -> int:
-    """Tokens between depths that can be a boundary of every component."""
-    return max(component.interval for component in state.components)
-
-
 def boundaries(state: State, request: Request, start: int, end: int) -> list[int]:
     """Pages up to the boundaries that a pass over tokens start..end makes, ascending."""
-    interval, size = interval_of(state), state.config.page_size
+    interval, size = state.interval, state.config.page_size
     last = min(end, request.key.pages * size) // interval * interval
     depths = [last] if state.widest < 0 else [request.branch * size // interval * interval, last]
     return sorted({depth // size for depth in depths if start < depth <= last})

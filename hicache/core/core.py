@@ -174,6 +174,8 @@ def _new_state(config: Config) -> State:
         queues,
         _new_root(config),
         max(bounded, default=-1),
+        tuple(index for index, one in enumerate(made) if one.positional and index != BACKBONE),
+        max(component.interval for component in made),
         not all(component.positional for component in made),
         [0] * len(made),
     )

@@ -170,15 +170,15 @@ def _forget_unneeded(state: State, request: Request, made: Sequence[int]) -> Non
 def _forget(state: State, request: Request, index: int, gaps: list[slice]) -> None:
     """Give back the request's own pages of a component at these positions."""
     table = request.tables[index]
-    if not any((table[gap] >= 0).any() for gap in gaps):
+    own = [part[part >= 0] for part in (table[gap] for gap in gaps)]
+    if not any(map(len, own)):
         return
-    pages = np.concatenate([table[gap] for gap in gaps])
     table = table.copy()
     for gap in gaps:
         table[gap] = -1
     table.flags.writeable = False
     request.tables[index] = table
-    state.pools[Tier.DEVICE][index].give_back(pages[pages >= 0])
+    state.pools[Tier.DEVICE][index].give_back(own[0] if len(own) == 1 else np.concatenate(own))
 
 
 def _share(state: State, request: Request, path: list[Node]) -> None:

@@ -70,6 +70,11 @@ class Pool:
         """Cached pages that no lock protects."""
         return self.counts[_CACHED] - self.protected
 
+    @property
+    def available(self) -> int:
+        """Pages that are free or that no lock protects."""
+        return self._top + self.counts[_CACHED] - self.protected
+
     def free_pages(self) -> Pages:
         """The free list, next page last (a copy, for checks)."""
         return self._stack[: self._top].copy()

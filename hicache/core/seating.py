@@ -24,7 +24,7 @@ from .state import State
 from .transfers import begin_load, close_flight, lock_for_load, open_flight
 from .tree import BACKBONE
 from .types import NO_PAGES, Pages, RequestId, Tier
-from .windows import available, bounded, fill, pages_of
+from .windows import available, fill, pages_of
 
 
 @dataclass(slots=True, eq=False)
@@ -162,7 +162,7 @@ def _plan(
     size, start = state.config.page_size, plan.pages * state.config.page_size
     rooms = [available(state, index) - count for index, count in enumerate(loading)]
     plan.end = min(start + chunk, request.length)
-    for index in bounded(state):
+    for index in state.bounded:
         plan.end = min(plan.end, max(start, start + rooms[index] * size))
     fresh = max(0, pages_of(state, plan.end) - plan.pages)
     for index, component in enumerate(state.components):

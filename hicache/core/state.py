@@ -23,6 +23,8 @@ class State:
 
     widest            pages above a boundary that the farthest-reaching bounded component requires;
                       -1 where there is none, and every node's end is a live boundary.
+    bounded           components that hold a page per position, and require only the last of them.
+    interval          tokens between depths that can be a boundary of every component.
     stateful          whether a component has states: one page per node, not one per position.
     tick              counts the events that use nodes.
     next_*            the ids to hand out.
@@ -46,6 +48,8 @@ class State:
     queues: list[Queue]
     root: Node
     widest: int
+    bounded: tuple[int, ...]
+    interval: int
     stateful: bool
     draining: list[int]
     requests: dict[RequestId, Request] = field(default_factory=dict)

@@ -9,21 +9,12 @@ component are taken for each chunk or growth, because most of a long prompt is o
 
 from __future__ import annotations
 
-from .checkpoints import has_tracks, interval_of
+from .checkpoints import has_tracks
 from .locks import unlock_above
 from .node import Receipt, Request
 from .state import State
-from .tree import BACKBONE, span, split
+from .tree import span, split
 from .types import Tier
-
-
-def bounded(state: State) -> list[int]:
-    """Components that hold a page per position, and require only the last of them."""
-    return [
-        index
-        for index, component in enumerate(state.components)
-        if component.positional and index != BACKBONE
-    ]
 
 
 def pages_of(state: State, tokens: int) -> int:
@@ -33,7 +24,7 @@ def pages_of(state: State, tokens: int) -> int:
 def available(state: State, index: int) -> int:
     """Device pages of a component that are free or that nobody holds."""
     pool = state.pools[Tier.DEVICE][index]
-    return pool.free + pool.evictable
+    return pool.available
 
 
 def reachable_end(state: State, request: Request, index: int, start: int, end: int) -> int:
@@ -44,7 +35,7 @@ def reachable_end(state: State, request: Request, index: int, start: int, end: i
 
 def fill(state: State, request: Request, upto: int) -> None:
     """Take the pages of bounded components at the positions up to `upto`. There is room."""
-    for index in bounded(state):
+    for index in state.bounded:
         count = upto - request.filled
         if count > 0:
             table = request.tables[index].copy()
@@ -61,12 +52,12 @@ def release_behind(state: State, request: Request, computed: int, exactly: bool 
     """
     if state.widest < 0 or request.receipt is None:
         return
-    interval, size = interval_of(state), state.config.page_size
+    interval, size = state.interval, state.config.page_size
     low = computed // size
     boundary = computed // interval * interval // size
     if boundary > request.shared and has_tracks(state, request):
         low = boundary
-    for index in bounded(state):
+    for index in state.bounded:
         first = low - state.components[index].reach - 1
         if first <= 0:
             continue

@@ -86,10 +86,10 @@ def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[i
 
 
 def _tombstone(book: Book, victims: list[tuple[int, Evicted]], slot: int) -> int:
-    """What the last victim of a windowed component may have had too many: inside the tree its node
+    """What one victim of a windowed component may have had too many: inside the tree its node
     loses all of it."""
     sizes = [len(other.pages) for at, other in victims if at == slot]
-    return sizes[-1] - 1 if sizes and slot % book.width else 0
+    return max(sizes) - 1 if sizes and slot % book.width else 0
 
 
 def _died(book: Book, givers: dict[int, set[int]]) -> set[int]:

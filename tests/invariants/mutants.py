@@ -15,13 +15,14 @@ from hicache.core import (
     insertion,
     locks,
     lru,
+    matching,
     reclaim,
     seating,
     transfers,
     tree,
     windows,
 )
-from hicache.core.components.swa import SlidingWindow
+from hicache.core.components.base import UNBOUNDED
 from hicache.core.policies.lru import Lru
 
 
@@ -132,6 +133,14 @@ def _clear_no_page(state: Any, request: Any, index: int, first: int) -> None:
     _forget_no_page(state, request, index, [slice(0, first)])
 
 
+def _any_window(path: Any, ends: Any, upto: int, index: int, reach: int, on_device: bool) -> int:
+    if 0 < reach < UNBOUNDED:
+        return upto
+    found: int = _DEEPEST(path, ends, upto, index, reach, on_device)
+    return found
+
+
+_DEEPEST = matching._deepest
 _LAND_BACKUP, _SPLIT, _SHARE = backup.land_backup, tree.split, insertion._share
 _TO_LOAD, _CHANGED, _MISSING = seating._to_load, boundaries.changed, backup.missing_on_host
 _TO_DRAIN, _DONATE = reclaim._to_drain, insertion._donate
@@ -171,7 +180,7 @@ MUTANTS_OF_HYBRIDS: dict[str, list[Patch]] = {
         (insertion, "_forget", _forget_no_page),
         (windows, "_clear", _clear_no_page),
     ],
-    "any window will do": [(SlidingWindow, "valid", lambda self, walk: True)],
+    "any window will do": [(matching, "_deepest", _any_window)],
     "a hit warms the whole path": [(Lru, "whole_path", True)],
     "an evicted leaf overshoots": [(seating, "make_device_room", _evict_too_much)],
     "hottest goes first, of each component": [(Lru, "rank", _hottest_first)],
