@@ -298,7 +298,7 @@ def _unary(node: Any) -> list[Made]:
 
 def _return(node: Any) -> list[Made]:
     held = node.value
-    if held is None or isinstance(held, ast.Constant) and held.value is None:
+    if held is None or (isinstance(held, ast.Constant) and held.value is None):
         return []
     return [("return-none", ast.Return(ast.Constant(None)))]
 

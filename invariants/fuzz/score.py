@@ -4,7 +4,8 @@ Lives here: the hunt for one mutant, the reviewed list of equivalent survivors, 
 live here: clocks and processes (the command line says when a hunt has had enough), printing.
 
 A survivor `differs` if some sequence went another way than without the mutant: then what it does
-can be seen, and nothing judges it. One that never differs is equivalent, or out of reach.
+can be seen, and nothing judges it. One that never differs is equivalent, or out of reach. A seed
+that fails without the mutant, too, proves nothing about it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .draws import Draws
 from .generate import weights_of
 from .mutate import Mutant, applied
 from .ops.base import load
-from .play import Failure, Outcome, generate
+from .play import Outcome, generate
 from .swarm import draw_swarm
 
 ENDLESS = "ENDLESS"
@@ -103,10 +104,10 @@ def hunt(
             return Hunt(mutant.name, 10, type(error).__name__, events, count + 1, seed, True)
         events += outcome.hand.events
         count += 1
-        failure: Failure | None = outcome.failure
-        if failure is not None:
+        failure = outcome.failure
+        if failure is not None and not _fails_plainly(seed, operations):
             return Hunt(mutant.name, failure.code, failure.kind, events, count, seed, True)
-        differs = differs or bool(plain) and digest(outcome) != plain
+        differs = differs or (bool(plain) and digest(outcome) != plain)
         if not more():
             break
     return Hunt(mutant.name, 0, "", events, count, -1, differs)
@@ -175,3 +176,8 @@ def _play(seed: int, operations: int) -> Outcome:
 def _plain(seed: int, operations: int) -> str:
     """How the sequence goes without a mutant. Never called while one is in."""
     return digest(_play(seed, operations))
+
+
+@lru_cache(maxsize=1 << 16)
+def _fails_plainly(seed: int, operations: int) -> bool:
+    return _play(seed, operations).failure is not None

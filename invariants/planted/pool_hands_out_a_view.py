@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core.ledger import Pool
-from hicache.core.types import NO_PAGES
 
 from .base import Patch
 
