@@ -108,9 +108,7 @@ def code_of(mutant: Mutant) -> CodeType:
     whole = compile(changed, str(import_module(mutant.module).__file__), "exec", dont_inherit=True)
     name, line = mutant.place
     return next(
-        code
-        for code in _codes(whole)
-        if code.co_qualname == name and code.co_firstlineno == line  # type: ignore[attr-defined]
+        code for code in _codes(whole) if code.co_qualname == name and code.co_firstlineno == line
     )
 
 
