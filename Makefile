@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: help replay check lint invariants test fuzz bench gpu-check clean
+.PHONY: help replay check lint invariants test bench gpu-check mutants clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +16,7 @@ help:
 	@echo "make test        the test suite"
 	@echo "make fuzz        60 s of drawn sequences on every core, and a planted bug that must be found"
 	@echo "make gpu-check   everything that needs a GPU, one report (docs/gpu.md)"
+	@echo "make mutants     bugs planted in the core: what kills each, and how fast"
 	@echo "make bench       the figures of docs/figures.md"
 	@echo "make clean       remove .venv and every cache"
 
@@ -40,6 +42,9 @@ fuzz: $(VENV)/.base
 
 gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md
+
+mutants: $(VENV)/.full
+	$(BIN)/hicache mutants --json kill.json
 
 bench: $(VENV)/.full
 	$(BIN)/python -m pytest tests/bench --benchmark-only -s

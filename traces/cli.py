@@ -31,6 +31,7 @@ from . import (
     models_command,
     pools,
     shrink_command,
+    mutants_command,
     twin,
 )
 from . import options as read
@@ -60,6 +61,7 @@ on a simulated accelerator, with every invariant checked on the way.
   fuzz       drawn operations, faults and schedules, every one checked
   shrink     make a failing tape of the fuzzer small, and export it as a test
   gpu-check  run everything that needs a GPU, and write one report
+  mutants    plant bugs in the core, and report what kills each and how fast
 """
 
 _EXAMPLES = """\
@@ -142,6 +144,7 @@ def parser() -> argparse.ArgumentParser:
     fuzz_command.add_options(_sub(commands, "fuzz", fuzz_command.SUMMARY))
     shrink_command.add_options(_sub(commands, "shrink", shrink_command.SUMMARY))
     gpu_check.add_options(_sub(commands, "gpu-check", gpu_check.SUMMARY))
+    mutants_command.add_options(_sub(commands, "mutants", mutants_command.SUMMARY))
     return top
 
 
@@ -360,6 +363,7 @@ _COMMANDS = {
     "fuzz": fuzz_command.fuzz,
     "shrink": shrink_command.shrink,
     "gpu-check": gpu_check.gpu_check,
+    "mutants": mutants_command.mutants,
 }
 
 

@@ -77,11 +77,16 @@ def generate(
 
 
 def replay(
-    tape: Tape, ops: dict[str, Operation], level: Level = "every", name: str = ""
+    tape: Tape,
+    ops: dict[str, Operation],
+    level: Level = "every",
+    name: str = "",
+    checks: Sequence[str] | None = None,
 ) -> Outcome:
-    """Play a tape as it stands."""
+    """Play a tape as it stands. checks: those that are asked; all unless given."""
+    asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
-    hand = Hand(tape.config, tape.order, Watch(level, command))
+    hand = Hand(tape.config, tape.order, Watch(level, command, asked))
     failure = None
     done = 0
     try:
