@@ -1,0 +1,22 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import eviction
+from hicache.core.types import Tier
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("G3",)
+TITLE = "A leaf that host has no room for leaves the device all the same, and stays a node."
+KILLS = "dead-node"
+
+
+def _drop(state: Any, node: Any, tier: Any, pages: int) -> None:
+    eviction.vacate(state, eviction.tail(state, node, pages), Tier.DEVICE)
+
+
+def plant(patch: Patch) -> None:
+    patch(eviction, "drop", _drop)
