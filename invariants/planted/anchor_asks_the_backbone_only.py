@@ -1,0 +1,26 @@
+"""Planted in `matching.anchors`: the device anchor looks at one component."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import matching
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("E1",)
+TITLE = "What full attention has on device is reused where the window or state is missing there."
+KILLS = "match-ref"
+
+_anchors = matching.anchors
+
+
+def _backbone_only(state: Any, path: Any, part: int = 0) -> Any:
+    found = _anchors(state, path, part)
+    ends = matching._ends(path, part)
+    unbounded = state.components[0].reach
+    return found._replace(device=matching._deepest(path, ends, found.best, 0, unbounded, True))
+
+
+def plant(patch: Patch) -> None:
+    patch(matching, "anchors", _backbone_only)

@@ -1,0 +1,26 @@
+"""Planted in `admission._withdraw`: the release does not ask for an acquire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import admission, locks
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("B11",)
+TITLE = "A request that was never seated releases a lock when it ends."
+KILLS = ""
+
+_withdraw = admission._withdraw
+
+
+def _always_release(state: Any, request: Any) -> None:
+    seated = request.seated
+    _withdraw(state, request)
+    if not seated:
+        locks.release(state, request.receipt)
+
+
+def plant(patch: Patch) -> None:
+    patch(admission, "_withdraw", _always_release)

@@ -1,0 +1,37 @@
+"""Planted in `insertion._share`: the table names the node's pages, and nobody frees its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import insertion
+from hicache.core.ledger import Pool
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("A6",)
+TITLE = "Pages that a repeated prompt has computed again are neither adopted nor freed."
+KILLS = "own-d"
+
+_share, _give_back = insertion._share, Pool.give_back
+
+
+def _leak(state: Any, request: Any, path: Any) -> None:
+    class Deaf(Pool):
+        __slots__ = ()
+
+        def give_back(self, pages: Any) -> int:
+            return 0
+
+    pools = state.pools[0]
+    for pool in pools:
+        pool.__class__ = Deaf
+    try:
+        _share(state, request, path)
+    finally:
+        for pool in pools:
+            pool.__class__ = Pool
+
+
+def plant(patch: Patch) -> None:
+    patch(insertion, "_share", _leak)

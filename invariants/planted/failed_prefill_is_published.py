@@ -1,0 +1,23 @@
+"""Planted in `admission.prefill_done`: the verdict of the reply is not looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import admission
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("C16",)
+TITLE = "What a pass that failed has left is put into the tree."
+KILLS = ""
+
+_prefill_done = admission.prefill_done
+
+
+def _fine(state: Any, event: Any) -> None:
+    _prefill_done(state, event._replace(ok=True))
+
+
+def plant(patch: Patch) -> None:
+    patch(admission, "prefill_done", _fine)

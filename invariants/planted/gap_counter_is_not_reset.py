@@ -1,0 +1,30 @@
+"""Planted in `matching._deepest`: pages above the hole go on counting towards the window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import matching
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("E5",)
+TITLE = "A match ends inside a window that has a hole."
+KILLS = "match-ref"
+
+_deepest = matching._deepest
+
+
+def _not_reset(path: Any, ends: Any, upto: int, index: int, reach: int, on_device: bool) -> int:
+    if not index or not reach:
+        return _deepest(path, ends, upto, index, reach, on_device)
+    while upto:
+        node = path[upto - 1]
+        if node.pages[0][index] is not None or not (on_device or node.pages[1][index] is None):
+            return upto
+        upto -= 1
+    return upto
+
+
+def plant(patch: Patch) -> None:
+    patch(matching, "_deepest", _not_reset)

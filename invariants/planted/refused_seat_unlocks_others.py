@@ -1,0 +1,28 @@
+"""Planted in `seating._undo`: the release walks up to the root without regard to its boundary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import seating
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("B2",)
+TITLE = "A seat that is refused takes the window locks of other requests away."
+KILLS = "lock-bal"
+
+_undo = seating._undo
+
+
+def _to_the_root(state: Any, plan: Any) -> None:
+    _undo(state, plan)
+    for node in plan.path:
+        for index, holders in enumerate(node.holders[0]):
+            if index and holders:
+                del holders[next(iter(holders))]
+                state.touched[node.id] = node
+
+
+def plant(patch: Patch) -> None:
+    patch(seating, "_undo", _to_the_root)

@@ -1,0 +1,25 @@
+"""Planted in `tree.remove`: links of what has gone stay, and so does the memory behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import tree
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("A10",)
+TITLE = "A node that was removed still names its parent."
+KILLS = ""
+
+_remove = tree.remove
+
+
+def _keep(state: Any, node: Any) -> None:
+    parent = node.parent
+    _remove(state, node)
+    node.parent = parent
+
+
+def plant(patch: Patch) -> None:
+    patch(tree, "remove", _keep)

@@ -1,0 +1,23 @@
+"""Planted in `insertion._forget_unneeded`: the frontier is counted in another unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import insertion
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("E13",)
+TITLE = "The window that an insert keeps is one page short."
+KILLS = "own-d"
+
+_forget = insertion._forget
+
+
+def _one_more(state: Any, request: Any, index: int, gaps: Any) -> None:
+    _forget(state, request, index, [slice(gap.start, gap.stop + 1) for gap in gaps])
+
+
+def plant(patch: Patch) -> None:
+    patch(insertion, "_forget", _one_more)

@@ -1,0 +1,21 @@
+"""Planted in `windows.has_tracks`: no boundary is waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import checkpoints
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("E12",)
+TITLE = "The window behind the last checkpoint is freed, that behind the tail is kept."
+KILLS = ""
+
+
+def _never(state: Any, request: Any) -> bool:
+    return False
+
+
+def plant(patch: Patch) -> None:
+    patch(checkpoints, "has_tracks", _never)

@@ -1,0 +1,24 @@
+"""Planted in `windows._clear`: the pages go back, and the table keeps their numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import windows
+from hicache.core.types import Tier
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("A1",)
+TITLE = "What falls behind a window is forgotten in no table, and is freed again with the request."
+KILLS = "lock-span"
+
+
+def _clear(state: Any, request: Any, index: int, first: int) -> None:
+    since, request.cleared[index] = request.cleared[index], first
+    own = request.tables[index][max(since, request.shared) : first]
+    state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
+
+
+def plant(patch: Patch) -> None:
+    patch(windows, "_clear", _clear)

@@ -1,0 +1,144 @@
+"""Planted bugs: the registry says what is there, planting leaves nothing behind, hunts find them.
+
+The whole kill matrix is a command of its own; here is what a hunt of a few sequences must find.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hicache.core import admission, backup, core, locks
+from hicache.core.errors import CallerError
+from hicache.core.ledger import Pool
+from invariants.base import check_names
+from invariants.planted import base, kill
+
+FOLDER = Path(base.__file__).parent
+# Found within a few hundred operations by the drawn sequences from seed 0 on.
+QUICK = (
+    "ack-unlocks-the-unlocked",
+    "adopted-pages-are-freed",
+    "anchor-asks-the-backbone-only",
+    "backup-target-is-not-reserved",
+    "drain-counts-as-free",
+    "duplicates-leak",
+    "early-release-skips-the-last",
+    "failed-backup-is-published",
+    "gap-counter-is-not-reset",
+    "host-free-reaches-siblings",
+    "host-only-node-is-not-split",
+    "load-source-is-not-locked",
+    "locked-leaf-is-evicted-whole",
+    "pass-pages-are-not-lent",
+    "pool-hands-out-a-view",
+    "prefill-skips-its-load",
+    "refused-seat-unlocks-others",
+    "state-comes-from-a-host-number",
+    "window-is-rounded-down",
+    "wrong-track-is-credited",
+)
+
+
+def bindings() -> Iterator[tuple[str, str, int]]:
+    """What each name of the project stands for now, tables and classes included."""
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith("hicache.") or not isinstance(module, ModuleType):
+            continue
+        for key, held in list(vars(module).items()):
+            yield name, key, id(held)
+            if type(held) is dict or isinstance(held, type):
+                inner: Any = held if type(held) is dict else vars(held)
+                for one, value in list(inner.items()):
+                    yield name, f"{key}.{one}", id(value)
+
+
+@pytest.mark.parametrize("name", base.names())
+def test_an_entry_says_what_it_is(name: str) -> None:
+    bug = base.load(name)
+    assert isinstance(bug.ROWS, tuple)
+    assert all(base.ROW.fullmatch(row) for row in bug.ROWS)
+    assert re.fullmatch(r"[A-Z].*[^.]\.", bug.TITLE)
+    assert bug.KILLS in ("", *check_names())
+
+
+def test_names_are_files_and_titles_differ() -> None:
+    assert [name.replace("-", "_") for name in base.names()] == sorted(
+        path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "base", "kill")
+    )
+    titles = [base.load(name).TITLE for name in base.names()]
+    assert len({*titles}) == len(titles)
+
+
+@pytest.mark.parametrize("name", base.names())
+def test_what_is_planted_is_there_and_then_gone(name: str) -> None:
+    base.load(name)
+    before = list(bindings())
+    with base.planted(name) as bug:
+        assert bug is base.load(name)
+        assert list(bindings()) != before
+    assert list(bindings()) == before
+
+
+def test_a_failure_within_leaves_nothing_behind() -> None:
+    before = list(bindings())
+    with base.planted("failed-backup-is-published"):
+        assert backup.land_backup is core.land_backup
+        assert list(bindings()) != before
+    with pytest.raises(CallerError), base.planted("failed-backup-is-published"):
+        base.load("nothing")
+    assert list(bindings()) == before
+
+
+def test_a_patch_follows_its_function_into_every_module_and_table() -> None:
+    real, failing = locks.release, admission.prefill_done
+    with base.planted("early-release-skips-the-last"):
+        assert locks.release is admission.release is backup.release is not real
+    with base.planted("failed-prefill-is-published"):
+        assert failing not in core._HANDLERS.values()
+    assert failing in core._HANDLERS.values()
+
+
+def test_a_patch_of_what_is_not_there_is_an_error() -> None:
+    for owner, attribute in ((locks, "nothing"), (Pool, "nothing")):
+        with pytest.raises(CallerError, match="nothing"):
+            list(base._replace(owner, attribute, None))
+
+
+def test_a_name_that_does_not_exist_is_one_line() -> None:
+    with pytest.raises(CallerError, match="did you mean duplicates-leak") as found:
+        base.load("duplicate-leak")
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_quick_one_is_killed_by_whom_it_names(name: str) -> None:
+    hunt = kill.hunt(name, range(12))
+    assert hunt.failure is not None, "planted, not found"
+    assert hunt.found == (hunt.failure.code, hunt.failure.kind)
+    assert hunt.failure.kind.lower() == (base.load(name).KILLS or hunt.failure.kind.lower())
+    assert hunt.operations > 0
+    assert hunt.sequences == hunt.seed + 1
+
+
+def test_without_a_bug_the_same_sequences_are_clean_and_a_hunt_repeats() -> None:
+    one, two = (kill.hunt("failed-backup-is-published", range(8)) for _ in range(2))
+    assert (one.found, one.operations, one.tape) == (two.found, two.operations, two.tape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base.load("failed-backup-is-published"), "plant", lambda patch: None)
+        clean = kill.hunt("failed-backup-is-published", range(8))
+    assert (clean.failure, clean.sequences) == (None, 8)
+
+
+def test_a_hunt_with_chosen_checks_asks_no_other() -> None:
+    asked = kill.hunt("early-release-skips-the-last", range(6), checks=("lock-bal",))
+    deaf = kill.hunt("early-release-skips-the-last", range(1), checks=("metric-ref",))
+    assert asked.found is not None
+    assert asked.found[1] == "LOCK-BAL"
+    assert deaf.found is None or deaf.found[1] != "LOCK-BAL"
