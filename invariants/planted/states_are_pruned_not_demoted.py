@@ -18,10 +18,11 @@ _vacate = eviction.vacate
 
 def _prune_too(state: Any, node: Any, tier: Any) -> None:
     _vacate(state, node, tier)
+    if tier != Tier.DEVICE:
+        return
     for index in range(1, len(state.components)):
-        if tier == Tier.DEVICE and node.pages[1][index] is not None:
-            if not node.holders[1][index]:
-                eviction.bury(state, node, Tier.HOST, index)
+        if node.pages[1][index] is not None and not node.holders[1][index]:
+            eviction.bury(state, node, Tier.HOST, index)
 
 
 def plant(patch: Patch) -> None:
