@@ -14,9 +14,15 @@ TITLE = "A leaf that host has no room for leaves the device all the same, and st
 KILLS = "dead-node"
 
 
-def _drop(state: Any, node: Any, tier: Any, pages: int) -> None:
-    eviction.vacate(state, eviction.tail(state, node, pages), Tier.DEVICE)
+_drop = eviction.drop
+
+
+def _vacate_only(state: Any, node: Any, tier: Any, pages: int) -> None:
+    if tier == Tier.DEVICE:
+        eviction.vacate(state, eviction.tail(state, node, pages), tier)
+    else:
+        _drop(state, node, tier, pages)
 
 
 def plant(patch: Patch) -> None:
-    patch(eviction, "drop", _drop)
+    patch(eviction, "drop", _vacate_only)
