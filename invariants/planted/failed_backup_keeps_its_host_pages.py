@@ -16,15 +16,9 @@ _land_backup = backup.land_backup
 
 
 def _keep_targets(state: Any, flight: Any, ok: bool) -> None:
-    if ok:
-        _land_backup(state, flight, ok)
-        return
-    legs = flight.legs
-    kept = [leg.target for leg in legs]
-    for leg in legs:
+    for leg in () if ok else flight.legs:
         leg.target = leg.target[:0]
     _land_backup(state, flight, ok)
-    del kept
 
 
 def plant(patch: Patch) -> None:
