@@ -21,11 +21,10 @@ _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that mak
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under write-through, at rest, a window or state of a boundary used often enough is on "
-        "host too, unless host lacked room or a backup failed; under write_back none that serves a "
-        "boundary leaves the device without it."
+        "Under write-through, at rest, every page, and a window or state of a boundary used often "
+        "enough, is on host too, unless host lacked room or a backup failed; under write_back none "
+        "that serves a boundary leaves the device without it."
     )
-    of_several = True
     watches = (Evicted, BackupDone)
 
     def __init__(self) -> None:
@@ -56,7 +55,7 @@ class Durable(Check):
 
     def totals(self, book: Book, view: CoreView) -> None:
         """Host lacked room, or so many backups were under way that more were put off."""
-        if self._excused or not book.history or book.width == 1:
+        if self._excused or not book.history:
             return
         for number in view.touched_requests:
             seat = book.seats.by_id.get(number)
@@ -94,9 +93,23 @@ class Durable(Check):
         if least is None or self._excused or not all(one.capacity for one in book.pages):
             return
         for record in view.nodes():
+            if least == 1:
+                self._copied(book, record)
             used = record.hits >= least and record.pages[1][0] is not None
             if used and is_live(record, book.kinds):
                 self._kept(book, record)
+
+    def _copied(self, book: Book, record: Node) -> None:
+        """Full attention's pages of the node are on host as well."""
+        here, there = (record.pages[tier][0] for tier in (0, 1))
+        if here is None or there is not None:
+            return
+        name, tags = book.kinds[0].name, book.nodes.by_id[record.id].tags.tolist()
+        if not any((name, tag) in self._dropped or tag in self._failed for tag in tags):
+            self.fail(
+                f"node {record.id}: expected {name} on host, found it on device only",
+                node(record.id),
+            )
 
     def _kept(self, book: Book, record: Node) -> None:
         """What the live boundary at the node's end requires on device is on host as well."""

@@ -109,9 +109,10 @@ def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
 
 
 def end(hand: Hand) -> None:
-    """Heal, let go, and look at what is left."""
+    """Heal, look at what is cached at rest, let go, and look at what is left."""
     hand.acts = ()
     heal(hand)
+    hand.watch.finish(hand.core.view)
     let_go(hand)
     if hand.content is not None:
         hand.content.audit(hand.core.view)

@@ -1,0 +1,26 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import seating
+from hicache.core.actions import NO_REQUEST
+from hicache.core.windows import available
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "A refusal says that pages come back by themselves although none do."
+KILLS = "live-evict"
+
+
+def _always_draining(
+    state: Any, request: int, component: int, needed: int, preempt: bool = False
+) -> None:
+    room = available(state, component)
+    seating.refuse(state, request, "draining", needed, room, NO_REQUEST, component)
+
+
+def plant(patch: Patch) -> None:
+    patch(seating, "refuse_room", _always_draining)

@@ -1,0 +1,27 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import boundaries
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "A boundary counts as live although the last component is not there."
+KILLS = "near"
+
+
+def _all_but_one(state: Any, node: Any) -> bool:
+    for index, component in enumerate(state.components[:-1]):
+        above = node
+        while node.end - above.end <= component.reach and above.parent is not None and index:
+            if not boundaries.is_there(above, index):
+                return False
+            above = above.parent
+    return True
+
+
+def plant(patch: Patch) -> None:
+    patch(boundaries, "is_live", _all_but_one)

@@ -1,0 +1,25 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import core
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "Pages that drained when everything was flushed stay counted as draining."
+KILLS = "reset"
+
+_flush = core._flush
+
+
+def _keep_draining(state: Any, event: Any) -> None:
+    before = list(state.draining)
+    _flush(state, event)
+    state.draining[:] = before
+
+
+def plant(patch: Patch) -> None:
+    patch(core, "_flush", _keep_draining)

@@ -1,0 +1,26 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core.ledger import Pool
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "A page that becomes free keeps the generation that its last handle has."
+KILLS = "generation"
+
+_give_back = Pool.give_back
+
+
+def _same_generation(self: Pool, pages: Any) -> int:
+    before = self.generation.copy()
+    count = _give_back(self, pages)
+    self.generation[:] = before
+    return count
+
+
+def plant(patch: Patch) -> None:
+    patch(Pool, "give_back", _same_generation)

@@ -1,0 +1,26 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import checkpoints
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("M3",)
+TITLE = "The working state of a request is the very slot of the cached state that it should copy."
+KILLS = ""
+
+_states = checkpoints.states
+
+
+def _in_place(state: Any, request: Any, flight: Any = None) -> Any:
+    return tuple(
+        one._replace(working=one.source) if one.source >= 0 else one
+        for one in _states(state, request, flight)
+    )
+
+
+def plant(patch: Patch) -> None:
+    patch(checkpoints, "states", _in_place)

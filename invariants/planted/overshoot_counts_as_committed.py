@@ -1,0 +1,32 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import checkpoints
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("M6",)
+TITLE = "States that a step ahead of what is committed has written are counted on."
+KILLS = ""
+
+_note_decoded = checkpoints.note_decoded
+
+
+def _trust_both(state: Any, request: Any, length: int) -> None:
+    before = [list(depths) for depths in request.tracked]
+    _note_decoded(state, request, length)
+    for index, component in enumerate(state.components):
+        if component.positional or request.computed < request.length:
+            continue
+        interval = component.interval
+        depth = length // interval * interval - interval
+        track = depth // interval % 2
+        known = depth > request.length and request.tables[index][1 + track] >= 0
+        request.tracked[index][track] = depth if known else before[index][track]
+
+
+def plant(patch: Patch) -> None:
+    patch(checkpoints, "note_decoded", _trust_both)

@@ -1,0 +1,21 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import transfers
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "The pages of a pass that runs are not on loan to it, so an abort frees them at once."
+KILLS = "pin-io"
+
+
+def _lend_nothing(state: Any, request: Any, flight: Any) -> None:
+    flight.lent.clear()
+
+
+def plant(patch: Patch) -> None:
+    patch(transfers, "lend_own", _lend_nothing)

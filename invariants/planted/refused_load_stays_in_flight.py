@@ -1,0 +1,23 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import locks, seating
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("M1",)
+TITLE = "A seat that is given up leaves the load that it had planned open."
+KILLS = "live-ack"
+
+
+def _close_nothing(state: Any, plan: Any) -> None:
+    locks.release(state, plan.receipt)
+    if plan.flight is not None and plan.flight.receipt is not None:
+        locks.release(state, plan.flight.receipt)
+
+
+def plant(patch: Patch) -> None:
+    patch(seating, "_undo", _close_nothing)

@@ -1,0 +1,21 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import locks
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "As a request proceeds, the locks on windows that it has left behind stay."
+KILLS = "lock-span"
+
+
+def _unlock_nothing(state: Any, receipt: Any, index: int, end: int) -> None:
+    del state, receipt, index, end
+
+
+def plant(patch: Patch) -> None:
+    patch(locks, "unlock_above", _unlock_nothing)

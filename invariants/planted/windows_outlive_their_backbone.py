@@ -1,0 +1,28 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import eviction
+from hicache.core.types import Tier
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "A leaf that leaves the device leaves its windows and states there."
+KILLS = "device-prefix"
+
+_vacate = eviction.vacate
+
+
+def _backbone_only(state: Any, node: Any, tier: Any) -> None:
+    if tier == Tier.DEVICE and node.pages[1][0] is not None:
+        eviction._leave(state, node, tier, 0)
+        eviction._refile(state, node)
+        return
+    _vacate(state, node, tier)
+
+
+def plant(patch: Patch) -> None:
+    patch(eviction, "vacate", _backbone_only)

@@ -1,0 +1,23 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import checkpoints
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("M7",)
+TITLE = "A pass goes on from a cached prefix with whatever its working slot held."
+KILLS = "bytes"
+
+_states = checkpoints.states
+
+
+def _no_source(state: Any, request: Any, flight: Any = None) -> Any:
+    return tuple(one._replace(source=-1) for one in _states(state, request, flight))
+
+
+def plant(patch: Patch) -> None:
+    patch(checkpoints, "states", _no_source)

@@ -1,0 +1,28 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import eviction
+from hicache.core.types import Tier
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ("G3",)
+TITLE = "A leaf that host has no room for leaves the device all the same, and stays a node."
+KILLS = "dead-node"
+
+
+_drop = eviction.drop
+
+
+def _vacate_only(state: Any, node: Any, tier: Any, pages: int) -> None:
+    if tier == Tier.DEVICE:
+        eviction.vacate(state, eviction.tail(state, node, pages), tier)
+    else:
+        _drop(state, node, tier, pages)
+
+
+def plant(patch: Patch) -> None:
+    patch(eviction, "drop", _vacate_only)
