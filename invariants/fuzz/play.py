@@ -95,11 +95,12 @@ def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
         raise Misuse(f"no operation {entry.op!r}: expected one of {', '.join(ops)}")
     hand.counts[f"op {entry.op}"] += 1
     op.play(hand, entry.args)
+    hand.finish()
 
 
 def end(hand: Hand) -> None:
     """Heal, let go, and look at what is left."""
-    hand.acts = ()
+    hand.acts, hand.entry = (), -1
     heal(hand)
     let_go(hand)
     if hand.content is not None:
