@@ -26,7 +26,6 @@ from hicache.core.view import CoreView
 
 from .spell import spelled
 
-
 Arrives = Callable[[int, int], bool]
 
 
