@@ -34,9 +34,11 @@ def squeeze(hand: Player, percent: int, ends: bool) -> None:
         flying = next((one for one in hand.pending if _is_pass_of(one, number)), None)
         if flying is not None:
             hand.take(flying)
-        if job.stage != "idle":
+        if number not in hand.jobs or job.stage != "idle":
             break
         hand.feed(Continued(number, len(tokens)))
+    if number not in hand.jobs:
+        return  # the fault of its own pass took it away
     if job.stage != "decoding":
         hand.abort(job)
     elif ends:
