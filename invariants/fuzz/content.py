@@ -8,6 +8,7 @@ lost their request leave rubbish. Must not live here: any knowledge of why a pag
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hicache.core.actions import (
@@ -24,6 +25,8 @@ from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 
 from .spell import spelled
+
+Arrives = Callable[[int, int], bool]
 
 
 class Held(NamedTuple):
@@ -86,18 +89,20 @@ class Content:
                 target[page] = None
         self.moving[action.flight] = moves
 
-    def end_copy(self, flight: int, tier: Tier, ok: bool, torn: bool = False) -> None:
-        """Bytes arrive; torn: half of them, in a copy that failed. A second call (the pass that
-        reads them was first) does nothing."""
+    def end_copy(
+        self, flight: int, tier: Tier, ok: bool, arrives: Arrives = lambda at, count: False
+    ) -> None:
+        """Bytes arrive; of a copy that failed, the pages that `arrives` says. A second call (the
+        pass that reads them was first) does nothing."""
         for index, source, target, before in self.moving.pop(flight, ()):
-            half = len(before) // 2 if torn else 0
+            count = len(before)
             for at, (old, new, was) in enumerate(zip(source, target, before, strict=True)):
                 found = self.pages[1 - tier][index][old]
                 if found is not was:
                     raise WrongContent(
                         f"flight {flight}: {self.names[index]} page {old} changed while it was read"
                     )
-                self.pages[tier][index][new] = found if ok or at < half else None
+                self.pages[tier][index][new] = found if ok or arrives(at, count) else None
 
     # -- passes
 
@@ -142,6 +147,18 @@ class Content:
                 track = slots.tracks[depth // step % 2]
                 if track >= 0:
                     pool[track] = Held(ids, depth)
+
+    def said(self, table: Pages, length: int) -> tuple[int, ...]:
+        """The tokens that a table's pages hold, read back from the last page to the first."""
+        held = self.pages[Tier.DEVICE][0][table[(length - 1) // self.page]]
+        if held is None or held.length < length:
+            raise WrongContent(f"expected {length} computed tokens, found {held}")
+        made = {name: pair for pair, name in self.ids.items()}
+        found, name = [], held.ids[length]
+        while len(made[name]) == 2:
+            name, token = made[name]
+            found.append(token)
+        return tuple(reversed(found))
 
     def _slots(self, states: tuple[StateSlots, ...]) -> list[tuple[int, StateSlots]]:
         return [(self.names.index(slots.component), slots) for slots in states]

@@ -38,10 +38,6 @@ def _act(swarm: Swarm, draws: Draws) -> Act:
     tie = draws.below(4)
     for fault, percent in swarm.faults:
         if draws.chance(percent):
-            if fault == "late":
-                return Act(delay + 200, tie, "")
-            if fault == "burst":
-                return Act(0, tie, "")
             return Act(delay, tie, fault)
     return Act(delay, tie)
 

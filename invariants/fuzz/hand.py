@@ -12,8 +12,7 @@ what op "misuse" and fault "twice" do on purpose, which the core must refuse wit
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable
 
 from hicache.core.actions import Action, Backup, Load, Outcome, Prefill, Refused, Restarted
 from hicache.core.config import Config
@@ -33,39 +32,16 @@ from hicache.runtime.driver import Driver
 from invariants.watch import Watch
 
 from .content import Content
+from .faults.base import LOST, NONE, kind_of
 from .probes import Probes
+from .records import Job, Pending
+from .schedules.base import by_time, schedule_of
 from .tape import Act
+
+__all__ = ["LOST", "Hand", "Job", "Misuse", "Pending"]
 
 AUDIT_EVERY = 16
 PLAIN = Act(1, 0)
-LOST = 1 << 60
-
-
-@dataclass(slots=True)
-class Job:
-    """One request as its engine knows it. stage: waiting, prefilling, idle or decoding."""
-
-    id: int
-    tokens: list[int]
-    namespace: str
-    prompt: int
-    stage: str = "waiting"
-    computed: int = 0
-    committed: int = 0
-    told: int = 0  # computed tokens that the core was told of
-    flight: int = 0
-    loads: tuple[int, ...] = ()
-    ids: list[int] = field(default_factory=list)
-
-
-class Pending(NamedTuple):
-    """A reply under way."""
-
-    due: int
-    tie: int
-    number: int
-    action: Action
-    fault: str
 
 
 class Misuse(AssertionError):
@@ -84,8 +60,9 @@ class Hand:
         self._silent = Driver(self.core, self)
         self.content = Content(config) if remember else None
         self.probes = Probes(config)
-        self.order = order
-        self.now = 0
+        self.schedule = schedule_of(order)
+        self.now = self.blind = 0  # blind: polls that will see nothing
+        self.slow: dict[str, int] = {}  # until when nothing of a kind of action is there
         self.jobs: dict[int, Job] = {}
         self.pending: list[Pending] = []
         self.past: list[tuple[list[int], str]] = []  # what ended lately, to begin prompts with
@@ -95,6 +72,10 @@ class Hand:
         self.counts: Counter[str] = Counter()
         self.events = 0
         self.acts: tuple[Act, ...] = ()
+        self.entry = -1  # which one plays, -1 for none
+        self.issued: list[tuple[int, int]] = []  # of each action: its entry, and its turn there
+        self.answers: dict[int, tuple[int, ...]] = {}
+        self._fresh: list[Pending] = []  # issued by the operation that plays
         self._turn = 0
         self._driver = Driver(self.core, self, (self.watch, self.probes))
 
@@ -119,9 +100,18 @@ class Hand:
     def submit(self, action: Action) -> None:
         """As the driver's executor: the action is under way."""
         act = self.acts[self._turn % len(self.acts)] if self.acts else PLAIN
+        self.issued.append((self.entry, self._turn) if self.acts else (-1, 0))
         self._turn += 1
-        due = LOST if act.fault == "lost" else self.now + act.delay
-        self.pending.append(Pending(due, act.tie, action.flight, action, act.fault))
+        site = type(action).__name__
+        kind = kind_of(act.fault, site)
+        due = kind.due(self, self.now + self.schedule.later(act.delay))
+        due = max(due, self.slow.get(site, 0))
+        tie = kind.tie(action.flight, act.tie)
+        fault = act.fault if site in kind.sites else ""
+        self.pending.append(Pending(due, tie, action.flight, action, fault))
+        if act.fault and kind is not NONE:
+            self.counts[f"fault {act.fault} {site}"] += 1
+            self._fresh.append(self.pending[-1])
         if isinstance(action, Prefill):
             job = self.jobs[action.request]
             job.stage, job.flight, job.loads = "prefilling", action.flight, action.after
@@ -137,45 +127,58 @@ class Hand:
         """A new entry: time passes, and the host may look for replies."""
         self.now += gap
         self.acts, self._turn = acts, 0
+        self.entry += 1
         if poll:
             self.take_due()
+
+    def finish(self) -> None:
+        """The operation is over: what its actions' faults do right behind it."""
+        acts, self.acts = self.acts, ()
+        while self._fresh:
+            one = self._fresh.pop(0)
+            if any(one.number == other.number for other in self.pending):
+                kind_of(one.fault, type(one.action).__name__).issued(self, one)
+        self.acts = acts
 
     def take_due(self) -> int:
         """Take every reply that is due, and those that become due by it. Returns how many."""
         taken = 0
+        if self.blind:
+            self.blind -= 1
+            return 0
         while True:
-            ready = [one for one in self.pending if one.due <= self.now]
-            if not ready:
+            ready = self.schedule.offers(self.now, self.pending)
+            one = self.schedule.choose(ready, self.pending) if ready else None
+            if one is None:
                 return taken
-            self.take(min(ready, key=self._rank))
+            self.take(one)
+            self.finish()
             taken += 1
-
-    def _rank(self, one: Pending) -> tuple[int, int, int]:
-        by_time = (one.due, one.tie, one.number)
-        return by_time if self.order == "time" else (one.tie, one.due, one.number)
 
     def take(self, one: Pending) -> None:
         """The reply reaches the core, good or bad."""
         self.pending.remove(one)
-        action, fine = one.action, one.fault not in ("fail", "torn")
-        if one.fault not in ("", "lost"):
-            self.counts[f"fault {one.fault} {type(action).__name__}"] += 1
+        action = one.action
+        kind = kind_of(one.fault, type(action).__name__)
+        kind.before(self, one)
+        fine = kind.fine
         if isinstance(action, Prefill):
             reply: Reply = PrefillDone(action.flight, self._end_pass(action, fine))
         elif isinstance(action, Load):
             fine = fine or action.flight in self.landed  # a pass that read it is done already
-            self._end_copy(action, Tier.DEVICE, fine, torn=one.fault == "torn")
+            self._end_copy(action, Tier.DEVICE, fine, kind.arrives)
             reply = LoadDone(action.flight, fine)
         else:
-            self._end_copy(action, Tier.HOST, fine, torn=one.fault == "torn")
+            self._end_copy(action, Tier.HOST, fine, kind.arrives)
             reply = BackupDone(action.flight, fine)
         self.feed(reply)
-        if one.fault == "twice":
-            self.refused(reply)
+        kind.after(self, one, reply)
 
-    def _end_copy(self, action: Load | Backup, tier: Tier, fine: bool, torn: bool) -> None:
+    def _end_copy(
+        self, action: Load | Backup, tier: Tier, fine: bool, arrives: Callable[[int, int], bool]
+    ) -> None:
         if self.content is not None:
-            self.content.end_copy(action.flight, tier, fine, torn)
+            self.content.end_copy(action.flight, tier, fine, arrives)
 
     def _end_pass(self, action: Prefill, fine: bool) -> bool:
         job = self.jobs.get(action.request)
@@ -192,6 +195,9 @@ class Hand:
             job.stage = "decoding" if action.last else "idle"
             if action.last:
                 job.committed = job.prompt
+                job.asked = job.asked or job.prompt
+                if self.content is not None:
+                    self.answers[job.id] = self.content.said(action.table, job.prompt)[: job.asked]
         return fine
 
     def refused(self, event: Event) -> None:
@@ -209,10 +215,12 @@ class Hand:
 
     def settle(self) -> None:
         """Every reply under way is taken, the lost ones too, and those that this leads to."""
+        self.blind = 0
         while self.pending:
             self.now = max([self.now, *(one.due for one in self.pending if one.due < LOST)])
             if not self.take_due():
-                self.take(min(self.pending, key=self._rank))
+                self.take(min(self.pending, key=by_time))
+                self.finish()
 
     # -- requests
 

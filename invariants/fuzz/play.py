@@ -106,11 +106,14 @@ def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
         raise Misuse(f"no operation {entry.op!r}: expected one of {', '.join(ops)}")
     hand.counts[f"op {entry.op}"] += 1
     op.play(hand, entry.args)
+    hand.finish()
 
 
 def end(hand: Hand) -> None:
     """Heal, look at what is cached at rest, let go, and look at what is left."""
     hand.acts = ()
+    """Heal, let go, and look at what is left."""
+    hand.acts, hand.entry = (), -1
     heal(hand)
     hand.watch.finish(hand.core.view)
     let_go(hand)

@@ -28,6 +28,8 @@ from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
+from .states import States
+
 
 class Probes:
     """Observes one core and counts."""
@@ -35,10 +37,12 @@ class Probes:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.seen: Counter[str] = Counter()
+        self.states = States(config, self.seen)
         self._open: dict[int, str] = {}  # kinds of the flights under way before the event
 
     def on_event(self, event: Event, view: CoreView) -> None:
         self._open = {number: flight.kind for number, flight in view.flights.items()}
+        self.states.before(event, view)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         seen, name = self.seen, type(event).__name__
@@ -48,6 +52,7 @@ class Probes:
             seen[f"{name} while a {kind} is under way"] += 1
         for item in outcomes:
             self._outcome(name, item)
+        self.states.after(event, outcomes, view)
 
     def _outcome(self, name: str, item: Outcome) -> None:
         seen = self.seen

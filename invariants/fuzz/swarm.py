@@ -12,10 +12,11 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
 from .draws import Draws
+from .faults.base import names
 
 COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
 POLICIES = ("write_through", "write_through_selective", "write_back")
-FAULTS = ("fail", "torn", "lost", "late", "twice", "burst")
+FAULTS = names()
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
 
@@ -47,9 +48,19 @@ def draw_swarm(
         for name, weight in weights.items()
         if name in needed or draws.chance(80)
     )
-    faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(30))
-    order = "priority" if draws.chance(30) else "time"
+    faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
+    order = _draw_order(draws)
     return Swarm(config, order, on, faults, draws.one(PROFILES), draws.one((100, 80, 40)))
+
+
+def _draw_order(draws: Draws) -> str:
+    """A schedule, with its numbers."""
+    name = draws.weighted(
+        (("time", 40), ("priority", 20), ("pct", 20), ("starve", 10), ("heavy", 10))
+    )
+    if name == "pct":
+        return f"pct:{draws.below(1 << 16)}:{draws.between(1, 4)}:{draws.one((16, 64, 256))}"
+    return f"starve:{draws.below(3)}:{draws.between(1, 6)}" if name == "starve" else name
 
 
 def draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Config:

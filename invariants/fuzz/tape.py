@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
+from .schedules.base import schedule_of
+
 FORMAT, VERSION = "hicache-fuzz", 1
-ORDERS = ("time", "priority")
 MOST_BYTES = 64 << 20
 
 
@@ -47,7 +48,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """config: of the core. order: how replies that are due are taken. seed: where it came from."""
+    """config: of the core. order: which schedule takes the replies. seed: where it came from."""
 
     config: Config
     entries: tuple[Entry, ...]
@@ -88,8 +89,12 @@ def loads(text: str, name: str = "tape") -> Tape:
             "file; it was cut off, copy it again"
         )
     order = head.get("order")
-    if order not in ORDERS:
-        raise CallerError(f"{name}: order: expected one of {', '.join(ORDERS)}, found {order!r}")
+    if not isinstance(order, str):
+        raise CallerError(f"{name}: order: expected a name, found {order!r}")
+    try:
+        schedule_of(order)
+    except CallerError as error:
+        raise CallerError(f"{name}: {error}") from error
     config = _config(head.get("config"), name)
     entries = tuple(_entry(row, name, number) for number, row in enumerate(rows[1:-1], 2))
     seed, notes = head.get("seed", 0), head.get("notes", {})

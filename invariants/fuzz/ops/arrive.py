@@ -26,7 +26,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         keep = len(old) if draws.chance(50) else draws.between(1, len(old))
         room = max(1, LONGEST * page - keep)
         tokens = old[:keep] + tokens[:room]
-    number = 1 + max((job for job in hand.used), default=-1)
+    number = 1 + max((job for job in hand.used if job < 1 << 20), default=-1)
     whole = draws.chance(20)
     return {"request": number, "tokens": pack(tokens), "space": space, "whole": whole}
 

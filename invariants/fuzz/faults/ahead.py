@@ -1,0 +1,30 @@
+"""A step ran ahead and is rejected: what it generated goes, and the request ends before it."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Granted, Prefill
+from hicache.core.events import Finished, PagesWanted, Reply
+
+from ..records import Pending
+from .base import Fault, Player
+
+
+class RanAhead(Fault):
+    sites = ("Prefill",)
+
+    def after(self, hand: Player, one: Pending, reply: Reply) -> None:
+        job = hand.jobs.get(one.action.request) if isinstance(one.action, Prefill) else None
+        if job is None or job.stage != "decoding":
+            return
+        more = max(hand.config.page_size, hand.config.mamba_interval)
+        outcomes = hand.feed(PagesWanted(job.id, len(job.tokens) + more, 0))
+        if any(isinstance(item, Granted) for item in outcomes):
+            tokens, ids = [*job.tokens, *([7] * more)], list(job.ids)
+            if hand.content is not None:
+                hand.content.extend(ids, job.namespace, tokens)
+                hand.content.decode(job.id, ids, job.committed, len(tokens) - 1)
+        hand.feed(Finished(job.id, hand.key(job, job.committed), job.committed))
+        del hand.jobs[job.id]
+
+
+KINDS = {"rejected step ran ahead": RanAhead()}

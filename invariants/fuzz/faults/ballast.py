@@ -1,0 +1,65 @@
+"""A request that nobody else resembles takes the pages: pools are short for everyone else.
+
+device squeezed      it stays, and decodes until the run is healed
+allocation refused   it takes all that can be had, so that the next allocation is refused
+host squeezed        it ends, and its pages push others out of host
+"""
+
+from __future__ import annotations
+
+from hicache.core.actions import Prefill
+from hicache.core.events import Admitted, Arrived, Continued, Finished
+from hicache.core.types import Tier
+
+from ..records import Job, Pending
+from .base import Fault, Player
+
+UNLIKE = 1 << 40
+FIRST = 1 << 20
+
+
+def squeeze(hand: Player, percent: int, ends: bool) -> None:
+    """A request of `percent` of the device pages that could be had."""
+    pool, size = hand.core.view.pool(Tier.DEVICE), hand.config.page_size
+    pages = max(1, (pool.free + pool.evictable) * percent // 100)
+    number = FIRST + len(hand.used)
+    tokens = [UNLIKE + number] * (pages * size)
+    hand.used.add(number)
+    job = hand.jobs[number] = Job(number, tokens, "", len(tokens))
+    if hand.content is not None:
+        hand.content.extend(job.ids, "", tokens)
+    hand.feed(Arrived(number, hand.key(job, len(tokens)), len(tokens), 0))
+    hand.feed(Admitted(number, len(tokens)))
+    for _ in range(pages + 1):
+        flying = next((one for one in hand.pending if _is_pass_of(one, number)), None)
+        if flying is not None:
+            hand.take(flying)
+        if number not in hand.jobs or job.stage != "idle":
+            break
+        hand.feed(Continued(number, len(tokens)))
+    if number not in hand.jobs:
+        return  # the fault of its own pass took it away
+    if job.stage != "decoding":
+        hand.abort(job)
+    elif ends:
+        hand.feed(Finished(number, hand.key(job, job.committed), job.committed))
+        del hand.jobs[number]
+
+
+def _is_pass_of(one: Pending, number: int) -> bool:
+    return isinstance(one.action, Prefill) and one.action.request == number
+
+
+class Squeeze(Fault):
+    def __init__(self, percent: int, ends: bool) -> None:
+        self.percent, self.ends = percent, ends
+
+    def issued(self, hand: Player, one: Pending) -> None:
+        squeeze(hand, self.percent, self.ends)
+
+
+KINDS = {
+    "device squeezed": Squeeze(50, False),
+    "allocation refused": Squeeze(100, False),
+    "host squeezed": Squeeze(100, True),
+}

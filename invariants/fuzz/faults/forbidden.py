@@ -1,0 +1,31 @@
+"""What no scheduler may ask for while a pass of the request runs: refused, without a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hicache.core.events import Admitted, Continued, Event, Finished, PagesWanted
+
+from ..records import Job, Pending
+from .aborts import job_of
+from .base import Fault, Player
+
+
+class Forbidden(Fault):
+    sites = ("Prefill",)
+
+    def __init__(self, event: Callable[[Player, Job], Event]) -> None:
+        self.event = event
+
+    def issued(self, hand: Player, one: Pending) -> None:
+        job = job_of(hand, one)
+        if job is not None and job.stage == "prefilling" and job.flight == one.number:
+            hand.refused(self.event(hand, job))
+
+
+KINDS = {
+    "chunk in flight": Forbidden(lambda hand, job: Continued(job.id, 1)),
+    "admitted twice": Forbidden(lambda hand, job: Admitted(job.id, 1)),
+    "growth in flight": Forbidden(lambda hand, job: PagesWanted(job.id, len(job.tokens) + 1)),
+    "finish in flight": Forbidden(lambda hand, job: Finished(job.id, hand.key(job, 0), 0)),
+}

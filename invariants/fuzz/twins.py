@@ -1,0 +1,126 @@
+"""Metamorphic twins: one tape under other settings. Each plays clean and gives the same answers.
+
+An answer is what a request's pages say when its prompt is computed: read back from the pages, not
+from the tape. Which requests get that far depends on the pools, so answers are compared where both
+have one, and liveness sees to it that the others were given up, not lost. Must not live here: any
+fault; a twin changes settings, times and orders only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+
+from .faults.ballast import FIRST as BALLAST
+from .ops.base import Operation
+from .play import Outcome, replay
+from .swarm import POLICIES
+from .tape import Act, Tape
+
+
+@dataclass(frozen=True)
+class Twin:
+    name: str
+    tape: Tape
+
+
+def twins(tape: Tape) -> Iterator[Twin]:
+    """Every twin whose settings are legal."""
+    config = tape.config
+    wide = tuple(4 * pages for pages in config.device_pages)
+    made: dict[str, Config | None] = {
+        "wide device": _changed(config, device_pages=wide),
+        "narrow device": _changed(config, device_pages=_half(config.device_pages)),
+        "wide host": _changed(config, host_pages=tuple(4 * one for one in config.host_pages)),
+        "narrow host": _changed(config, host_pages=_half(config.host_pages)),
+        "tier off": _changed(config, host_pages=tuple(0 for _ in config.host_pages)),
+        "other order of eviction": _changed(
+            config, eviction_policy="lru" if config.eviction_policy != "lru" else "lru_path"
+        ),
+        "no short loads": _changed(config, load_threshold_pages=3),
+        "one backup at once": _changed(config, max_backups=1),
+    }
+    for policy in POLICIES:
+        made[f"policy {policy}"] = _changed(config, write_policy=policy)
+    for size in (1, 2, 4):
+        made[f"page of {size}"] = _paged(config, size)
+    for name, changed in made.items():
+        if changed is not None and changed != config:
+            yield Twin(name, replace(tape, config=changed))
+    for name, delay in (("prompt replies", 0), ("slow replies", 50)):
+        yield Twin(name, _delayed(tape, delay))
+    for order in ("time", "priority", "heavy", "starve:1:4", "pct:7:3:64"):
+        if order != tape.order:
+            yield Twin(f"order {order}", replace(tape, order=order))
+
+
+def compare(tape: Tape, ops: dict[str, Operation]) -> list[tuple[str, Outcome, str]]:
+    """(twin, what it came to, what is wrong with it or nothing), the tape itself first."""
+    first = replay(tape, ops)
+    found = [("itself", first, _failed(first))]
+    for twin in twins(tape):
+        other = replay(twin.tape, ops)
+        found.append((twin.name, other, _failed(other) or difference(first, other)))
+    return found
+
+
+def difference(one: Outcome, other: Outcome) -> str:
+    """The first request that both answered, and not alike; nothing where there is none."""
+    for number, answer in one.hand.answers.items():
+        if number >= BALLAST:
+            continue  # what a fault made up is as large as the pools were
+        again = other.hand.answers.get(number, answer)
+        if again != answer:
+            at = next(
+                (
+                    at
+                    for at, pair in enumerate(zip(answer, again, strict=False))
+                    if len({*pair}) > 1
+                ),
+                min(len(answer), len(again)),
+            )
+            return f"request {number}: another answer from token {at} on"
+    return ""
+
+
+def _failed(outcome: Outcome) -> str:
+    return f"{outcome.failure.kind}: {outcome.failure.text}" if outcome.failure else ""
+
+
+def _half(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple((size + 1) // 2 for size in sizes)
+
+
+def _paged(config: Config, size: int) -> Config | None:
+    """The same tokens in pages of another size. An interval is a number of whole pages."""
+    if config.mamba_interval % size:
+        return None
+    ratio = -(-config.page_size // size)
+    device = tuple(
+        pages * ratio if name != "mamba" else pages
+        for name, pages in zip(config.components, config.device_pages, strict=True)
+    )
+    return _changed(config, page_size=size, device_pages=device)
+
+
+def _changed(config: Config, **changes: object) -> Config | None:
+    """None where a core does not take it."""
+    try:
+        changed = replace(config, **changes)  # type: ignore[arg-type]
+        Core(changed)
+    except CallerError:
+        return None
+    return changed
+
+
+def _delayed(tape: Tape, delay: int) -> Tape:
+    """Every reply takes that long, and faults stay where they are."""
+    entries = tuple(
+        one._replace(acts=tuple(Act(delay, act.tie, act.fault) for act in one.acts))
+        for one in tape.entries
+    )
+    return replace(tape, entries=entries)

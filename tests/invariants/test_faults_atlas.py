@@ -1,0 +1,85 @@
+"""The atlas of faults: enough kinds, each hits where it may, each is recovered from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from invariants.fuzz import play
+from invariants.fuzz.faults import base as faults
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.ops import base
+from invariants.fuzz.swarm import FAULTS, Swarm
+from invariants.fuzz.tape import Act, Entry, Tape
+
+OPS = base.load()
+CONFIG = Config(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
+WAYS = ("write_through", "write_back")
+
+
+def _swarm(name: str, policy: str) -> Swarm:
+    config = replace(CONFIG, write_policy=policy)
+    weights = tuple(weights_of(OPS).items())
+    return Swarm(config, "time", weights, ((name, 60),), "steady", 80)
+
+
+def test_there_are_enough_kinds_and_the_swarm_draws_from_all() -> None:
+    assert len(faults.names()) >= 25
+    assert faults.names() == FAULTS
+
+
+def test_an_unknown_kind_is_refused_and_a_strange_site_is_none() -> None:
+    with pytest.raises(CallerError, match="expected one of"):
+        faults.kind_of("gremlin", "Load")
+    assert faults.kind_of("engine stall", "Load") is faults.NONE
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_kind_hits_and_is_recovered_from(name: str) -> None:
+    hits = 0
+    for seed in range(6):
+        outcome = play.generate(_swarm(name, WAYS[seed % 2]), OPS, seed, 40)
+        assert outcome.failure is None, outcome.failure
+        hits += sum(n for key, n in outcome.hand.counts.items() if key.startswith(f"fault {name} "))
+        assert not outcome.hand.jobs
+        assert not outcome.hand.pending
+        if hits > 2:
+            return
+    assert hits or faults.load()[name].sites == ("Load",)
+
+
+def _load(fault: str) -> Hand:
+    """One prompt computed, evicted, and loaded again with this fault."""
+    tokens = [[0, 2], [1, 2], [2, 2]]
+    asks = {"request": 0, "tokens": tokens, "space": "", "whole": False}
+    again = {**asks, "request": 1, "cold": ["full"], "chunk": 9}
+    config = Config(2, (8,), (8,))
+    entries = (
+        Entry("arrive", asks),
+        Entry("admit", {"request": 0, "chunk": 9}),
+        Entry("quiesce", {}),
+        Entry("finish", {"request": 0, "ahead": 0}),
+        Entry("quiesce", {}),
+        Entry("revisit", again, 1, True, (Act(3, 0, fault), Act(9, 0), Act(9, 0))),
+        Entry("quiesce", {}),
+    )
+    outcome = play.replay(Tape(config, entries), OPS)
+    assert outcome.failure is None, outcome.failure
+    return outcome.hand
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if "Load" in faults.load()[name].sites])
+def test_a_load_with_any_fault_is_recovered_from(name: str) -> None:
+    hand = _load(name)
+    hit = sum(n for key, n in hand.counts.items() if key == f"fault {name} Load")
+    hit += sum(n for key, n in hand.counts.items() if key == f"fault {name} Prefill")
+    assert hit
+
+
+def test_a_failed_load_restarts_its_request_and_a_good_one_does_not() -> None:
+    assert _load("submit error").probes.seen["restarted by LoadDone"] == 1
+    assert _load("late").probes.seen["restarted by LoadDone"] == 0

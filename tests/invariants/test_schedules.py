@@ -1,0 +1,128 @@
+"""Schedules decide the order of replies and nothing else; small scopes are tried completely."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from hicache.core.actions import Backup, Load, Prefill
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.core.types import NO_PAGES
+from invariants.fuzz import exhaustive, play, twins
+from invariants.fuzz.ops import base
+from invariants.fuzz.records import Pending
+from invariants.fuzz.schedules.base import names, schedule_of
+from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.tape import Act, Entry, Tape, dumps, loads
+
+OPS = base.load()
+PASS = Prefill(3, 0, 0, 1, NO_PAGES, (), True)
+READY = [
+    Pending(1, 3, 1, Load(1, 0, ()), ""),
+    Pending(2, 0, 2, Backup(2, ()), ""),
+    Pending(3, 1, 3, PASS, ""),
+]
+
+
+def _arrive(number: int, words: list[int]) -> Entry:
+    tokens = [[word, 1] for word in words]
+    args = {"request": number, "tokens": tokens, "space": "", "whole": False}
+    return Entry("arrive", args, 0, True, (Act(5, 0),))
+
+
+def _small() -> Tape:
+    """Two prompts that share their first page, in a pool of three."""
+    admits = [Entry("admit", {"request": at, "chunk": 9}, 0, True, (Act(5, 0),)) for at in (0, 1)]
+    entries = (
+        _arrive(0, [1, 2]),
+        _arrive(1, [1]),
+        *admits,
+        Entry("finish", {"request": 0, "ahead": 0}),
+    )
+    return Tape(Config(1, (3,), (2,)), entries)
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [("time", 1), ("priority", 2), ("heavy", 1), ("starve:0:9", 2), ("starve:1:9", 1)],
+)
+def test_what_is_taken_first(order: str, first: int) -> None:
+    taken = schedule_of(order).choose(READY, READY)
+    assert taken is not None
+    assert taken.number == first
+
+
+def test_pct_is_a_function_of_its_numbers_and_its_priorities_change() -> None:
+    def run(key: int, depth: int) -> list[int]:
+        schedule = schedule_of(f"pct:{key}:{depth}:32")
+        taken = [schedule.choose(READY, READY) for _ in range(40)]
+        return [0 if one is None else one.number for one in taken]
+
+    assert run(5, 4) == run(5, 4)
+    assert len({tuple(run(key, 3)) for key in range(12)}) > 3
+    assert any(len(set(run(key, 4)) - {0}) > 1 for key in range(8))
+
+
+@pytest.mark.parametrize("order", ["pct:x", "soon", "time:-1", ""])
+def test_an_order_that_does_not_exist_is_refused_in_one_line(order: str) -> None:
+    tape = Tape(Config(1, (3,)), ())
+    text = dumps(tape).replace('"order":"time"', f'"order":"{order}"')
+    with pytest.raises(CallerError, match="order: expected one of") as caught:
+        loads(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_sequence_plays_clean_under_every_schedule(name: str) -> None:
+    swarm = draw_swarm(11, {op: one.WEIGHT for op, one in OPS.items()})
+    made = play.generate(swarm, OPS, 11, 40)
+    assert made.failure is None, made.failure
+    again = play.replay(Tape(made.tape.config, made.tape.entries, order=name), OPS)
+    assert again.failure is None, again.failure
+
+
+def test_every_order_of_a_small_tape_is_tried_once() -> None:
+    seen = set()
+    for outcome in islice(exhaustive.orders(_small(), OPS), 400):
+        assert outcome.failure is None, outcome.failure
+        seen.add(tuple(outcome.hand.schedule.chosen))  # type: ignore[attr-defined]
+    assert len(seen) > 10
+    assert () not in seen
+
+
+def test_orders_refuse_a_long_tape() -> None:
+    tape = _small()
+    with pytest.raises(CallerError, match="at most 5 operations, found 10"):
+        next(exhaustive.orders(Tape(tape.config, tape.entries * 2), OPS))
+
+
+def test_every_action_and_every_allocation_of_a_tape_fails_in_turn() -> None:
+    outcomes = dict(exhaustive.sweep(_small(), OPS))
+    assert all(one.failure is None for one in outcomes.values())
+    assert sum("refused" in name for name in outcomes) == 2
+    plain = outcomes.pop("nothing fails")
+    within = sum(entry >= 0 for entry, _ in plain.hand.issued)
+    assert within >= 2
+    assert len(outcomes) == within * len(exhaustive.WAYS) + 2
+    failed = outcomes["action 0: fail"]
+    assert failed.hand.counts["fault fail Prefill"] == 1
+    held = [one for name, one in outcomes.items() if "refused" in name]
+    assert any(one.hand.probes.seen["Admitted refused: no_pages of full"] for one in held)
+
+
+def test_twins_play_clean_and_answer_alike() -> None:
+    swarm = draw_swarm(4, {op: one.WEIGHT for op, one in OPS.items()})
+    made = play.generate(swarm, OPS, 4, 25)
+    found = twins.compare(made.tape, OPS)
+    assert len(found) > 10
+    assert not [(name, wrong) for name, _, wrong in found if wrong]
+    assert found[0][1].hand.answers
+
+
+def test_twins_that_answer_differently_are_told_apart() -> None:
+    one, other = (play.replay(_small(), OPS) for _ in range(2))
+    assert not twins.difference(one, other)
+    other.hand.answers[0] = (1, 9)
+    assert twins.difference(one, other) == "request 0: another answer from token 1 on"
