@@ -29,9 +29,9 @@ from . import (
     fuzz_command,
     gpu_check,
     models_command,
+    mutants_command,
     pools,
     shrink_command,
-    mutants_command,
     twin,
 )
 from . import options as read
