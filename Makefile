@@ -4,8 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help replay check lint invariants test fuzz bench gpu-check clean
-.PHONY: help replay check lint invariants test bench gpu-check mutants clean
+.PHONY: help replay check lint invariants test fuzz mutants bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help:
