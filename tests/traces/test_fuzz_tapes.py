@@ -104,7 +104,7 @@ TAPES = {
         tape_with({"config": {**HEAD["config"], "page_size": "4"}}),
         "config: expected legal settings",
     ),
-    "an order": (tape_with({"order": "never"}), "expected one of time, priority"),
+    "an order": (tape_with({"order": "never"}), "order: expected one of"),
     "a seed of text": (tape_with({"seed": "x"}), "seed"),
     "notes of numbers": (tape_with({"notes": [1]}), "notes"),
     "an operation": (tape_with(entry={"op": "explode"}), "line 2: expected an operation of this"),
