@@ -69,7 +69,7 @@ def rows_of_the_catalogue() -> set[str]:
     """The rows that docs/bugs.md speaks of, ranges included."""
     text = (FOLDER.parents[1] / "docs" / "bugs.md").read_text()
     rows = {*re.findall(r"\b[A-N][1-9][0-9]?\b", text)}
-    for letter, first, last in re.findall(r"\b([A-N])(\d+)–[A-N](\d+)\b", text):
+    for letter, first, last in re.findall(r"\b([A-N])(\d+)\u2013[A-N](\d+)\b", text):
         rows |= {f"{letter}{number}" for number in range(int(first), int(last) + 1)}
     return rows
 
