@@ -96,7 +96,8 @@ def test_a_fresh_process_that_sees_something_else_stops_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     small, folder = tmp_path / "small.jsonl", tmp_path / "regress"
-    arguments = ["shrink", str(failing), "--plant", BUG, "-o", str(small), "--export", str(folder)]
+    arguments = ["shrink", str(failing), "--plant", BUG, "--plays", "2", "-o", str(small)]
+    arguments += ["--export", str(folder)]
     other = json.dumps({"failure": {"code": 10, "kind": "other"}})
     right = json.dumps({"failure": {"code": 11, "kind": "LOCK-BAL"}})
     for answers in ([other], [""], ["{}"], ['{"failure": null}'], [right, "it passes"]):
