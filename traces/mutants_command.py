@@ -157,6 +157,7 @@ def _print(planted: Sequence[Killed], generic: Sequence[Killed], stream: object)
     out = console(stream)  # type: ignore[arg-type]
     if planted:
         shown = table("planted bugs", "bug", "killed by", "also", "operations", "seconds")
+        shown.columns[0].no_wrap = True
         for one in planted:
             found = one.hunt
             also = max(0, len(one.checks) - 1)

@@ -5,8 +5,8 @@ here: how a mutant is hunted (`score`), or any knowledge of what the core does.
 
 A mutant's name is module:function:line:kind, with #2, #3 ... where a line has several of a kind. It
 is put in by exchanging the function's code object, so whoever has bound the function, by whatever
-name, runs the mutant. Asserts, messages of errors and default values are left alone: they are no
-decisions.
+name, runs the mutant. Asserts, guards that only raise CoreBug, messages of errors and default
+values are left alone: they are no decisions.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _spots(function: ast.FunctionDef) -> Iterator[ast.AST]:
 
 
 def _below(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, _LEFT_ALONE):
+    if isinstance(node, _LEFT_ALONE) or _is_guard(node):
         return
     yield node
     for field, held in ast.iter_fields(node):
@@ -212,6 +212,16 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
             for one in held if isinstance(held, list) else [held]:
                 if isinstance(one, ast.AST):
                     yield from _below(one)
+
+
+def _is_guard(node: ast.AST) -> bool:
+    """`if ...: raise CoreBug(...)`: an assert in other words."""
+    if not (isinstance(node, ast.If) and len(node.body) == 1 and not node.orelse):
+        return False
+    first = node.body[0]
+    raised = first.exc if isinstance(first, ast.Raise) else None
+    name = raised.func if isinstance(raised, ast.Call) else None
+    return isinstance(name, ast.Name) and name.id == "CoreBug"
 
 
 def _changes(node: ast.AST) -> list[Made]:

@@ -70,7 +70,10 @@ def test_every_mutant_compiles_to_other_code(mutant: mutate.Mutant) -> None:
 
 
 def test_asserts_and_messages_are_left_alone() -> None:
-    source = "def f(x):\n    assert x > 1, f'{x - 1}'\n    raise ValueError(x + 1)\n"
+    source = (
+        "def f(x):\n    assert x > 1, f'{x - 1}'\n    if x < 2:\n        raise CoreBug('x')\n"
+        "    raise ValueError(x + 1)\n"
+    )
     function = next(iter(mutate._defined(ast.parse(source)).values()))
     assert not [made for node in mutate._spots(function) for made in mutate._changes(node)]
 
