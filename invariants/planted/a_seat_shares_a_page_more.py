@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A request shares one page more than the path that it stands on."
-KILLS = "anchor"
+KILLS = "pool-sum"
 
 _take_seat = seating._take_seat
 

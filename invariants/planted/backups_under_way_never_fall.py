@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("G5",)
 TITLE = "Backups that are done still count as under way, until no more may begin."
-KILLS = ""
+KILLS = "durable"
 
 _land_backup = backup.land_backup
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("L1",)
 TITLE = "An eviction that leaves a copy on host is reported as a loss."
-KILLS = ""
+KILLS = "durable"
 
 _give_back = eviction._give_back
 

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("J7",)
 TITLE = "Pages that an eviction waits for are counted twice until the copy is done."
-KILLS = ""
+KILLS = "live-evict"
 
 _begin_backup = backup.begin_backup
 

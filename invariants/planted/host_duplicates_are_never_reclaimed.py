@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("G5",)
 TITLE = "Host copies of what is on device as well count as room, and are never reclaimed for it."
-KILLS = ""
+KILLS = "live-evict"
 
 _next_victim = lru.next_victim
 

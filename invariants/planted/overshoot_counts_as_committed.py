@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("M6",)
 TITLE = "States that a step ahead of what is committed has written are counted on."
-KILLS = ""
+KILLS = "lru"
 
 _note_decoded = checkpoints.note_decoded
 

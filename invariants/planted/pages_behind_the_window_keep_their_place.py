@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "Pages that no boundary requires go back, and stay in their request's table."
-KILLS = "map-swa"
+KILLS = ""
 
 
 def _keep_names(state: Any, request: Any, index: int, gaps: list[slice]) -> None:

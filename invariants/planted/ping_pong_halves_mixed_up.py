@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("M7",)
 TITLE = "What a pass left in one half of the buffer is noted for the other."
-KILLS = ""
+KILLS = "bytes"
 
 
 def _other_half(request: Any, flight: Any) -> None:

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("M3",)
 TITLE = "A working state is taken before it is known whether the seat can be had."
-KILLS = "own-d"
+KILLS = "pool-sum"
 
 _make_room = seating._make_room
 

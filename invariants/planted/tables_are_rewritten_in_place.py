@@ -11,7 +11,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "Pages behind a window are struck out in the very table that was handed out."
-KILLS = "alias"
+KILLS = "generation"
 
 
 def _in_place(state: Any, request: Any, index: int, first: int) -> None:

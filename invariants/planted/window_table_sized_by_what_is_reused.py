@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("J10",)
 TITLE = "The table of a windowed component has rows for what is reused, not for the prompt."
-KILLS = "no-oom"
+KILLS = ""
 
 _begin_prefill = admission._begin_prefill
 

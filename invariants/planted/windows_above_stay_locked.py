@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "As a request proceeds, the locks on windows that it has left behind stay."
-KILLS = "lock-span"
+KILLS = "leaf-set"
 
 
 def _unlock_nothing(state: Any, receipt: Any, index: int, end: int) -> None:
