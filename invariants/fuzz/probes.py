@@ -31,7 +31,6 @@ from hicache.core.view import CoreView
 from .expected import ROWS
 from .states import States
 
-
 MISSED = 18
 ENOUGH = 20_000  # sequences after which a state that was never met is a fault of the fuzzer
 NEEDS: dict[str, Callable[[Sequence[str]], bool]] = {
