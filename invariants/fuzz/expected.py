@@ -297,3 +297,32 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
 )
+
+# What runs with exactly these components have not been seen to reach, though others have.
+RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("full", "mamba"): (
+        "mamba demoted from device by Continued",
+        "mamba lost from device by Continued",
+        "mamba lost from host by Continued",
+        "Load of full by Admitted",
+        "load given back",
+        "refused arriving, then retracted",
+    ),
+    ("full", "swa"): (
+        "swa demoted from device by PrefillDone",
+        "swa lost from device by Finished",
+        "Load of full by Admitted",
+        "two loads at once",
+    ),
+    ("full", "swa", "mamba"): (
+        "Backup of full+mamba by PagesWanted",
+        "Backup of full+swa by Continued",
+        "Backup of full+swa by PagesWanted",
+        "Load of full by Admitted",
+        "load given back",
+        "refused arriving, then aborted",
+        "two loads at once",
+        "Load of full+mamba by Admitted",
+        "Load of full+swa by Admitted",
+    ),
+}

@@ -28,7 +28,7 @@ from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
-from .expected import ROWS
+from .expected import RARE_WITH, ROWS
 from .states import States
 
 MISSED = 18
@@ -51,7 +51,8 @@ def expected(*components: str) -> tuple[str, ...]:
                 found.update(
                     (template.replace("{}", word), None) for word in words.split() or ("",)
                 )
-    return tuple(found)
+    rare = RARE_WITH.get(components, ())
+    return tuple(name for name in found if name not in rare)
 
 
 def unreached(seen: Mapping[str, int], components: Sequence[str] = ()) -> list[str]:
