@@ -9,6 +9,7 @@ lost their request leave rubbish. Must not live here: any knowledge of why a pag
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from hicache.core.actions import (
@@ -54,6 +55,7 @@ class Content:
             [[None] * size for size in sizes] for sizes in (config.device_pages, config.host_pages)
         ]
         self.ids: dict[tuple[Any, ...], int] = {}
+        self.made: list[tuple[Any, ...]] = []  # by number, what `ids` numbers
         self.moving: dict[int, list[tuple[int, Pages, Pages, list[Held | None]]]] = {}
         self.tables: dict[int, tuple[Pages, ...]] = {}
         self.states: dict[int, tuple[StateSlots, ...]] = {}
@@ -153,10 +155,10 @@ class Content:
         held = self.pages[Tier.DEVICE][0][table[(length - 1) // self.page]]
         if held is None or held.length < length:
             raise WrongContent(f"expected {length} computed tokens, found {held}")
-        made = {name: pair for pair, name in self.ids.items()}
+        self.made.extend(islice(self.ids, len(self.made), None))
         found, name = [], held.ids[length]
-        while len(made[name]) == 2:
-            name, token = made[name]
+        while len(self.made[name]) == 2:
+            name, token = self.made[name]
             found.append(token)
         return tuple(reversed(found))
 

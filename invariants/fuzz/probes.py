@@ -8,7 +8,7 @@ expected ones at zero has looked at less than it seems. Must not live here: any 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hicache.core.actions import (
     Backup,
@@ -28,7 +28,41 @@ from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
+from .expected import RARE_WITH, ROWS
 from .states import States
+
+MISSED = 18
+ENOUGH = 20_000  # sequences after which a state that was never met is a fault of the fuzzer
+NEEDS: dict[str, Callable[[Sequence[str]], bool]] = {
+    "any": lambda names: True,
+    "swa": lambda names: "swa" in names,
+    "mamba": lambda names: "mamba" in names,
+    "bounded": lambda names: "swa" in names or "mamba" in names,
+    "both": lambda names: "swa" in names and "mamba" in names,
+}
+
+
+def expected(*components: str) -> tuple[str, ...]:
+    """Every name that a run with these components must count; all of them where none is named."""
+    found: dict[str, None] = {}
+    for need, words, templates in ROWS:
+        if NEEDS[need](components or ("full", "swa", "mamba")):
+            for template in templates:
+                found.update(
+                    (template.replace("{}", word), None) for word in words.split() or ("",)
+                )
+    rare = RARE_WITH.get(components, ())
+    return tuple(name for name in found if name not in rare)
+
+
+def unreached(seen: Mapping[str, int], components: Sequence[str] = ()) -> list[str]:
+    """The expected names that were never counted."""
+    return [name for name in expected(*components) if seen.get(name, 0) < 1]
+
+
+def gate(seen: Mapping[str, int], sequences: int, components: Sequence[str] = ()) -> int:
+    """The exit code that the probes ask for: a short run owes nothing yet."""
+    return MISSED if sequences >= ENOUGH and unreached(seen, components) else 0
 
 
 class Probes:
