@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("E1",)
 TITLE = "What full attention has on device is reused where the window or state is missing there."
-KILLS = "match-ref"
+KILLS = ""
 
 _anchors = matching.anchors
 

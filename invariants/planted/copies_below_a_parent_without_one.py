@@ -8,7 +8,7 @@ from hicache.core import backup
 
 from .base import Patch
 
-ROWS: tuple[str, ...] = ("G7",)
+ROWS: tuple[str, ...] = ()
 TITLE = "A host copy is published below a parent that has none."
 KILLS = "parent-bk"
 

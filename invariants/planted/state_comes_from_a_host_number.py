@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("E14",)
 TITLE = "A state that is loaded for a request is read from a page that the load does not write."
-KILLS = "bytes"
+KILLS = ""
 
 _reused = seating._reused
 

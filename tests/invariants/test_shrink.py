@@ -28,7 +28,7 @@ from .mutants import MUTANTS
 OPS = base.load()
 # A mutant, and the most operations that are needed to show it.
 CASES = {
-    "release forgets": 2,
+    "release forgets": 4,
     "failed backup is published": 3,
     "a dead boundary counts as live": 4,
     "a window's locks stay behind": 4,
