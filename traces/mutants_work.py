@@ -85,16 +85,17 @@ def work(job: Job) -> Killed:
     if job.mutant is not None:
         found = hunt(job.mutant, SEEDS, job.operations, more, limited)
         return Killed(found, time.monotonic() - began)
-    return _planted(job.name, job.operations, more, began)
+    return _planted(job, more, began)
 
 
-def _planted(name: str, operations: int, more: Callable[[], bool], began: float) -> Killed:
+def _planted(job: Job, more: Callable[[], bool], began: float) -> Killed:
+    name = job.name
     bug = load_planted(name)
     rows, title = tuple(bug.ROWS), bug.TITLE
     seeds = itertools.takewhile(lambda _: more(), SEEDS)
     try:
-        with limited(SEQUENCE_S + 60):
-            found = kill.hunt(name, seeds, operations)
+        with limited(job.seconds + SEQUENCE_S):
+            found = kill.hunt(name, seeds, job.operations)
     except Endless:
         ended = Hunt(name, 14, "ENDLESS", 0, 0, differs=True)
         return Killed(ended, time.monotonic() - began, rows, title)
