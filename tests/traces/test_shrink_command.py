@@ -171,7 +171,10 @@ def test_a_tape_that_plays_clean_is_one_line(
 
 
 BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
-    "an unknown bug": (lambda _: ["--plant", "failed-backup-keeps-its-look"], f"did you mean {BUG}?"),
+    "an unknown bug": (
+        lambda _: ["--plant", "failed-backup-keeps-its-look"],
+        f"did you mean {BUG}?",
+    ),
     "no folder for the tape": (lambda at: ["-o", str(at / "no" / "small.jsonl")], "no directory"),
     "a folder for a file": (lambda at: ["-o", str(at)], "a directory"),
     "a file for a folder": (lambda at: ["--export", str(at / "tape.jsonl")], "found a file"),
