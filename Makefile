@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help replay check lint invariants test fuzz mutants bench gpu-check clean
+.PHONY: help replay check lint invariants test fuzz fuzz-check mutants bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,7 +22,7 @@ help:
 replay: $(VENV)/.base
 	@$(BIN)/hicache replay
 
-check: lint invariants test
+check: lint invariants test fuzz-check
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .
@@ -34,6 +34,10 @@ invariants: $(VENV)/.full
 
 test: $(VENV)/.full
 	$(BIN)/python -m pytest
+
+fuzz-check: $(VENV)/.full
+	$(BIN)/hicache fuzz --canary --sequences 64
+	$(BIN)/hicache fuzz --seconds 60
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64
