@@ -73,7 +73,7 @@ class Lookups:
         self._wanted: dict[int, int] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        if isinstance(event, Arrived):
+        if type(event) is Arrived:
             self._wanted[event.request] = min(event.match_pages, event.key.pages)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
