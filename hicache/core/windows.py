@@ -58,7 +58,7 @@ def release_behind(state: State, request: Request, computed: int, exactly: bool 
     if boundary > request.shared and has_tracks(state, request):
         low = boundary
     for index in state.bounded:
-        first = low - state.components[index].reach - 1
+        first = max(low - state.components[index].reach - 1, request.cleared[index])
         if first <= 0:
             continue
         if exactly:
