@@ -37,7 +37,7 @@ test: $(VENV)/.full
 
 fuzz-check: $(VENV)/.full
 	$(BIN)/hicache fuzz --canary --sequences 64
-	$(BIN)/hicache fuzz --seconds 60
+	$(BIN)/hicache fuzz --seed 1 --sequences 400
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64
