@@ -20,8 +20,7 @@ from hicache.core.errors import CallerError
 from invariants.fuzz import play
 from invariants.fuzz import tape as tapes
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.swarm import COMPONENTS, FAULTS, POLICIES
-from invariants.fuzz.tape import Tape
+from invariants.fuzz.swarm import COMPONENTS, POLICIES
 
 from . import options as read
 from .fuzz_executors import base as executors
@@ -202,7 +201,6 @@ def _check_folder(folder: Path) -> None:
 def _replay(options: argparse.Namespace, command: str) -> int:
     """One tape, bit for bit; prints what it came to."""
     tape = tapes.read(Path(options.replay))
-    _check_known(tape, options.replay)
     with limit(allowed_s(len(tape.entries))):
         outcome = play.replay(tape, operations.load(), options.check, options.replay)
     failure, hand = outcome.failure, outcome.hand
@@ -233,23 +231,6 @@ def _replay(options: argparse.Namespace, command: str) -> int:
             },
         )
     return code
-
-
-def _check_known(tape: Tape, name: str) -> None:
-    """The tape speaks only of what this version has."""
-    known = operations.names()
-    for number, entry in enumerate(tape.entries, 2):
-        if entry.op not in known:
-            raise CallerError(
-                f"{name}, line {number}: expected an operation of this version "
-                f"({', '.join(known)}), found {entry.op!r}; record the tape again"
-            )
-        strange = [act.fault for act in entry.acts if act.fault not in ("", *FAULTS)]
-        if strange:
-            raise CallerError(
-                f"{name}, line {number}: expected a fault of this version ({', '.join(FAULTS)}), "
-                f"found {strange[0]!r}; record the tape again"
-            )
 
 
 def _components(text: str) -> tuple[str, ...]:

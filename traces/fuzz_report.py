@@ -10,11 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from rich.table import Table
+
+from invariants.fuzz import gauges
+from invariants.fuzz.expected import ROWS
+from invariants.fuzz.gauges import Readings
+
 from .fuzz_work import Found, Result
 from .tables import console, pairs, table
 
 FORMAT, VERSION = "hicache-fuzz-report", 1
 SHOWN = 12
+PERCENTS = (10, 50, 90, 100)
+EVENTS = ROWS[0][1].split()  # every kind of event
 # What makes every other verdict doubtful comes first, then by what a user would lose.
 WORST = (17, 16, 12, 13, 10, 11, 15, 14, 18, 19)
 
@@ -40,6 +48,9 @@ class Tally:
     twice: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
+    readings: Readings = field(default_factory=Counter)
+    played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
+    reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
     kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
 
     def add(self, result: Result) -> Found | None:
@@ -51,6 +62,9 @@ class Tally:
         self.twice += result.twice
         self.counts += result.counts
         self.probes += result.probes
+        self.readings += result.readings
+        self.played[",".join(result.components)] += 1
+        self.reached.update((",".join(result.components), name) for name in result.probes)
         if result.found is None:
             return None
         key = (result.found.code, result.found.kind)
@@ -110,6 +124,7 @@ def show(tally: Tally, settings: dict[str, object], files: dict[str, str], strea
             for name, count in _most(counts.items()):
                 made.add_row(name.removeprefix("fault "), f"{count:,}")
             out.print(made)
+    out.print(_gauged(tally))
     if tally.kinds:
         made = table("Failures", "code", "times", "entries", "kind")
         for kind in tally.sorted_kinds():
@@ -120,6 +135,35 @@ def show(tally: Tally, settings: dict[str, object], files: dict[str, str], strea
             path = files.get(kind.found.name)
             again = f"hicache fuzz --replay {path}" if path else "(not written)"
             print(f"\n{kind.found.code} {kind.found.kind}: {again}", file=stream)
+
+
+def _gauged(tally: Tally) -> Table:
+    """How much the drawn sequences looked at."""
+    made = table("Audit of the generator", "", *(f"{at} %" for at in PERCENTS))
+    for name in gauges.QUANTITIES:
+        made.add_row(name, *(str(gauges.quantile(tally.readings, name, at)) for at in PERCENTS))
+    return made
+
+
+def _audit(tally: Tally) -> dict[str, object]:
+    return {
+        "events_per_thousand": {
+            name: gauges.per_thousand(tally.probes, (name, f"failed {name}"), tally.events)
+            for name in EVENTS
+        },
+        "quantiles": {
+            name: {str(at): gauges.quantile(tally.readings, name, at) for at in PERCENTS}
+            for name in gauges.QUANTITIES
+        },
+    }
+
+
+def _reached(tally: Tally) -> dict[str, dict[str, int]]:
+    """By the components that a sequence had: how many there were, and how many met each name."""
+    found = {kind: {"": count} for kind, count in sorted(tally.played.items())}
+    for (kind, name), count in sorted(tally.reached.items()):
+        found[kind][name] = count
+    return found
 
 
 def _most(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -156,4 +200,6 @@ def document(
         ],
         "counts": dict(sorted(tally.counts.items())),
         "probes": dict(sorted(tally.probes.items())),
+        "reached": _reached(tally),
+        "audit": _audit(tally),
     }

@@ -25,9 +25,8 @@ from invariants.base import NONDETERMINISM
 from invariants.fuzz import shrink as shrinker
 from invariants.fuzz import tape as tapes
 from invariants.fuzz.export import file_name, pytest_file
-from invariants.fuzz.ops.base import load
+from invariants.fuzz.ops.base import check, load
 from invariants.fuzz.play import Failure, replay
-from invariants.fuzz.simpler import weight
 from invariants.fuzz.tape import Entry, Tape
 from invariants.planted import base as bugs
 
@@ -84,13 +83,7 @@ def shrink(options: argparse.Namespace, command: str) -> int:
     _check(options)
     tape = tapes.read(Path(options.tape))
     ops = load()
-    strange = sorted({entry.op for entry in tape.entries} - ops.keys())
-    if strange:
-        raise CallerError(
-            f"{options.tape}: expected operations of this version ({', '.join(ops)}), found "
-            f"{strange[0]!r}; record it again"
-        )
-    _check_arguments(options.tape, tape)
+    check(tape, ops, options.tape)
     plant = options.plant if options.plant is not None else tape.notes.get("plant", "")
     with planted(plant):
         failure = replay(tape, ops, name=options.tape).failure
@@ -142,16 +135,6 @@ def _check(options: argparse.Namespace) -> None:
                 f"{folder}: expected a folder for the test, found: {error.strerror}; name another"
             ) from None
         check_writable(str(folder / "test_.py"))
-
-
-def _check_arguments(name: str, tape: Tape) -> None:
-    """Arguments are integers and runs of tokens, or nothing about them can be made smaller."""
-    try:
-        weight(tape)
-    except (TypeError, ValueError) as error:
-        raise CallerError(
-            f"{name}: expected arguments as `hicache fuzz` writes them, found: {error}"
-        ) from None
 
 
 def _show(options: argparse.Namespace, failure: Failure | None) -> int:

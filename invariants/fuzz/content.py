@@ -25,7 +25,7 @@ from hicache.core.config import Config
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 
-from .spell import spelled
+from .spell import TOKEN, spelled, tokens_of
 
 Arrives = Callable[[int, int], bool]
 
@@ -42,8 +42,9 @@ class WrongContent(AssertionError):
 
 
 class Content:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, pairs: bool = False) -> None:
         self.page = config.page_size
+        self.pairs, self.row = pairs, TOKEN * (2 if pairs else 1)  # bytes of a position in a key
         self.window = [
             config.swa_window if name == "swa" else 1 << 40
             for name in config.components
@@ -202,7 +203,7 @@ class Content:
 
     def audit(self, view: CoreView) -> None:
         """Every cached copy on every tier is that of its prefix."""
-        stride = 8 * self.page
+        stride = self.row * self.page
         holes: set[tuple[str, bytes, int]] = set()
         live: set[tuple[str, bytes, int]] = set()
         for node, namespace, path in spelled(view, stride):
@@ -225,7 +226,7 @@ class Content:
         self.holes = holes
 
     def _check(self, held: Held | None, namespace: str, path: bytes, exact: bool, who: str) -> None:
-        depth = len(path) // 8
+        depth = len(path) // self.row
         if held is None or held.length < depth or (exact and held.length != depth):
             found = "nothing" if held is None else f"{held.length} tokens"
             raise WrongContent(f"{who}: expected {depth} tokens of its prefix, found {found}")
@@ -237,7 +238,6 @@ class Content:
 
     def _spell(self, namespace: str, path: bytes) -> int:
         ids: list[int] = []
-        tokens = [int.from_bytes(path[at : at + 8], "little") for at in range(0, len(path), 8)]
-        self.extend(ids, namespace, tokens)
+        self.extend(ids, namespace, tokens_of(path, self.pairs))
         self.spelled[namespace, path] = ids[-1]
         return ids[-1]

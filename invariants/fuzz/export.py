@@ -100,6 +100,8 @@ def _of_tape(tape: Tape) -> _Group:
     ]
     if tape.seed:
         parts.append(f"seed={tape.seed}")
+    if tape.pairs:
+        parts.append("pairs=True")
     if tape.order != "time":
         parts.append(f"order={_word(tape.order)}")
     return _Group("Tape(", tuple(parts), ")")

@@ -19,7 +19,7 @@ from invariants.watch import Level, Watch
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
-from .ops.base import Operation
+from .ops.base import Operation, check
 from .swarm import Swarm
 from .tape import Entry, Tape
 
@@ -61,7 +61,8 @@ def generate(
     """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given."""
     asked = None if checks is None else [load_check(name) for name in checks]
     command = f"hicache fuzz --seed {seed} --sequences 1"
-    hand = Hand(swarm.config, swarm.order, Watch(level, command, asked))
+    watch = Watch(level, command, asked)
+    hand = Hand(swarm.config, swarm.order, watch, pairs=swarm.pairs)
     entries: list[Entry] = []
     failure = None
     try:
@@ -73,7 +74,8 @@ def generate(
         end(hand)
     except Exception as error:
         failure = failure_of(error, len(entries))
-    return Outcome(Tape(swarm.config, tuple(entries), seed, swarm.order), failure, hand)
+    tape = Tape(swarm.config, tuple(entries), seed, swarm.order, pairs=swarm.pairs)
+    return Outcome(tape, failure, hand)
 
 
 def replay(
@@ -83,10 +85,12 @@ def replay(
     name: str = "",
     checks: Sequence[str] | None = None,
 ) -> Outcome:
-    """Play a tape as it stands. checks: those that are asked; all unless given."""
+    """Play a tape as it stands. checks: those that are asked; all unless given. Raises CallerError,
+    before anything is played, for an entry that is not well made."""
+    check(tape, ops, name)
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
-    hand = Hand(tape.config, tape.order, Watch(level, command, asked))
+    hand = Hand(tape.config, tape.order, Watch(level, command, asked), pairs=tape.pairs)
     failure = None
     done = 0
     try:
@@ -101,18 +105,13 @@ def replay(
 
 def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
     hand.begin(entry.gap, entry.poll, entry.acts)
-    op = ops.get(entry.op)
-    if op is None:
-        raise Misuse(f"no operation {entry.op!r}: expected one of {', '.join(ops)}")
     hand.counts[f"op {entry.op}"] += 1
-    op.play(hand, entry.args)
+    ops[entry.op].play(hand, entry.args)
     hand.finish()
 
 
 def end(hand: Hand) -> None:
     """Heal, look at what is cached at rest, let go, and look at what is left."""
-    hand.acts = ()
-    """Heal, let go, and look at what is left."""
     hand.acts, hand.entry = (), -1
     heal(hand)
     hand.watch.finish(hand.core.view)
@@ -181,8 +180,13 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(LIVENESS, "LIVENESS", str(error), at)
     if isinstance(error, Misuse):
         return Failure(INVARIANT, "MISUSE", str(error), at)
-    frames = traceback.extract_tb(error.__traceback__)
-    inner = next((one for one in reversed(frames) if "/hicache/" in one.filename), frames[-1])
-    name = type(error).__name__
     text = "".join(traceback.format_exception(error))
-    return Failure(CRASH, f"{name} in {inner.name}", text, at)
+    return Failure(CRASH, f"{type(error).__name__} in {_inner(error)}", text, at)
+
+
+def _inner(error: Exception) -> str:
+    """The innermost function of the core that it came through, wherever the core's files lie; the
+    innermost of all where there is none."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [one for one in frames if str(one.f_globals.get("__name__")).startswith("hicache.")]
+    return (own or frames)[-1].f_code.co_name

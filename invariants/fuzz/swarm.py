@@ -23,7 +23,8 @@ PROFILES = ("prompt", "steady", "heavy", "starve")
 @dataclass(frozen=True)
 class Swarm:
     """weights: of the operations that are on. faults: percent of actions, per kind that is on.
-    profile: how delays are drawn. polled: percent of entries before which the host polls."""
+    profile: how delays are drawn. polled: percent of entries before which the host polls.
+    pairs: whether positions are token pairs."""
 
     config: Config
     order: str
@@ -31,6 +32,7 @@ class Swarm:
     faults: tuple[tuple[str, int], ...]
     profile: str
     polled: int
+    pairs: bool = False
 
 
 def draw_swarm(
@@ -50,7 +52,8 @@ def draw_swarm(
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
     order = _draw_order(draws)
-    return Swarm(config, order, on, faults, draws.one(PROFILES), draws.one((100, 80, 40)))
+    profile, polled, pairs = draws.one(PROFILES), draws.one((100, 80, 40)), draws.chance(15)
+    return Swarm(config, order, on, faults, profile, polled, pairs)
 
 
 def _draw_order(draws: Draws) -> str:
@@ -84,11 +87,15 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Conf
         "swa": pages + interval // page + draws.one((0, 0, 1, 3, 8, 20)),
         "mamba": draws.one((1, 2, 3, 4, 7, 12, 20)),
     }
-    host = {
-        "full": draws.one((0, 1, 5, 12, 30, 60)),
-        "swa": draws.one((0, 1, 3, 12, 40)),
-        "mamba": draws.one((0, 1, 4, 12, 40)),
-    }
+    # half of the hosts keep what a device forgets many times over: without that, loads are rare
+    if draws.chance(50):
+        host = {name: device[name] * draws.one((2, 4, 8)) for name in device}
+    else:
+        host = {
+            "full": draws.one((0, 1, 5, 12, 30, 60)),
+            "swa": draws.one((0, 1, 3, 12, 40)),
+            "mamba": draws.one((0, 1, 4, 12, 40)),
+        }
     backed = host["full"] > 0
     states = "mamba" in components
     return Config(

@@ -48,13 +48,15 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """config: of the core. order: which schedule takes the replies. seed: where it came from."""
+    """config: of the core. order: which schedule takes the replies. seed: where it came from.
+    pairs: whether a key has a row of token pairs per page instead of one of tokens."""
 
     config: Config
     entries: tuple[Entry, ...]
     seed: int = 0
     order: str = "time"
     notes: dict[str, str] = field(default_factory=dict)
+    pairs: bool = False
 
 
 def dumps(tape: Tape) -> str:
@@ -65,7 +67,7 @@ def dumps(tape: Tape) -> str:
         "order": tape.order,
         "notes": tape.notes,
         "config": asdict(tape.config),
-    }
+    } | ({"pairs": True} if tape.pairs else {})
     lines = [_line(head)]
     lines += [_line(_entry_document(entry)) for entry in tape.entries]
     lines.append(_line({"end": len(tape.entries)}))
@@ -100,7 +102,10 @@ def loads(text: str, name: str = "tape") -> Tape:
     seed, notes = head.get("seed", 0), head.get("notes", {})
     if not isinstance(seed, int) or not isinstance(notes, dict):
         raise CallerError(f"{name}: expected a number as seed and an object as notes")
-    return Tape(config, entries, seed, order, notes)
+    pairs = head.get("pairs", False)
+    if not isinstance(pairs, bool):
+        raise CallerError(f"{name}: pairs: expected true or false, found {pairs!r}")
+    return Tape(config, entries, seed, order, notes, pairs)
 
 
 def read(path: Path) -> Tape:

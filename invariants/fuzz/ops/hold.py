@@ -5,10 +5,12 @@ from __future__ import annotations
 from ..draws import Draws
 from ..faults.ballast import FIRST, squeeze
 from ..hand import Hand
+from ..schema import FLAG, Schema
 from .base import Arguments
 
 WEIGHT = 2
 RIVALS = 1 << 21
+ARGS: Schema = {"take": FLAG}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
