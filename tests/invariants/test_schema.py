@@ -120,7 +120,7 @@ def crash(*steps: tuple[str, str]) -> str:
         if spaces:
             spaces[-1][f"step{at}"] = space[f"step{at}"]
         spaces.append(space)
-    with pytest.raises(ValueError, match="^$") as caught:
+    with pytest.raises(ValueError, match=r"^$") as caught:
         spaces[0]["step0"]()
     return play.failure_of(caught.value, 0).kind
 
