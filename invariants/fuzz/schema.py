@@ -54,11 +54,11 @@ def is_word(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 100 and (not value or value.isprintable())
 
 
-def word(*options: str) -> Kind:
+def word(*options: str, optional: bool = False) -> Kind:
     """One of these, or any printable word where none is given."""
     if not options:
-        return Kind("a word", is_word)
-    return Kind(f"one of {', '.join(options)}", lambda value: value in options)
+        return Kind("a word", is_word, optional)
+    return Kind(f"one of {', '.join(options)}", lambda value: value in options, optional)
 
 
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))

@@ -43,6 +43,7 @@ def hybrid(policy: str = "write_through", roomy: bool = False) -> Config:
 # Checks of what only windows and states have, and those that need a tree of many nodes for it.
 OF_HYBRIDS = {
     "near", "map-swa", "lock-span", "dlru", "hlru", "leaf-live", "all-or-clamp", "garbage-first",
+    "dead-leaf", "path-states",
 }  # fmt: skip
 ROOMY = {"durable", "work-bound"}
 
@@ -51,7 +52,10 @@ def corner(name: str, seed: int) -> Rig:
     """Where the check of this name has something to look at."""
     if name in ROOMY:
         return Rig(hybrid(roomy=True), seed=seed, longest=12, fail_percent=0)
-    return Rig(hybrid() if name in OF_HYBRIDS else tiny(), seed=seed, longest=12)
+    config = hybrid() if name in OF_HYBRIDS else tiny()
+    if name == "path-states":
+        config = replace(config, mamba_states_per_path=1)
+    return Rig(config, seed=seed, longest=12)
 
 
 def spoil(rig: Rig, fault: Fault, after: int = 30) -> list[bool]:

@@ -101,15 +101,42 @@ def test_orders_refuse_a_long_tape() -> None:
 def test_every_action_and_every_allocation_of_a_tape_fails_in_turn() -> None:
     outcomes = dict(exhaustive.sweep(_small(), OPS))
     assert all(one.failure is None for one in outcomes.values())
-    assert sum("refused" in name for name in outcomes) == 2
     plain = outcomes.pop("nothing fails")
     within = sum(entry >= 0 for entry, _ in plain.hand.issued)
     assert within >= 2
-    assert len(outcomes) == within * len(exhaustive.WAYS) + 2
+    starved = [name for name in outcomes if name.startswith("entry ")]
+    assert len(outcomes) == within * len(exhaustive.WAYS) + len(starved)
     failed = outcomes["action 0: fail"]
     assert failed.hand.counts["fault fail Prefill"] == 1
-    held = [one for name, one in outcomes.items() if "refused" in name]
-    assert any(one.hand.probes.seen["Admitted refused: no_pages of full"] for one in held)
+    assert outcomes["entry 2 finds 0 pages of full"].hand.probes.seen[
+        "Admitted refused: no_pages of full"
+    ]
+
+
+def test_every_page_of_every_component_is_refused_in_turn() -> None:
+    components = ("full", "swa", "mamba")
+    config = Config(
+        2, (16, 8, 30), (9, 9, 9), components=components, swa_window=4, mamba_interval=2
+    )
+    finish = Entry("finish", {"request": 0, "ahead": 0})
+    first = (_arrive(0, [1, 1, 2, 2, 3]), Entry("admit", {"request": 0, "chunk": 9}))
+    grow = Entry("grow", {"request": 0, "more": 3, "behind": -1, "word": 1})
+    tape = Tape(config, (*first, Entry("quiesce", {}), grow, finish))
+    outcomes = dict(exhaustive.sweep(tape, OPS, ("fail",)))
+    assert all(one.failure is None for one in outcomes.values())
+
+    def short(name: str) -> list[int]:
+        """With how many pages left the prompt, of two and a half, is refused for want of them."""
+        why = f"Admitted refused: no_pages of {name}"
+        every = (f"entry 1 finds {pages} pages of {name}" for pages in range(99))
+        return [
+            at for at, one in enumerate(every) if outcomes.get(one, plain).hand.probes.seen[why]
+        ]
+
+    plain = outcomes["nothing fails"]
+    assert short("full") == [0, 1, 2]
+    assert short("swa") == [0]
+    assert short("mamba") == [0]
 
 
 def test_twins_play_clean_and_answer_alike() -> None:
