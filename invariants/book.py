@@ -16,7 +16,6 @@ from typing import Any
 from hicache.core.actions import (
     Backup,
     Cached,
-    Evicted,
     Granted,
     Load,
     Outcome,
@@ -43,7 +42,7 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of, needs_of
-from .leaving import branch_of, commit, made_of, note_tracks
+from .leaving import branch_of, commit, made_of, note_tracks, thinned_of
 from .nodes import NodeBook
 from .pages import NODE, PageBook
 from .reference import find
@@ -314,21 +313,16 @@ class Book:
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    made = made_of(seat, self.nodes, self.kinds, self._gone(seat))
+                    made = made_of(
+                        seat,
+                        self.nodes,
+                        self.kinds,
+                        thinned_of(seat, self.nodes, self.kinds, self.outcomes),
+                    )
                     self._use(seat.tags, item.pages, item.request, made)
         if self.left is not None:
             seat, tags, ends = self.left
             self._use(tags, ends[0], seat.id, ends[1:])
-
-    def _gone(self, seat: Seat) -> list[str]:
-        """Components that gave up what they had at the boundary above the request's last."""
-        tag = int(seat.tags[seat.made - 1]) if seat.made else 0
-        return [
-            item.component
-            for item in self.outcomes
-            if seat.made and type(item) is Evicted and item.tier == Tier.DEVICE
-            if tag in self.pages[self.index_of(item.component)].content[item.pages]
-        ]
 
     def _use(self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()) -> None:
         """A use of the boundary at `pages`, and of those above it that were made with it."""

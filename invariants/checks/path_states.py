@@ -54,10 +54,12 @@ def _has(shadow: Shadow, kind: Kind, book: Book) -> bool:
 
 
 def _is_used(shadow: Shadow, kind: Kind, book: Book) -> bool:
+    """Paths part there if they did when the operation began: a child may have gone since."""
     node = shadow.node
     assert node is not None
     locked = any(shadow.locked[tier * book.width + kind.at] for tier in (0, 1))
-    return locked or shadow.kids > 1 or any(leg.component == kind.at for leg in node.legs)
+    parts = shadow.kids + sum(one.parent is shadow for one in book.nodes.gone) > 1
+    return locked or parts or any(leg.component == kind.at for leg in node.legs)
 
 
 def check() -> PathStates:
