@@ -26,10 +26,6 @@ from .errors import HazardError
 
 _Ticks = NDArray[np.int32]
 _Place = tuple[Tier, str]
-_ENDS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 _REMEMBERED = 65_536
 
 
@@ -179,7 +175,7 @@ class HazardDevice(Front[Device]):
         layers: tuple[int, int],
         why: str,
     ) -> None:
-        near, far = _ENDS[direction]
+        near, far = direction.ends
         self._hazards.access(stream, (near, component), source, "r", layers, why)
         self._hazards.access(stream, (far, component), target, "w", layers, why)
         self.inner.copy(stream, direction, component, source, target, layers, why)

@@ -79,7 +79,7 @@ class Shadow(HazardDevice):
         why: str,
     ) -> None:
         load = direction is Direction.HOST_TO_DEVICE
-        near, far = (Tier.HOST, Tier.DEVICE) if load else (Tier.DEVICE, Tier.HOST)
+        near, far = direction.ends
         self._use(stream, (near, component), source, "r", why)
         self._use(stream, (far, component), target, "w", why)
         if load and self._options.scribble and len(target):

@@ -16,10 +16,6 @@ from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
 from hicache.models import ModelDescription
 
 _SPOILED = np.uint64(0xDEAD << 48)
-_ENDS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 
 
 class Hold(NamedTuple):
@@ -78,7 +74,7 @@ class Certified:
         layers: tuple[int, int],
         why: str,
     ) -> None:
-        near, far = _ENDS[direction]
+        near, far = direction.ends
         if direction is Direction.HOST_TO_DEVICE:
             spoil = self._fresh(len(target)) | _SPOILED
             self._device.scribble(stream, far, component, target, spoil, layers)

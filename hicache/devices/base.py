@@ -45,6 +45,13 @@ class Direction(Enum):
     DEVICE_TO_HOST = "d2h"
     HOST_TO_DEVICE = "h2d"
 
+    @property
+    def ends(self) -> tuple[Tier, Tier]:
+        """The tier that is read and the one that is written."""
+        if self is Direction.DEVICE_TO_HOST:
+            return Tier.DEVICE, Tier.HOST
+        return Tier.HOST, Tier.DEVICE
+
 
 class TransferFailed(Exception):
     """A copy did not happen. The controller turns it into a reply with ok=False."""

@@ -35,11 +35,6 @@ Content: TypeAlias = Callable[[str, Pages], Words]
 Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
 Fault: TypeAlias = Callable[[Direction, str, Pages], bool]
 
-_TIERS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
-
 
 class _Line:
     """One stream: its worker, the worker's jobs, and whether one failed since the last mark.
@@ -183,7 +178,7 @@ class CpuDevice:
     ) -> None:
         """Queue a copy of layers [first, last) of each page, for every pool of the component."""
         line = self._line(stream)
-        here, there = _TIERS[direction]
+        here, there = direction.ends
         if len(source) != len(target):
             raise CallerError(
                 f"copy for {why}: expected as many targets as sources, "
@@ -309,7 +304,7 @@ class CpuDevice:
     ) -> None:
         if self._fault is not None and self._fault(direction, component, source):
             raise TransferFailed(f"{direction.value} of {component} for {why}")
-        here, there = _TIERS[direction]
+        here, there = direction.ends
         self.arena.copy(component, (here, source), (there, target), layers)
 
     def _write(

@@ -30,7 +30,7 @@ from hicache.models.base import ModelDescription
 from ._accelerator import Accelerator, unusable
 from ._marks import Event, Marks
 from ._movers.base import Mover, Options
-from ._traffic import TIERS, Lane, Runtime, Traffic, mover_of
+from ._traffic import Lane, Runtime, Traffic, mover_of
 from .base import Direction, Mark, Peeker, Stream
 
 __all__ = ["BLOCKS", "CudaDevice", "Runtime", "unusable"]
@@ -199,7 +199,7 @@ class CudaDevice:
     ) -> None:
         """Queue a copy of layers [first, last) of each page, for every pool of the component."""
         lane = self._lane(stream)
-        here, there = TIERS[direction]
+        here, there = direction.ends
         if len(source) != len(target):
             raise CallerError(
                 f"copy for {why}: expected as many targets as sources, "

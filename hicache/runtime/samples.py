@@ -33,10 +33,6 @@ from hicache.devices.base import Bytes, Direction, Front, Inspectable, Mark, Pee
 
 # Of each pool: its name and the model's layers that have it.
 PoolLayers: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
-_ENDS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 _BACKLOG = 64
 _NAMED = 8
 
@@ -153,7 +149,7 @@ class Samples(Front[Inspectable]):
         layers: tuple[int, int],
         why: str,
     ) -> None:
-        near, far = _ENDS[direction]
+        near, far = direction.ends
         host = target if far is Tier.HOST else source
         for name, _ in self._pools[component]:
             self._count(name, direction).copied += len(host)
@@ -284,7 +280,7 @@ class Samples(Front[Inspectable]):
             self._tally(self._over.popleft())
 
     def _tally(self, sample: _Sample) -> None:
-        near, far = _ENDS[sample.direction]
+        near, far = sample.direction.ends
         source, target = sample.digests[near], sample.digests[far]
         backup = far is Tier.HOST
         wrong: dict[tuple[int, int], str] = {}
