@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Device, Direction, Front, Mark, Stream
+from hicache.devices.base import D, Direction, Front, Mark, Stream
 
 from .errors import HazardError
 
@@ -138,10 +138,10 @@ def _merge(clock: list[int], other: tuple[int, ...] | list[int]) -> None:
             clock[index] = tick
 
 
-class HazardDevice(Front[Device]):
+class HazardDevice(Front[D]):
     """A device whose every issue call is reported to a detector before it is passed on."""
 
-    def __init__(self, inner: Device, hazards: Hazards) -> None:
+    def __init__(self, inner: D, hazards: Hazards) -> None:
         super().__init__(inner)
         self._hazards = hazards
 
