@@ -7,13 +7,14 @@ rounds); let go (everything aborted, answered and evicted: every pool whole agai
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
 from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.story import About
 from invariants.watch import Level, Watch
 
 from .content import WrongContent
@@ -33,12 +34,14 @@ class Stuck(AssertionError):
 
 @dataclass(frozen=True)
 class Failure:
-    """kind: what two failures share if they are the same one. at: entries played before it."""
+    """kind: what two failures share if they are the same one. at: entries played before it. about:
+    whose story explains it, where a check named them."""
 
     code: int
     kind: str
     text: str
     at: int
+    about: tuple[About, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,15 @@ def replay(
     level: Level = "every",
     name: str = "",
     checks: Sequence[str] | None = None,
+    follow: Callable[[Hand], None] | None = None,
 ) -> Outcome:
-    """Play a tape as it stands. checks: those that are asked; all unless given."""
+    """Play a tape as it stands. checks: those that are asked; all unless given. follow: is given
+    the hand before it plays, to watch it too."""
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
     hand = Hand(tape.config, tape.order, Watch(level, command, asked))
+    if follow is not None:
+        follow(hand)
     failure = None
     done = 0
     try:
@@ -174,7 +181,7 @@ def let_go(hand: Hand) -> None:
 def failure_of(error: Exception, at: int) -> Failure:
     """What kind of failure an exception is."""
     if isinstance(error, Violation):
-        return Failure(error.exit_code, error.check, str(error), at)
+        return Failure(error.exit_code, error.check, str(error), at, error.about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", str(error), at)
     if isinstance(error, Stuck):

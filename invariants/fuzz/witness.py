@@ -1,0 +1,86 @@
+"""The witness of a replay: every event with its entry and time, and all that changed in it.
+
+Lives here: filing. Must not live here: how changes are seen (instruments), or which of them explain
+a failure (story_of).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hicache.core.actions import Outcome
+from hicache.core.events import Event
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+
+from . import play
+from .hand import Hand
+from .instruments import Change, instruments
+from .ops.base import Operation
+from .tape import Tape
+
+
+@dataclass
+class Step:
+    """One event. number: of the event, from 1. entry: which of the tape led to it, from 1; 0 after
+    the last one. now: virtual time. pools: pages per state, by (tier, component), after it."""
+
+    number: int
+    entry: int
+    now: int
+    event: Event
+    outcomes: list[Outcome] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    pools: dict[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Account:
+    """A replay and all that was seen of it. entered: when each entry began. last: the time at which
+    it ended."""
+
+    outcome: play.Outcome
+    steps: list[Step]
+    entered: list[int]
+    last: int
+
+
+class Witness:
+    """Observes the core that a hand plays on."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.entered: list[int] = []
+        self.hand: Hand | None = None
+
+    def follow(self, hand: Hand) -> None:
+        self.hand = hand
+        hand.observe(self)
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        assert self.hand is not None
+        entry = self.hand.entry + 1
+        while len(self.entered) < entry:
+            self.entered.append(self.hand.now)
+        self.steps.append(Step(len(self.steps) + 1, entry, self.hand.now, event))
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        step = self.steps[-1]
+        step.outcomes = list(outcomes)
+        for tier in (Tier.DEVICE, Tier.HOST):
+            for pool in view.pools(tier):
+                step.pools[int(tier), pool.component] = tuple(pool.counts)
+
+    def report(self, change: Change) -> None:
+        """What is made before the first event is nobody's doing."""
+        if self.steps:
+            self.steps[-1].changes.append(change)
+
+
+def witnessed(tape: Tape, ops: dict[str, Operation], name: str = "") -> Account:
+    """Play the tape as it stands, and file everything."""
+    witness = Witness()
+    with instruments(witness.report, tape.config.components):
+        outcome = play.replay(tape, ops, name=name, follow=witness.follow)
+    return Account(outcome, witness.steps, witness.entered, outcome.hand.now)
