@@ -1,4 +1,4 @@
-"""Instruments on the core's records: every change of a page, lock or link, and the line that did it.
+"""Instruments on the core's records: every change of a page, lock or link, and the line of it.
 
 While `instruments` lasts, the methods of the page ledger and the attributes of nodes, requests,
 flights and pools report what they change and from where they were called. The core's decisions stay
@@ -102,12 +102,12 @@ def _spot(code: Any, line: int) -> Spot | None:
 def _spots() -> tuple[Spot, ...]:
     """The lines of the core that are being run, innermost first."""
     found = []
-    frame = sys._getframe(2)
+    frame: Any = sys._getframe(2)
     while frame is not None:
         spot = _spot(frame.f_code, frame.f_lineno)
         if spot is not None:
             found.append(spot)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return tuple(found)
 
 
@@ -134,7 +134,7 @@ def _ledger(name: str, real: Any, report: Report) -> Any:
 
 
 def _numbers(pages: Any) -> list[int]:
-    listed = getattr(pages, "tolist", lambda: [])()
+    listed: Any = getattr(pages, "tolist", list)()
     return listed if isinstance(listed, list) else [int(listed)]
 
 
@@ -170,9 +170,7 @@ def _tell(
         some = tuple(page for page, one in zip(pages, ways, strict=True) if one == way)
         owners = tuple(one for one in map(_who, way) if one[0])
         text = f"{where} {named(some)}: {way[0]} -> {way[1]}"
-        report(
-            Change(text, spots, int(pool.tier), pool.component, some, -1, owners, _who(way[1]))
-        )
+        report(Change(text, spots, int(pool.tier), pool.component, some, -1, owners, _who(way[1])))
 
 
 def _who(words: str) -> tuple[str, int]:
@@ -231,6 +229,10 @@ class _Locks(dict[int, Any]):
 
     def __delitem__(self, number: int) -> None:
         self.pop(number)
+
+    def clear(self) -> None:
+        for number in list(self):
+            self.pop(number)
 
     def pop(self, number: int, *default: Any) -> Any:
         receipt = super().pop(number, *default)
@@ -307,7 +309,7 @@ def _shown(name: str, value: Any) -> str:
 
 def _owner(kind: str, told: Sequence[str], report: Report) -> Any:
     def setter(self: Any, name: str, value: Any) -> None:
-        old = getattr(self, name, _UNSET)
+        old: Any = getattr(self, name, _UNSET)
         object.__setattr__(self, name, value)
         if old is _UNSET or old is value:
             return
