@@ -202,7 +202,7 @@ def _check_folder(folder: Path) -> None:
 def _replay(options: argparse.Namespace, command: str) -> int:
     """One tape, bit for bit; prints what it came to."""
     tape = tapes.read(Path(options.replay))
-    _check_known(tape, options.replay)
+    check_known(tape, options.replay)
     with limit(allowed_s(len(tape.entries))):
         outcome = play.replay(tape, operations.load(), options.check, options.replay)
     failure, hand = outcome.failure, outcome.hand
@@ -235,7 +235,7 @@ def _replay(options: argparse.Namespace, command: str) -> int:
     return code
 
 
-def _check_known(tape: Tape, name: str) -> None:
+def check_known(tape: Tape, name: str) -> None:
     """The tape speaks only of what this version has."""
     known = operations.names()
     for number, entry in enumerate(tape.entries, 2):

@@ -37,13 +37,10 @@ class Step:
 
 @dataclass
 class Account:
-    """A replay and all that was seen of it. entered: when each entry began. last: the time at which
-    it ended."""
+    """A replay and all that was seen of it."""
 
     outcome: play.Outcome
     steps: list[Step]
-    entered: list[int]
-    last: int
 
 
 class Witness:
@@ -51,7 +48,6 @@ class Witness:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
-        self.entered: list[int] = []
         self.hand: Hand | None = None
 
     def follow(self, hand: Hand) -> None:
@@ -60,10 +56,8 @@ class Witness:
 
     def on_event(self, event: Event, view: CoreView) -> None:
         assert self.hand is not None
-        entry = self.hand.entry + 1
-        while len(self.entered) < entry:
-            self.entered.append(self.hand.now)
-        self.steps.append(Step(len(self.steps) + 1, entry, self.hand.now, event))
+        number, entry = len(self.steps) + 1, self.hand.entry + 1
+        self.steps.append(Step(number, entry, self.hand.now, event))
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         step = self.steps[-1]
@@ -83,4 +77,4 @@ def witnessed(tape: Tape, ops: dict[str, Operation], name: str = "") -> Account:
     witness = Witness()
     with instruments(witness.report, tape.config.components):
         outcome = play.replay(tape, ops, name=name, follow=witness.follow)
-    return Account(outcome, witness.steps, witness.entered, outcome.hand.now)
+    return Account(outcome, witness.steps)

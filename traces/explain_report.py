@@ -1,0 +1,130 @@
+"""How a story is printed: what failed, whom it concerns, the last events, and where to look.
+
+Must not live here: any choice of what concerns whom (invariants/fuzz/explain).
+"""
+
+from __future__ import annotations
+
+import linecache
+import shlex
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.table import Table
+from rich.text import Text
+
+from invariants.fuzz import explain
+from invariants.fuzz.instruments import ROOT
+from invariants.fuzz.spoken import spoken
+from invariants.fuzz.witness import Account, Step
+from invariants.story import About, brief
+
+from .tables import console, pairs, table
+
+WIDTH, LAST, MOST_OUTCOMES = 100, 6, 6
+
+
+def show(account: Account, whom: Sequence[About], name: str, plant: str, stream: TextIO) -> None:
+    """The whole story."""
+    out = console(stream, WIDTH)
+    failure = account.outcome.failure
+    bug = f", with {plant} planted" if plant else ""
+    if failure is None:
+        size = len(account.outcome.tape.entries)
+        print(f"{name}: {size} entries, {len(account.steps)} events: no failure{bug}", file=stream)
+    else:
+        print(f"{name}: {failure.code} {failure.kind}{bug}", file=stream)
+        out.print(_verdict(account))
+    for one in whom:
+        out.print(_story(account, one))
+    if failure is None:
+        return
+    out.print(_last(account))
+    out.print(_look(account, whom))
+    quoted = shlex.join([name])
+    option = (
+        f" --plant {plant}" if plant and account.outcome.tape.notes.get("plant") != plant else ""
+    )
+    print(f"\nreplay: hicache fuzz --replay {quoted}{option}", file=stream)
+
+
+def _verdict(account: Account) -> Table:
+    """What failed, where in the tape, and when."""
+    failure, tape = account.outcome.failure, account.outcome.tape
+    assert failure is not None
+    said = explain.verdict(failure)
+    rows = [("always", said.sentence)] if said.sentence else []
+    rows.append(("found", said.equation))
+    rows += [("in" if not at else "", spot) for at, spot in enumerate(said.spots)]
+    if account.steps:
+        step = account.steps[-1]
+        rows.append(("event", f"{step.number}, at {step.now}: {brief(step.event)}"))
+    size = len(tape.entries)
+    if account.steps and not account.steps[-1].entry:
+        rows.append(("entry", f"after all {size}: everything is ended and evicted"))
+    elif failure.at:
+        rows.append(("entry", f"{failure.at} of {size}: {spoken(tape.entries[failure.at - 1])}"))
+    return pairs("What failed", rows)
+
+
+def _story(account: Account, one: About) -> Table:
+    found, left = explain.shortened(explain.rows(account, one))
+    made = _events(f"What became of {explain.title(one)}")
+    before = None
+    for at, row in enumerate(found):
+        if at == 1 and left:
+            made.add_row("", "", Text(f"... {left} more, all with --json", style="dim"), "")
+        first = row.step is not before
+        if first:
+            made.add_row(*_when(row.step), Text(brief(row.step.event), style="bold"), "")
+        if row.text:
+            spot = explain.decisive(row.spots)
+            made.add_row("", "", f"  {row.text}", _short(spot))
+        before = row.step
+    return made
+
+
+def _last(account: Account) -> Table:
+    made = _events("The last events")
+    for step in account.steps[-LAST:]:
+        made.add_row(
+            *_when(step), Text(brief(step.event), style="bold"), _short(explain.handler(step.event))
+        )
+        for item in step.outcomes[:MOST_OUTCOMES]:
+            made.add_row("", "", f"  -> {brief(item)}", "")
+        if len(step.outcomes) > MOST_OUTCOMES:
+            made.add_row("", "", f"  -> and {len(step.outcomes) - MOST_OUTCOMES} more", "")
+    return made
+
+
+def _look(account: Account, whom: Sequence[About]) -> Table:
+    made = table("Where to look, likeliest first", "line", "event", "what it did there")
+    made.columns[1].justify, made.columns[2].justify = "right", "left"
+    for place in explain.places(account, whom):
+        spot = place.spot
+        source = linecache.getline(str(ROOT / spot.file), spot.line).strip()
+        where = Text(f"{spot.file}:{spot.line}\n")
+        where.append(
+            f"  {spot.function}: {source}" if source else f"  {spot.function}", style="dim"
+        )
+        made.add_row(where, str(place.event), place.why)
+    return made
+
+
+def _events(title: str) -> Table:
+    made = table(title, "entry", "event", "what happened", "by")
+    for column, justify in zip(made.columns, ("right", "right", "left", "left"), strict=True):
+        column.justify = justify  # type: ignore[assignment]
+    made.columns[3].no_wrap = True
+    return made
+
+
+def _when(step: Step) -> tuple[str, str]:
+    return (str(step.entry) if step.entry else "end", str(step.number))
+
+
+def _short(spot: explain.Spot | None) -> str:
+    """File and function, without the folder that all share."""
+    if spot is None:
+        return ""
+    return f"{spot.file.rpartition('/')[2]}:{spot.line} {spot.function}"
