@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TextIO
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,7 @@ from invariants.story import About, brief
 from .tables import console, pairs, table
 
 WIDTH, LAST, MOST_OUTCOMES = 100, 6, 6
+INDENT = (0, 0, 0, 2)
 
 
 def show(account: Account, whom: Sequence[About], name: str, plant: str, stream: TextIO) -> None:
@@ -79,7 +81,8 @@ def _story(account: Account, one: About) -> Table:
             made.add_row(*_when(row.step), Text(brief(row.step.event), style="bold"), "")
         if row.text:
             spot = explain.decisive(row.spots)
-            made.add_row("", "", f"  {row.text}", _short(spot))
+            text = row.text.removeprefix(f"{explain.title(one)}: ")
+            made.add_row("", "", Padding(text, INDENT), _short(spot))
         before = row.step
     return made
 
@@ -91,9 +94,11 @@ def _last(account: Account) -> Table:
             *_when(step), Text(brief(step.event), style="bold"), _short(explain.handler(step.event))
         )
         for item in step.outcomes[:MOST_OUTCOMES]:
-            made.add_row("", "", f"  -> {brief(item)}", "")
+            said = Text(f"-> {brief(item)}", no_wrap=True, overflow="ellipsis")
+            made.add_row("", "", Padding(said, INDENT), "")
         if len(step.outcomes) > MOST_OUTCOMES:
-            made.add_row("", "", f"  -> and {len(step.outcomes) - MOST_OUTCOMES} more", "")
+            more = f"-> and {len(step.outcomes) - MOST_OUTCOMES} more"
+            made.add_row("", "", Padding(more, INDENT), "")
     return made
 
 
@@ -103,11 +108,11 @@ def _look(account: Account, whom: Sequence[About]) -> Table:
     for place in explain.places(account, whom):
         spot = place.spot
         source = linecache.getline(str(ROOT / spot.file), spot.line).strip()
-        where = Text(f"{spot.file}:{spot.line}\n")
-        where.append(
-            f"  {spot.function}: {source}" if source else f"  {spot.function}", style="dim"
-        )
-        made.add_row(where, str(place.event), place.why)
+        why = Text(place.why)
+        if source:
+            why.append(f"\n{source}", style="dim")
+        where = f"{spot.file}:{spot.line}\n  in {spot.function}"
+        made.add_row(where, str(place.event), why)
     return made
 
 

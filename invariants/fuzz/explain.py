@@ -262,6 +262,7 @@ def places(account: Account, whom: Sequence[About]) -> list[Place]:
     told = [(one, rows(account, one)) for one in whom]
     now = [row for _, some in told for row in some if row.spots and row.step is last]
     before = [row for _, some in told for row in some if row.spots and row.step is not last]
+    now.sort(key=lambda row: "loan" not in row.text)
     ranked = [place for row in reversed(now) for place in _place(row.step, row.text, row.spots)]
     for one, some in told:
         for step in [row.step for row in some if row.kept][-1:]:
@@ -283,7 +284,8 @@ def _beside(step: Step, one: About) -> Iterator[Place]:
     for change in reversed(step.changes):
         alike = change.lock > 0 if one.kind == "node" else "loan" not in change.text
         if one.kind in ("page", "pool"):
-            alike &= (change.tier, change.component) == (one.tier, one.component)
+            same = (change.tier, change.component) == (one.tier, one.component)
+            alike &= same and change.node < 0
         if alike and change.spots:
             done = True
             yield from _place(step, change.text, change.spots)

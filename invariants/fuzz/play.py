@@ -60,10 +60,12 @@ def generate(
     operations: int,
     level: Level = "every",
     checks: Sequence[str] | None = None,
+    command: str = "",
 ) -> Outcome:
-    """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given."""
+    """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given.
+    command: what plays it again, for what is said of a failure."""
     asked = None if checks is None else [load_check(name) for name in checks]
-    command = f"hicache fuzz --seed {seed} --sequences 1"
+    command = command or f"hicache fuzz --seed {seed} --sequences 1"
     hand = Hand(swarm.config, swarm.order, Watch(level, command, asked))
     entries: list[Entry] = []
     failure = None
