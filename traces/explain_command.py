@@ -17,7 +17,7 @@ from invariants.story import About, brief
 
 from . import options as read
 from . import planting
-from .explain_report import show
+from .explain_report import LAST, show
 from .fuzz_command import check_known
 from .fuzz_work import allowed_s, limit
 from .output import check_writable, write_whole
@@ -108,6 +108,10 @@ def document(account: Account, whom: list[About], command: str, plant: str) -> d
                 "story": [_row(row) for row in explainer.rows(account, one)],
             }
             for one in whom
+        ],
+        "last": [
+            {"event": step.number, "what": [brief(one) for one in (step.event, *step.outcomes)]}
+            for step in account.steps[-LAST:]
         ],
         "look": [
             {**place.spot._asdict(), "event": place.event, "why": place.why}

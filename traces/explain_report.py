@@ -75,7 +75,7 @@ def _story(account: Account, one: About) -> Table:
     before = None
     for at, row in enumerate(found):
         if at == 1 and left:
-            made.add_row("", "", Text(f"... {left} more, all with --json", style="dim"), "")
+            made.add_row("", "", Text(f"... {left} left out, all with --json", style="dim"), "")
         first = row.step is not before
         if first:
             made.add_row(*_when(row.step), Text(brief(row.step.event), style="bold"), "")

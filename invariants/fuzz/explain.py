@@ -39,12 +39,13 @@ _REPLIES = (LoadDone, BackupDone, PrefillDone)
 
 class Row(NamedTuple):
     """One thing that happened to somebody. text: empty for an event that only names them. kept:
-    somebody ended who has it still."""
+    somebody ended who has it still. minor: left out where there is much."""
 
     step: Step
     text: str
     spots: tuple[Spot, ...] = ()
     kept: bool = False
+    minor: bool = False
 
 
 class Place(NamedTuple):
@@ -186,7 +187,7 @@ def rows(account: Account, one: About) -> list[Row]:
         if not some and _names(step, one):
             found.append(Row(step, ""))
         for change in some:
-            found.append(Row(step, change.text, change.spots))
+            found.append(Row(step, change.text, change.spots, minor=change.minor))
             _keep(kept, change, one)
         for whom, words in kept.values():
             if _is_over(step, whom):
@@ -233,10 +234,12 @@ def _names(step: Step, one: About) -> bool:
 
 
 def shortened(found: Sequence[Row], most: int = MOST_ROWS) -> tuple[list[Row], int]:
-    """The first and the last of them, and how many are left out between."""
+    """The first and the last of them, minor ones left out first, and how many are left out."""
     if len(found) <= most:
         return list(found), 0
-    return [found[0], *found[1 - most :]], len(found) - most
+    main = [row for row in found if not row.minor] or list(found)
+    shown = main if len(main) <= most else [main[0], *main[1 - most :]]
+    return shown, len(found) - len(shown)
 
 
 # -- which lines

@@ -47,7 +47,8 @@ class Spot(NamedTuple):
 class Change(NamedTuple):
     """text: in words. spots: the lines it was done by, innermost first. tier, component, pages:
     which pages of which pool. node: whose link, page or lock it is. whom: ("request" or "flight",
-    number) of those who had the pages or locks before and after. after: who has them now."""
+    number) of those who had the pages or locks before and after. after: who has them now. lock: the
+    receipt's number, where a lock is taken or given up. minor: left out where there is much."""
 
     text: str
     spots: tuple[Spot, ...]
@@ -58,6 +59,7 @@ class Change(NamedTuple):
     whom: tuple[tuple[str, int], ...] = ()
     after: tuple[str, int] = ("", -1)
     lock: int = 0
+    minor: bool = False
 
 
 Report = Callable[[Change], None]
@@ -72,8 +74,8 @@ def instruments(report: Report, components: Sequence[str]) -> Iterator[None]:
         _patch(stack, Pool, "__setattr__", _protection(report))
         _patch(stack, Node, "__init__", _birth(Node.__init__, report, components))
         _patch(stack, Node, "__setattr__", _links(report))
-        _patch(stack, Request, "__setattr__", _owner("request", PROGRESS, report))
-        _patch(stack, Flight, "__setattr__", _owner("flight", (), report))
+        _patch(stack, Request, "__setattr__", _owner("request", PROGRESS, report, components))
+        _patch(stack, Flight, "__setattr__", _owner("flight", (), report, components))
         yield
 
 
@@ -289,7 +291,7 @@ def _links(report: Report) -> Any:
             text = f"node {self.id}: {name} {_shown(name, old)} -> {_shown(name, value)}"
             if name == "parent" and value is None:
                 text = f"node {self.id}: removed"
-            report(Change(text, _spots(), node=self.id))
+            report(Change(text, _spots(), node=self.id, minor=name == "queued"))
 
     return setter
 
@@ -307,17 +309,19 @@ def _shown(name: str, value: Any) -> str:
 # -- requests and flights
 
 
-def _owner(kind: str, told: Sequence[str], report: Report) -> Any:
+def _owner(kind: str, told: Sequence[str], report: Report, components: Sequence[str]) -> Any:
     def setter(self: Any, name: str, value: Any) -> None:
         old: Any = getattr(self, name, _UNSET)
         object.__setattr__(self, name, value)
         if old is _UNSET or old is value:
             return
         if name == "receipt" and old is not None:
-            for index_entries in old.locked:
-                for node, tier in index_entries:
-                    text = f"{kind} {self.id} forgets the lock of {old.holder} on node {node.id}"
-                    report(Change(text, _spots(), tier, node=node.id, whom=((kind, self.id),)))
+            for component, entries in zip(components, old.locked, strict=True):
+                for node, tier in entries:
+                    side = f"{Tier(tier).name.lower()} {component}"
+                    text = f"node {node.id}: {side}: {kind} {self.id} forgets its lock"
+                    whom = ((kind, self.id),)
+                    report(Change(text, _spots(), tier, component, node=node.id, whom=whom))
         elif name in told and old != value:
             text = f"{kind} {self.id}: {name} {_shown(name, old)} -> {_shown(name, value)}"
             report(Change(text, _spots(), whom=((kind, self.id),)))
