@@ -114,7 +114,12 @@ def document(account: Account, whom: list[About], command: str, plant: str) -> d
             for step in account.steps[-LAST:]
         ],
         "look": [
-            {**place.spot._asdict(), "event": place.event, "why": place.why}
+            {
+                **place.spot._asdict(),
+                "event": place.event,
+                "why": place.why,
+                "via": [str(spot) for spot in place.via],
+            }
             for place in explainer.places(account, whom)
         ],
     }

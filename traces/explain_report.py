@@ -57,7 +57,7 @@ def _verdict(account: Account) -> Table:
     said = explain.verdict(failure)
     rows = [("always", said.sentence)] if said.sentence else []
     rows.append(("found", said.equation))
-    rows += [("in" if not at else "", spot) for at, spot in enumerate(said.spots)]
+    rows += [("in" if not at else "", str(spot)) for at, spot in enumerate(said.spots)]
     if account.steps:
         step = account.steps[-1]
         rows.append(("event", f"{step.number}, at {step.now}: {brief(step.event)}"))
@@ -111,7 +111,8 @@ def _look(account: Account, whom: Sequence[About]) -> Table:
         why = Text(place.why)
         if source:
             why.append(f"\n{source}", style="dim")
-        where = f"{spot.file}:{spot.line}\n  in {spot.function}"
+        via = "".join(f"\n  from {_short(one)}" for one in place.via[:2])
+        where = f"{spot.file}:{spot.line}\n  in {spot.function}{via}"
         made.add_row(where, str(place.event), why)
     return made
 

@@ -32,6 +32,7 @@ from .witness import Account, Step
 MOST_NAMED, MOST_ROWS, MOST_PLACES = 4, 14, 8
 # What every change of its kind goes through: the line that decided it is further out.
 PLUMBING = ("ledger.py", "locks.py", "lru.py", "node.py", "tree.py", "boundaries.py")
+_FRAME = re.compile(r'((?:hicache/core|invariants/planted)/[\w/]+[.]py)", line (\d+), in (\w+)')
 _TIERS = {"device": int(Tier.DEVICE), "host": int(Tier.HOST)}
 _ENDS = (Finished, Aborted, Retracted)
 _REPLIES = (LoadDone, BackupDone, PrefillDone)
@@ -49,11 +50,13 @@ class Row(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A line of the code, and why to look there: what it did in which event."""
+    """A line of the code, and why to look there: what it did in which event. via: the lines that
+    it was reached by, innermost first."""
 
     spot: Spot
     event: int
     why: str
+    via: tuple[Spot, ...] = ()
 
 
 class Verdict(NamedTuple):
@@ -61,19 +64,15 @@ class Verdict(NamedTuple):
 
     sentence: str
     equation: str
-    spots: tuple[str, ...] = ()
+    spots: tuple[Spot, ...] = ()
 
 
 def verdict(failure: Failure) -> Verdict:
+    """From the words of the failure, which carry the frames where the core crashed."""
     lines = [line for line in failure.text.splitlines() if line.strip()] or [failure.kind]
     if lines[0].startswith("Traceback"):
-        frames = re.findall(
-            r'File ".*?((?:hicache|invariants/planted)/[^"]*)", line (\d+), in (\w+)', failure.text
-        )
-        spots = tuple(f"{file}:{line} {name}" for file, line, name in reversed(frames))
-        return Verdict(
-            "", lines[-1], tuple(one for one in spots if "/core/" in one or "/planted/" in one)
-        )
+        frames = reversed(_FRAME.findall(failure.text))
+        return Verdict("", lines[-1], tuple(Spot(file, int(at), by) for file, at, by in frames))
     if len(lines) > 1 and lines[0].startswith(f"{failure.kind}: "):
         return Verdict(lines[0].removeprefix(f"{failure.kind}: "), lines[1].strip())
     return Verdict("", lines[0])
@@ -107,7 +106,7 @@ def _in_words(text: str, account: Account) -> Iterator[About]:
         ("request|decode of|state of", "request"),
         ("flight|backup|load|pass", "flight"),
     ):
-        for number in re.findall(rf"(?<![\w-])(?:{kinds}) (\d+)", text):
+        for number in re.findall(rf"(?<![\w-])(?:{kinds})[ =](\d+)", text):
             yield About(kind, int(number))
 
 
@@ -121,8 +120,15 @@ def _left_over(failure: Failure, account: Account) -> Iterator[About]:
             for pool in view.pools(tier):
                 for page in (pool.state != PageState.FREE).nonzero()[0].tolist():
                     yield page_of(int(tier), pool.component, page, names)
-    for tier_name, name in re.findall(rf"\b(device|host) ({'|'.join(names)})\b", text):
-        yield About("pool", -1, _TIERS[tier_name], name, name == names[0])
+    word = "|".join(names)
+    for tier_name, name in re.findall(rf"\b(device|host)(?: pool of)?(?: ({word})\b|:)", text):
+        yield pool_of(_TIERS[tier_name], name or names[0])
+    for at in re.findall(r"\btier ([01]):", text):
+        yield pool_of(int(at), names[0])
+
+
+def pool_of(tier: int, component: str) -> About:
+    return About("pool", -1, tier, component)
 
 
 def page_of(tier: int, component: str, number: int, names: Sequence[str]) -> About:
@@ -162,7 +168,7 @@ def chosen(
             ("--page", [page_of(tier, name, page, names) for tier in (0, 1) for name in wanted])
         )
     elif component:
-        asked.append(("--component", [About("pool", -1, tier, component) for tier in (0, 1)]))
+        asked.append(("--component", [pool_of(tier, component) for tier in (0, 1)]))
     found: list[About] = []
     for option, some in asked:
         met = [one for one in some if rows(account, one)]
@@ -265,8 +271,12 @@ def places(account: Account, whom: Sequence[About]) -> list[Place]:
     told = [(one, rows(account, one)) for one in whom]
     now = [row for _, some in told for row in some if row.spots and row.step is last]
     before = [row for _, some in told for row in some if row.spots and row.step is not last]
+    failure = account.outcome.failure
+    crash = verdict(failure).spots if failure is not None else ()
     now.sort(key=lambda row: "loan" not in row.text)
-    ranked = [place for row in reversed(now) for place in _place(row.step, row.text, row.spots)]
+    ranked = list(_place(last, "crashed here", crash))
+    for row in reversed(now):
+        ranked += _place(row.step, row.text, row.spots)
     for one, some in told:
         for step in [row.step for row in some if row.kept][-1:]:
             ranked += _beside(step, one)
@@ -304,4 +314,7 @@ def _begun(step: Step) -> Iterator[Place]:
 
 def _place(step: Step, text: str, spots: Sequence[Spot]) -> Iterable[Place]:
     spot = decisive(spots)
-    return [] if spot is None else [Place(spot, step.number, text)]
+    if spot is None:
+        return []
+    via = tuple(one for one in spots[spots.index(spot) + 1 :] if one.function != "handle")
+    return [Place(spot, step.number, text, via)]
