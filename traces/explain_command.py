@@ -113,6 +113,11 @@ def document(account: Account, whom: list[About], command: str, plant: str) -> d
             {"event": step.number, "what": [brief(one) for one in (step.event, *step.outcomes)]}
             for step in account.steps[-LAST:]
         ],
+        "ran": [
+            {**call.spot._asdict(), "depth": call.depth, "times": times}
+            for step in last
+            for call, times in explainer.ran(step)
+        ],
         "look": [
             {
                 **place.spot._asdict(),
@@ -120,7 +125,7 @@ def document(account: Account, whom: list[About], command: str, plant: str) -> d
                 "why": place.why,
                 "via": [str(spot) for spot in place.via],
             }
-            for place in explainer.places(account, whom)
+            for place in explainer.places(account, explainer.named(account) or whom)
         ],
     }
 

@@ -22,7 +22,7 @@ from invariants.story import About, brief
 
 from .tables import console, pairs, table
 
-WIDTH, LAST, MOST_OUTCOMES = 100, 6, 6
+WIDTH, LAST, MOST_OUTCOMES, MOST_CALLS = 100, 6, 6, 30
 INDENT = (0, 0, 0, 2)
 
 
@@ -42,6 +42,8 @@ def show(account: Account, whom: Sequence[About], name: str, plant: str, stream:
     if failure is None:
         return
     out.print(_last(account))
+    if account.steps:
+        out.print(_ran(account.steps[-1]))
     out.print(_look(account, whom))
     quoted = shlex.join([name])
     option = (
@@ -102,10 +104,26 @@ def _last(account: Account) -> Table:
     return made
 
 
+def _ran(step: Step) -> Table:
+    made = table(f"What event {step.number} ran", "function", "defined at")
+    made.columns[1].justify = "left"
+    found = explain.ran(step)
+    for call, times in found[:MOST_CALLS]:
+        often = f" ({times} times)" if times > 1 else ""
+        made.add_row(f"{'  ' * call.depth}{call.spot.function}{often}", _place(call.spot))
+    if len(found) > MOST_CALLS:
+        made.add_row(f"... {len(found) - MOST_CALLS} more", "")
+    return made
+
+
+def _place(spot: explain.Spot) -> str:
+    return f"{spot.file.rpartition('/')[2]}:{spot.line}"
+
+
 def _look(account: Account, whom: Sequence[About]) -> Table:
     made = table("Where to look, likeliest first", "line", "event", "what it did there")
     made.columns[1].justify, made.columns[2].justify = "right", "left"
-    for place in explain.places(account, whom):
+    for place in explain.places(account, explain.named(account) or whom):
         spot = place.spot
         source = linecache.getline(str(ROOT / spot.file), spot.line).strip()
         why = Text(place.why)
@@ -133,4 +151,4 @@ def _short(spot: explain.Spot | None) -> str:
     """File and function, without the folder that all share."""
     if spot is None:
         return ""
-    return f"{spot.file.rpartition('/')[2]}:{spot.line} {spot.function}"
+    return f"{_place(spot)} {spot.function}"

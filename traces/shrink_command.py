@@ -109,7 +109,7 @@ def shrink(options: argparse.Namespace, command: str) -> int:
     notes = tape.notes | ({planting.NOTE: plant} if plant else {})
     found = replace(found, tape=replace(found.tape, notes=notes))
     text, name = pytest_file(found.tape, found.failure, plant), file_name(found.tape, found.failure)
-    _verify(found, plant, text)
+    _verify(found, plant, text, f"\nreplay: {_replay(options.tape, plant)}")
     written = _write(options, found.tape, name, text)
     _report(options, found, plant, len(tape.entries), seconds, written)
     return 0
@@ -157,9 +157,9 @@ def _show(options: argparse.Namespace, failure: Failure | None) -> int:
 # -- in fresh processes
 
 
-def _verify(found: shrinker.Shrunk, plant: str, text: str) -> None:
+def _verify(found: shrinker.Shrunk, plant: str, text: str, again: str) -> None:
     """Twice each, under other hash seeds: the small tape fails the same way; the test fails, and
-    where the bug is planted, passes without it."""
+    where the bug is planted, passes without it. again: what plays the whole tape."""
     wanted = [found.failure.code, found.failure.kind]
     with tempfile.TemporaryDirectory() as folder:
         tape, test = Path(folder) / "small.jsonl", Path(folder) / "test_small.py"
@@ -171,7 +171,7 @@ def _verify(found: shrinker.Shrunk, plant: str, text: str) -> None:
             if seen != wanted:
                 raise Unsteady(
                     f"shrink: expected the small tape to fail with {wanted} in a fresh process, "
-                    f"found {seen}; nothing was written"
+                    f"found {seen}; nothing was written{again}"
                 )
             for bug in dict.fromkeys((plant, "")):
                 verdict = "it fails" if bug == plant else "it passes"
@@ -179,8 +179,14 @@ def _verify(found: shrinker.Shrunk, plant: str, text: str) -> None:
                 if said != verdict:
                     raise Unsteady(
                         f"shrink: expected of the test that {verdict} with "
-                        f"{bug or 'nothing'} planted, found: {said[-60:]!r}; nothing was written"
+                        f"{bug or 'nothing'} planted, found: {said[-60:]!r}; nothing was "
+                        f"written{again}"
                     )
+
+
+def _replay(path: str, plant: str) -> str:
+    bug = ["--plant", plant] if plant else []
+    return shlex.join(["hicache", "fuzz", "--replay", path, *bug])
 
 
 def _failure(text: str) -> list[Any] | None:
@@ -261,6 +267,6 @@ def _report(
     lines += [f"written: {path}" for path in written]
     if options.output != "-":
         small = shlex.join([options.output])
-        lines.append(f"replay: hicache fuzz --replay {small}")
+        lines.append(f"replay: {_replay(options.output, '')}")
         lines.append(f"explain: hicache explain {small}")
     print("\n".join(lines), file=stream)

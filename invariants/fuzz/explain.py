@@ -25,7 +25,7 @@ from hicache.core.events import (
 from hicache.core.types import PageState, Tier
 from invariants.story import About
 
-from .instruments import Change, Spot, spot_of
+from .instruments import Call, Change, Spot, spot_of
 from .play import Failure
 from .witness import Account, Step
 
@@ -260,6 +260,20 @@ def decisive(spots: Sequence[Spot]) -> Spot | None:
 def handler(event: Event) -> Spot | None:
     """The core's function for this kind of event."""
     return spot_of(_HANDLERS.get(type(event)))
+
+
+def ran(step: Step) -> list[tuple[Call, int]]:
+    """The functions that an event went through, in order, plumbing left out, and how often each
+    was called in a row."""
+    found: list[tuple[Call, int]] = []
+    for call in step.calls:
+        if call.spot.file.rpartition("/")[2] in PLUMBING:
+            continue
+        if found and found[-1][0] == call:
+            found[-1] = (call, found[-1][1] + 1)
+        else:
+            found.append((call, 1))
+    return found
 
 
 def places(account: Account, whom: Sequence[About]) -> list[Place]:

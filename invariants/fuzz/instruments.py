@@ -14,7 +14,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import hicache.core
@@ -65,6 +67,13 @@ class Change(NamedTuple):
 Report = Callable[[Change], None]
 
 
+class Call(NamedTuple):
+    """A function of the core was called: where it begins, and how deep."""
+
+    spot: Spot
+    depth: int
+
+
 @contextmanager
 def instruments(report: Report, components: Sequence[str]) -> Iterator[None]:
     """Until the block ends, every core that is made in it reports its changes."""
@@ -77,6 +86,43 @@ def instruments(report: Report, components: Sequence[str]) -> Iterator[None]:
         _patch(stack, Request, "__setattr__", _owner("request", PROGRESS, report, components))
         _patch(stack, Flight, "__setattr__", _owner("flight", (), report, components))
         yield
+
+
+@contextmanager
+def calls(report: Callable[[Call], None]) -> Iterator[None]:
+    """Until the block ends, every function of the core's modules reports that it was called."""
+    depth = 0
+
+    def watched(real: Any, spot: Spot) -> Any:
+        def call(*args: Any, **named: Any) -> Any:
+            nonlocal depth
+            report(Call(spot, depth))
+            depth += 1
+            try:
+                return real(*args, **named)
+            finally:
+                depth -= 1
+
+        return call
+
+    with ExitStack() as stack:
+        made: dict[Any, Any] = {}
+        for space in _spaces():
+            for key, held in list(space.items()):
+                spot = spot_of(held) if isinstance(held, FunctionType) else None
+                if spot is not None:
+                    made.setdefault(held, watched(held, spot))
+                    space[key] = made[held]
+                    stack.callback(space.__setitem__, key, held)
+        yield
+
+
+def _spaces() -> Iterator[dict[Any, Any]]:
+    """The names of each module of the core, and the tables among them."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("hicache.core.") and isinstance(module, ModuleType):
+            yield vars(module)
+            yield from [held for held in vars(module).values() if type(held) is dict]
 
 
 def _patch(stack: ExitStack, owner: type, name: str, replacement: Any) -> None:
@@ -95,10 +141,17 @@ def spot_of(function: Any) -> Spot | None:
 
 
 def _spot(code: Any, line: int) -> Spot | None:
-    path = Path(code.co_filename)
+    file = _file(code.co_filename)
+    return Spot(file, line, code.co_name) if file else None
+
+
+@cache
+def _file(name: str) -> str:
+    """From the project's root, where it is part of the core or a planted bug; else empty."""
+    path = Path(name)
     if path.parent != PLANTED and CORE not in path.parents:
-        return None
-    return Spot(path.relative_to(ROOT).as_posix(), line, code.co_name)
+        return ""
+    return path.relative_to(ROOT).as_posix()
 
 
 def _spots() -> tuple[Spot, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
@@ -77,7 +77,7 @@ def generate(
                 step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = failure_of(error, len(entries))
+        failure = _repeatable(failure_of(error, len(entries)), command)
     return Outcome(Tape(swarm.config, tuple(entries), seed, swarm.order), failure, hand)
 
 
@@ -104,7 +104,7 @@ def replay(
             step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = failure_of(error, done)
+        failure = _repeatable(failure_of(error, done), command)
     return Outcome(tape, failure, hand)
 
 
@@ -178,6 +178,14 @@ def let_go(hand: Hand) -> None:
             raise Stuck(
                 f"{tier.name.lower()}: everything was evicted, and pages are missing: {left}"
             )
+
+
+def _repeatable(failure: Failure, command: str) -> Failure:
+    """Its words end with what plays it again, where anything is known to."""
+    if not command or "\nreplay: " in failure.text:
+        return failure
+    text = failure.text.rstrip("\n")
+    return replace(failure, text=f"{text}\nreplay: {command}")
 
 
 def failure_of(error: Exception, at: int) -> Failure:

@@ -16,7 +16,7 @@ from hicache.core.view import CoreView
 
 from . import play
 from .hand import Hand
-from .instruments import Change, instruments
+from .instruments import Call, Change, calls, instruments
 from .ops.base import Operation
 from .tape import Tape
 
@@ -32,6 +32,7 @@ class Step:
     event: Event
     outcomes: list[Outcome] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     pools: dict[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -49,6 +50,7 @@ class Witness:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.hand: Hand | None = None
+        self.answering = False  # the core is at work
 
     def follow(self, hand: Hand) -> None:
         self.hand = hand
@@ -57,9 +59,13 @@ class Witness:
     def on_event(self, event: Event, view: CoreView) -> None:
         assert self.hand is not None
         number, entry = len(self.steps) + 1, self.hand.entry + 1
+        for one in self.steps[-1:]:
+            one.calls.clear()
         self.steps.append(Step(number, entry, self.hand.now, event))
+        self.answering = True
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        self.answering = False
         step = self.steps[-1]
         step.outcomes = list(outcomes)
         for tier in (Tier.DEVICE, Tier.HOST):
@@ -71,10 +77,20 @@ class Witness:
         if self.steps:
             self.steps[-1].changes.append(change)
 
+    def called(self, call: Call) -> None:
+        """Of the last event only: of the others there would be too many."""
+        if self.steps and self.answering:
+            self.steps[-1].calls.append(call)
 
-def witnessed(tape: Tape, ops: dict[str, Operation], name: str = "") -> Account:
-    """Play the tape as it stands, and file everything."""
+
+def witnessed(
+    tape: Tape,
+    ops: dict[str, Operation],
+    name: str = "",
+    checks: Sequence[str] | None = None,
+) -> Account:
+    """Play the tape as `play.replay` does, and file everything."""
     witness = Witness()
-    with instruments(witness.report, tape.config.components):
-        outcome = play.replay(tape, ops, name=name, follow=witness.follow)
+    with instruments(witness.report, tape.config.components), calls(witness.called):
+        outcome = play.replay(tape, ops, name=name, checks=checks, follow=witness.follow)
     return Account(outcome, witness.steps)
