@@ -75,7 +75,7 @@ class Follower(Watch):
 def trail_of(tape: Tape) -> list[Step]:
     """Of a replay."""
     follower, ops = Follower(), operations.load()
-    hand = Hand(tape.config, tape.order, follower)
+    hand = Hand(tape.config, tape.order, follower, ranks=tape.ranks)
     for entry in tape.entries:
         play.step(hand, ops, entry)
     play.end(hand)

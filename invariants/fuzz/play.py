@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
+from hicache.runtime.group import RankError
 from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
 from invariants.watch import Level, Watch
 
@@ -61,7 +62,7 @@ def generate(
     """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given."""
     asked = None if checks is None else [load_check(name) for name in checks]
     command = f"hicache fuzz --seed {seed} --sequences 1"
-    hand = Hand(swarm.config, swarm.order, Watch(level, command, asked))
+    hand = Hand(swarm.config, swarm.order, Watch(level, command, asked), ranks=swarm.ranks)
     entries: list[Entry] = []
     failure = None
     try:
@@ -73,7 +74,8 @@ def generate(
         end(hand)
     except Exception as error:
         failure = failure_of(error, len(entries))
-    return Outcome(Tape(swarm.config, tuple(entries), seed, swarm.order), failure, hand)
+    tape = Tape(swarm.config, tuple(entries), seed, swarm.order, ranks=swarm.ranks)
+    return Outcome(tape, failure, hand)
 
 
 def replay(
@@ -86,7 +88,7 @@ def replay(
     """Play a tape as it stands. checks: those that are asked; all unless given."""
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
-    hand = Hand(tape.config, tape.order, Watch(level, command, asked))
+    hand = Hand(tape.config, tape.order, Watch(level, command, asked), ranks=tape.ranks)
     failure = None
     done = 0
     try:
@@ -177,6 +179,8 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(error.exit_code, error.check, str(error), at)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", str(error), at)
+    if isinstance(error, RankError):
+        return Failure(error.exit_code, error.kind, str(error), at)
     if isinstance(error, Stuck):
         return Failure(LIVENESS, "LIVENESS", str(error), at)
     if isinstance(error, Misuse):
