@@ -25,7 +25,8 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import Event, Reply
 from hicache.core.types import FlightId
-from hicache.runtime.agreement import REPLIES, Agreement, agree_on_settings
+from hicache.runtime import agreement
+from hicache.runtime.agreement import REPLIES, Agreement
 from hicache.runtime.driver import Driver
 from hicache.runtime.group import Diverged, local_groups, lockstep
 
@@ -103,10 +104,10 @@ class Ranks:
         ]
         offered = [_offered(front.config, rank) for rank in range(size)]
         turns = zip(offered, groups, strict=True)
-        agreed = lockstep([agree_on_settings(config, group) for config, group in turns])
+        agreed = lockstep([agreement.agree_on_settings(config, group) for config, group in turns])
         self.drivers = [
-            Driver(Core(config), agreement)
-            for config, agreement in zip(agreed[1:], self.agreements[1:], strict=True)
+            Driver(Core(config), executor)
+            for config, executor in zip(agreed[1:], self.agreements[1:], strict=True)
         ]
         self.agreed: deque[Reply] = deque()  # and not yet delivered
         self._events = 0
@@ -181,8 +182,8 @@ class Ranks:
             self._deliver_next(front)
 
     def _agree(self, front: Front) -> None:
-        lockstep([agreement.agree() for agreement in self.agreements])
-        replies = [agreement.poll() for agreement in self.agreements]
+        lockstep([one.agree() for one in self.agreements])
+        replies = [one.poll() for one in self.agreements]
         self._see(front.probes, replies[0])
         for rank, others in enumerate(replies):
             if others != replies[0]:
