@@ -212,6 +212,35 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     (
+        "any",
+        "BackupDone PrefillDone",
+        (
+            "{}: failed on every rank",
+            "{}: failed on one rank",
+            "{}: failed on rank 0 alone",
+        ),
+    ),
+    (
+        "any",
+        "Backup Load Prefill",
+        (
+            "{}: a rank is ahead by 1",
+            "{}: a rank is ahead by 2",
+        ),
+    ),
+    (
+        "any",
+        "",
+        (
+            "Backup: a rank is ahead by 4",
+            "LoadDone: failed on one rank",
+            "LoadDone: failed on rank 0 alone",
+            "Prefill: a rank is ahead by 4",
+            "ranks agree on replies of two kinds",
+            "ranks agree on three replies",
+        ),
+    ),
+    (
         "mamba",
         "",
         (
