@@ -125,9 +125,43 @@ def test_what_failed_on_one_rank_failed(acts: tuple[Act, ...]) -> None:
     assert outcome.failure is None
     assert outcome.hand.probes.seen["PrefillDone: failed on one rank"] == 1
     assert outcome.hand.probes.seen["Restarted by PrefillDone"] == 1
+    first = acts[0].fault == "fail"
+    assert outcome.hand.probes.seen["PrefillDone: failed on rank 0 alone"] == first
     assert play.replay(one_prompt(*acts[1:]), OPS).hand.probes.seen["Restarted by PrefillDone"] == (
         acts[1].fault == "fail"
     )
+
+
+def test_what_failed_on_all_did_not_fail_on_one_alone() -> None:
+    seen = play.replay(one_prompt(Act(1, 0, "fail")), OPS).hand.probes.seen
+    assert seen["PrefillDone: failed on every rank"] == 1
+    assert seen["PrefillDone: failed on rank 0 alone"] == 0
+    assert seen["PrefillDone: failed on one rank"] == 0
+
+
+def test_a_pass_fails_on_the_rank_on_which_its_load_does() -> None:
+    """The load is torn on rank 1; the pass there is soon done, and ends before the load."""
+    warm = one_prompt().entries
+    again = {"request": 1, "tokens": [[1, 8], [2, 4]], "space": "", "whole": False}
+    acts = (Act(100, 0), Act(50, 0, "torn"), Act(1, 0))
+    entries = (
+        *warm,
+        entry("quiesce"),
+        entry("finish", request=0, ahead=0),
+        entry("quiesce"),
+        entry("revisit", acts, cold=["full"], chunk=12, **again),
+        entry("wait", gap=60, polls=1),
+    )
+    outcome = play.replay(Tape(CONFIG, entries, ranks=2), OPS)
+    assert outcome.failure is None
+    seen = outcome.hand.probes.seen
+    assert (seen["Load of full by Admitted"], seen["LoadDone: failed on one rank"]) == (1, 1)
+    assert seen["Restarted by PrefillDone"] == 1
+
+
+def test_a_lane_that_stands_still_does_on_every_rank() -> None:
+    assert answered(one_prompt(Act(1, 0, "clog")), 9) == [1] * 9
+    assert answered(one_prompt(Act(1, 0)), 3) == [1, 1, 0]
 
 
 def test_a_pass_that_is_taken_at_once_takes_what_is_before_it_on_every_rank() -> None:
