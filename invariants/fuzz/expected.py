@@ -341,6 +341,7 @@ RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
         "swa demoted from device by PrefillDone",
         "swa lost from device by Finished",
         "Load of full by Admitted",
+        "Load: a rank is ahead by 2",
         "two loads at once",
     ),
     ("full", "swa", "mamba"): (
@@ -351,6 +352,7 @@ RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
         "load given back",
         "refused arriving, then aborted",
         "two loads at once",
+        "Load: a rank is ahead by 2",
         "Load of full+mamba by Admitted",
         "Load of full+swa by Admitted",
     ),
