@@ -34,11 +34,9 @@ from invariants.watch import Watch
 from .content import Content
 from .faults.base import LOST, NONE, kind_of
 from .probes import Probes
-from .ranks import Ranks
 from .records import Job, Pending
 from .schedules.base import by_time, schedule_of
-from .shards import Shards
-from .tape import MOST_RANKS, Act
+from .tape import Act
 
 __all__ = ["LOST", "Hand", "Job", "Misuse", "Pending"]
 
@@ -54,12 +52,7 @@ class Hand:
     """Plays on one core. counts: what was done and met."""
 
     def __init__(
-        self,
-        config: Config,
-        order: str = "time",
-        watch: Watch | None = None,
-        remember: bool = True,
-        ranks: int = 1,
+        self, config: Config, order: str = "time", watch: Watch | None = None, remember: bool = True
     ) -> None:
         self.config = config
         self.core = Core(config)
@@ -85,9 +78,6 @@ class Hand:
         self._fresh: list[Pending] = []  # issued by the operation that plays
         self._turn = 0
         self._driver = Driver(self.core, self, (self.watch, self.probes))
-        self.ranks = Ranks(self, ranks) if ranks > 1 else None
-        if self.ranks is not None and remember:
-            self.content = Shards(config, self.ranks)
 
     # -- the core
 
@@ -103,8 +93,6 @@ class Hand:
                 job.stage, job.computed, job.told, job.loads = "waiting", 0, 0, ()
             if self.content is not None:
                 self.content.see(item)
-        if self.ranks is not None:
-            self.ranks.follow(self, event, outcomes)
         if self.content is not None and self.events % AUDIT_EVERY == 0:
             self.content.audit(self.core.view)
         return outcomes
@@ -118,8 +106,6 @@ class Hand:
         kind = kind_of(act.fault, site)
         due = kind.due(self, self.now + self.schedule.later(act.delay))
         due = max(due, self.slow.get(site, 0))
-        if self.ranks is not None:
-            due = self.ranks.submit(self, action, due, _from(self.acts, self._turn - 1))
         tie = kind.tie(action.flight, act.tie)
         fault = act.fault if site in kind.sites else ""
         self.pending.append(Pending(due, tie, action.flight, action, fault))
@@ -160,8 +146,6 @@ class Hand:
         if self.blind:
             self.blind -= 1
             return 0
-        if self.ranks is not None:
-            return self.ranks.take_due(self)
         while True:
             ready = self.schedule.offers(self.now, self.pending)
             one = self.schedule.choose(ready, self.pending) if ready else None
@@ -172,22 +156,15 @@ class Hand:
             taken += 1
 
     def take(self, one: Pending) -> None:
-        """The reply reaches the core, good or bad; of several ranks, when all have it."""
-        if self.ranks is not None:
-            self.ranks.take(self, one)
-        else:
-            self.deliver(one, kind_of(one.fault, type(one.action).__name__).fine)
-
-    def deliver(self, one: Pending, fine: bool) -> None:
-        """What is due, and taken, reaches the core; what its fault does around that is done."""
+        """The reply reaches the core, good or bad."""
         self.pending.remove(one)
         action = one.action
         kind = kind_of(one.fault, type(action).__name__)
         kind.before(self, one)
+        fine = self.went_well(one, kind.fine)
         if isinstance(action, Prefill):
             reply: Reply = PrefillDone(action.flight, self._end_pass(action, fine))
         elif isinstance(action, Load):
-            fine = fine or action.flight in self.landed  # a pass that read it is done already
             self._end_copy(action, Tier.DEVICE, fine, kind.arrives)
             reply = LoadDone(action.flight, fine)
         else:
@@ -195,6 +172,11 @@ class Hand:
             reply = BackupDone(action.flight, fine)
         self.feed(reply)
         kind.after(self, one, reply)
+
+    def went_well(self, one: Pending, fine: bool) -> bool:
+        """What the reply says, where the fault of its action says `fine`."""
+        # of a load that a pass has read: it is there
+        return fine or (isinstance(one.action, Load) and one.number in self.landed)
 
     def _end_copy(
         self, action: Load | Backup, tier: Tier, fine: bool, arrives: Callable[[int, int], bool]
@@ -283,11 +265,6 @@ class Hand:
     def abort(self, job: Job) -> None:
         self.feed(Aborted(job.id))
         del self.jobs[job.id]
-
-
-def _from(acts: tuple[Act, ...], turn: int) -> list[Act]:
-    """The acts of one action by rank: those that follow each other in its entry."""
-    return [acts[(turn + rank) % len(acts)] if acts else PLAIN for rank in range(MOST_RANKS)]
 
 
 def _outline(core: Core) -> tuple[object, ...]:

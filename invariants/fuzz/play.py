@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
@@ -21,6 +21,7 @@ from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
 from .ops.base import Operation
+from .ranked_hand import hand_of
 from .swarm import Swarm
 from .tape import Entry, Tape
 
@@ -62,7 +63,8 @@ def generate(
     """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given."""
     asked = None if checks is None else [load_check(name) for name in checks]
     command = f"hicache fuzz --seed {seed} --sequences 1"
-    hand = Hand(swarm.config, swarm.order, Watch(level, command, asked), ranks=swarm.ranks)
+    tape = Tape(swarm.config, (), seed, swarm.order, ranks=swarm.ranks)
+    hand = hand_of(tape, Watch(level, command, asked))
     entries: list[Entry] = []
     failure = None
     try:
@@ -74,8 +76,7 @@ def generate(
         end(hand)
     except Exception as error:
         failure = failure_of(error, len(entries))
-    tape = Tape(swarm.config, tuple(entries), seed, swarm.order, ranks=swarm.ranks)
-    return Outcome(tape, failure, hand)
+    return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
 
 def replay(
@@ -88,7 +89,7 @@ def replay(
     """Play a tape as it stands. checks: those that are asked; all unless given."""
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
-    hand = Hand(tape.config, tape.order, Watch(level, command, asked), ranks=tape.ranks)
+    hand = hand_of(tape, Watch(level, command, asked))
     failure = None
     done = 0
     try:

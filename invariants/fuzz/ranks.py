@@ -55,7 +55,7 @@ class Front(Player, Protocol):
     schedule: Schedule
     probes: Probes
 
-    def deliver(self, one: Pending, fine: bool) -> None: ...
+    def deliver(self, one: Pending, reply: Reply) -> None: ...
     def finish(self) -> None: ...
 
 
@@ -92,7 +92,7 @@ class Local:
 
 
 class Ranks:
-    """All ranks of one run; `hand` asks it where there are several."""
+    """All ranks of one run."""
 
     def __init__(self, front: Front, size: int) -> None:
         self.size = size
@@ -193,7 +193,7 @@ class Ranks:
     def _deliver_next(self, front: Front) -> None:
         reply = self.agreed.popleft()
         one = next(one for one in front.pending if one.number == reply.flight)
-        front.deliver(one, reply.ok)
+        front.deliver(one, reply)
         front.finish()
 
     def _see(self, probes: Probes, replies: Sequence[Reply]) -> None:

@@ -20,6 +20,7 @@ from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.play import Failure
+from invariants.fuzz.ranked_hand import RankedHand, hand_of
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tape import Act, Entry, Tape, dumps, loads
 from invariants.planted import kill
@@ -95,7 +96,7 @@ def test_a_planted_bug_of_ranks_is_found_as_what_it_is(name: str) -> None:
 
 def answered(tape: Tape, polls: int) -> list[int]:
     """By time, how many replies have been taken, entry by entry and then tick by tick."""
-    hand = Hand(tape.config, tape.order, ranks=tape.ranks)
+    hand = hand_of(tape)
     for one in tape.entries:
         play.step(hand, OPS, one)
     found = []
@@ -208,8 +209,7 @@ def _a_page_less(state: Any, outcomes: list[Any]) -> list[Any]:
     ],
 )
 def test_the_first_difference_is_named(spoil: Any, kind: str) -> None:
-    hand = Hand(CONFIG, ranks=2)
-    assert hand.ranks is not None
+    hand = RankedHand(CONFIG)
     driver = hand.ranks.drivers[0]
     hand.ranks.drivers[0] = Driver(Spoilt(driver.core, spoil), driver.executor)  # type: ignore[arg-type]
     key = Key.from_tokens([1] * 8, 4)
@@ -229,11 +229,10 @@ def test_the_first_difference_is_named(spoil: Any, kind: str) -> None:
     ],
 )
 def test_trees_are_compared_too(change: Any, kind: str) -> None:
-    hand = Hand(CONFIG, ranks=2)
+    hand = RankedHand(CONFIG)
     for one in one_prompt().entries:
         play.step(hand, OPS, one)
     hand.settle()
-    assert hand.ranks is not None
     hand.ranks.look(hand)
     change(next(hand.ranks.drivers[0].core.view.nodes()))
     with pytest.raises(Exception, match=kind):
@@ -241,10 +240,9 @@ def test_trees_are_compared_too(change: Any, kind: str) -> None:
 
 
 def test_the_same_event_is_fed_to_all_and_a_refused_one_to_none() -> None:
-    hand = Hand(CONFIG, ranks=3)
+    hand = RankedHand(CONFIG, ranks=3)
     hand.feed(EvictWanted(Tier.DEVICE, "full", 1))
     hand.refused(LoadDone(5))
-    assert hand.ranks is not None
     assert len(hand.ranks.drivers) == 2
     hand.ranks.look(hand)
 
