@@ -16,6 +16,7 @@ from typing import Any
 from hicache.core.actions import (
     Backup,
     Cached,
+    Evicted,
     Granted,
     Load,
     Outcome,
@@ -42,7 +43,7 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of, needs_of
-from .leaving import branch_of, commit, made_of, note_tracks, thinned_of
+from .leaving import branch_of, commit, made_of, note_tracks
 from .nodes import NodeBook
 from .pages import NODE, PageBook
 from .reference import find
@@ -245,7 +246,7 @@ class Book:
                 note_tracks(seat, item.states, room)  # type: ignore[union-attr]
             if kind is Granted:
                 continue
-            seat.rehold, seat.low = True, 0
+            seat.rehold = True
             if kind is Cached:
                 seat.boundary = int(item.pages)  # type: ignore[union-attr]
                 seat.made = branch_of(seat, self.kinds, self._since(), self.page_size)
@@ -313,16 +314,22 @@ class Book:
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    made = made_of(
-                        seat,
-                        self.nodes,
-                        self.kinds,
-                        thinned_of(seat, self.nodes, self.kinds, self.outcomes),
-                    )
+                    made = made_of(seat, self.nodes, self.kinds, self._gone())
                     self._use(seat.tags, item.pages, item.request, made)
         if self.left is not None:
             seat, tags, ends = self.left
             self._use(tags, ends[0], seat.id, ends[1:])
+
+    def _gone(self) -> list[str]:
+        """Components that gave up what they had on device after this event used it: one that went
+        before it made room for the insertion, and its boundary did not come to be."""
+        return [
+            item.component
+            for item in self.outcomes
+            if type(item) is Evicted
+            and item.tier == Tier.DEVICE
+            and item.last_use > self.nodes.clock
+        ]
 
     def _use(self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()) -> None:
         """A use of the boundary at `pages`, and of those above it that were made with it."""

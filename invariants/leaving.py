@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hicache.core.actions import Evicted, Outcome, StateSlots
-from hicache.core.types import Tier
+from hicache.core.actions import StateSlots
 
 from .kinds import Kind
 from .nodes import NodeBook
@@ -114,21 +113,3 @@ def made_of(
     shadow = nodes.at.get(int(seat.tags[seat.made - 1]))
     left = [kind for kind in kinds if kind.positional or kind.name not in gone]
     return (seat.made,) if shadow is not None and valid(shadow, left) else ()
-
-
-def thinned_of(
-    seat: Seat, nodes: NodeBook, kinds: Sequence[Kind], outcomes: Sequence[Outcome]
-) -> list[str]:
-    """Components whose copy at the boundary above the request's last was made by the insertion, and
-    was one too many on the path. What a node had before went for want of room instead."""
-    found: list[str] = []
-    for kind in kinds:
-        if not kind.per_path or not seat.made:
-            continue
-        tag, content = int(seat.tags[seat.made - 1]), nodes.pages[kind.at].content
-        had = [page for slot, pages in nodes.gave if slot == kind.at for page in pages.tolist()]
-        for item in outcomes:
-            if type(item) is Evicted and (item.tier, item.component) == (Tier.DEVICE, kind.name):
-                fresh = [page for page in item.pages.tolist() if page not in had]
-                found += [kind.name] * any(content[page] == tag for page in fresh)
-    return found

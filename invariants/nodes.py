@@ -12,7 +12,6 @@ from heapq import heappop, heappush
 import numpy as np
 
 from hicache.core.node import NONE, Node
-from hicache.core.types import Pages
 
 from .kinds import Kind
 from .pages import NODE, PageBook, code_of
@@ -49,14 +48,13 @@ class NodeBook:
         self.dirty: dict[int, Shadow] = {}
         self.gone: list[Shadow] = []
         self.sank: set[int] = set()  # nodes that this operation made garbage of, or candidates
-        self.gave: list[tuple[int, Pages]] = []  # pages that nodes had before this operation
         self.died: set[int] = set()  # nodes whose last live boundary this operation took
         self.came = self.turned = 0  # nodes that are new, or serve another distance now
         self._moved: list[tuple[Shadow, Node]] = []
 
     def retract(self, touched: Mapping[int, Node], root: Node) -> None:
         """First half of an operation: take out what changed, whatever it is going to be."""
-        self.dirty, self.gone, self._moved, self.gave = {}, [], [], []
+        self.dirty, self.gone, self._moved = {}, [], []
         self.came = self.turned = 0
         if self.sank or self.died:
             self.sank, self.died = set(), set()
@@ -92,7 +90,6 @@ class NodeBook:
                 continue
             book = self.pages[slot]
             book.retract(before, code_of(NODE, shadow.id))
-            self.gave.append((slot, before))
             book.rank[before], book.giver[before] = shadow.rank[index], shadow.id
             if shadow.locked[slot]:
                 book.protected -= len(before)

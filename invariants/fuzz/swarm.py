@@ -17,6 +17,7 @@ from .faults.base import names
 COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
 POLICIES = ("write_through", "write_through_selective", "write_back")
 FAULTS = names()
+RANKS = ((1, 14), (2, 1), (3, 1))
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
 
@@ -24,7 +25,7 @@ PROFILES = ("prompt", "steady", "heavy", "starve")
 class Swarm:
     """weights: of the operations that are on. faults: percent of actions, per kind that is on.
     profile: how delays are drawn. polled: percent of entries before which the host polls.
-    pairs: whether positions are token pairs."""
+    ranks: how many cores are told the same. pairs: whether positions are token pairs."""
 
     config: Config
     order: str
@@ -32,6 +33,7 @@ class Swarm:
     faults: tuple[tuple[str, int], ...]
     profile: str
     polled: int
+    ranks: int = 1
     pairs: bool = False
 
 
@@ -40,8 +42,9 @@ def draw_swarm(
     weights: dict[str, int],
     components: tuple[str, ...] = (),
     policy: str = "",
+    ranks: int = 0,
 ) -> Swarm:
-    """components, policy: fixed where given."""
+    """components, policy, ranks: fixed where given."""
     draws = Draws(seed, "swarm")
     config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
     needed = ("arrive", "admit", "wait")
@@ -52,8 +55,9 @@ def draw_swarm(
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
     order = _draw_order(draws)
-    profile, polled, pairs = draws.one(PROFILES), draws.one((100, 80, 40)), draws.chance(15)
-    return Swarm(config, order, on, faults, profile, polled, pairs)
+    profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
+    size = ranks or Draws(seed, "ranks").weighted(RANKS)
+    return Swarm(config, order, on, faults, profile, polled, size, draws.chance(15))
 
 
 def _draw_order(draws: Draws) -> str:

@@ -27,6 +27,7 @@ from .schedules.base import schedule_of
 
 FORMAT, VERSION = "hicache-fuzz", 1
 MOST_BYTES = 64 << 20
+MOST_RANKS = 8
 
 
 class Act(NamedTuple):
@@ -49,13 +50,15 @@ class Entry(NamedTuple):
 @dataclass(frozen=True)
 class Tape:
     """config: of the core. order: which schedule takes the replies. seed: where it came from.
-    pairs: whether a key has a row of token pairs per page instead of one of tokens."""
+    ranks: how many cores are told the same; said in the file where it is not 1. pairs: whether a
+    key has a row of token pairs per page instead of one of tokens; said where it has."""
 
     config: Config
     entries: tuple[Entry, ...]
     seed: int = 0
     order: str = "time"
     notes: dict[str, str] = field(default_factory=dict)
+    ranks: int = 1
     pairs: bool = False
 
 
@@ -67,7 +70,11 @@ def dumps(tape: Tape) -> str:
         "order": tape.order,
         "notes": tape.notes,
         "config": asdict(tape.config),
-    } | ({"pairs": True} if tape.pairs else {})
+    }
+    if tape.ranks != 1:
+        head["ranks"] = tape.ranks
+    if tape.pairs:
+        head["pairs"] = True
     lines = [_line(head)]
     lines += [_line(_entry_document(entry)) for entry in tape.entries]
     lines.append(_line({"end": len(tape.entries)}))
@@ -105,7 +112,8 @@ def loads(text: str, name: str = "tape") -> Tape:
     pairs = head.get("pairs", False)
     if not isinstance(pairs, bool):
         raise CallerError(f"{name}: pairs: expected true or false, found {pairs!r}")
-    return Tape(config, entries, seed, order, notes, pairs)
+    ranks = _ranks(head.get("ranks", 1), name)
+    return Tape(config, entries, seed, order, notes, ranks, pairs)
 
 
 def read(path: Path) -> Tape:
@@ -172,6 +180,15 @@ def _config(document: Any, name: str) -> Config:
         return Config(**plain)
     except (CallerError, TypeError, ValueError) as error:
         raise CallerError(f"{name}: config: expected legal settings, found: {error}") from error
+
+
+def _ranks(found: Any, name: str) -> int:
+    if type(found) is not int or not 1 <= found <= MOST_RANKS:
+        raise CallerError(
+            f"{name}: ranks: expected 1 to {MOST_RANKS}, found {str(found)[:40]!r}; "
+            "record the tape again"
+        )
+    return found
 
 
 def _entry(row: dict[str, Any], name: str, number: int) -> Entry:
