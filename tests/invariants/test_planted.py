@@ -125,7 +125,7 @@ def test_a_change_that_the_core_does_not_own_up_to_is_a_harness_fault() -> None:
             del state.touched[node.id]
         return bool(fresh)
 
-    life = Life(corner(tiny()), 1, Watch("every", "seed 1", []))
+    life = Life(corner(tiny(), without=CLEARING), 4, Watch("every", "seed 4", []))
     done = spoil(life, forget)
     while not done:
         life.run(1)
