@@ -17,14 +17,14 @@ from pathlib import Path
 
 from hicache import registry
 from hicache.core.errors import CallerError
-from invariants.fuzz import play
+from invariants.fuzz import play, probes, rates
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import COMPONENTS, POLICIES
 
 from . import options as read
 from . import planting
 from .fuzz_executors import base as executors
-from .fuzz_report import Tally, document, show
+from .fuzz_report import Tally, document, reached, show
 from .fuzz_work import Found, Work, allowed_s, limit
 from .output import check_writable, write_whole
 from .results import write_json
@@ -73,6 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--output", default=FOLDER, metavar="FOLDER", help="for the tape and text of each failure")
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
     planting.add_option(parser, "none; of --replay, what the tape notes")
+    add("--rates", metavar="FILE", help="write how often each state was reached (rates.json)")
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--replay", metavar="FILE", help="play one tape as it stands, and no other")
     one.add_argument(
@@ -82,8 +83,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def fuzz(options: argparse.Namespace, command: str) -> int:
     """0, or the code of the worst failure."""
-    if options.json:
-        check_writable(options.json)
+    for path in (options.json, options.rates):
+        if path:
+            check_writable(path)
     if options.replay:
         return _replay(options, command)
     executor = executors.load(options.executor)
@@ -125,13 +127,24 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     finally:
         getattr(results, "close", lambda: None)()
     settings = _settings(options, seed)
+    tally.missed = _missed(tally, options) if complete else []
     show(tally, settings, files, stream)
     if options.json:
         write_json(options.json, document(tally, settings, files, command, complete))
+    if options.rates and complete:
+        write_json(options.rates, rates.document(reached(tally), probes.expected()))
     if options.canary and complete:
         print(f"\ncanary {'found' if tally.kinds else 'SURVIVED: no check saw it'}", file=stream)
         return 0 if tally.kinds else CANARY_SURVIVED
     return lost or tally.code() or (0 if complete else INTERRUPTED)
+
+
+def _missed(tally: Tally, options: argparse.Namespace) -> list[str]:
+    """What the run owes; nothing where it was not drawn as those were that the rates are of."""
+    usual = options.operations >= rates.OPERATIONS and not options.write_policy
+    if not usual or options.canary or options.plant or options.rates:
+        return []
+    return probes.missed(tally.probes, tally.played, options.components)
 
 
 def commit_seed() -> int:

@@ -16,6 +16,7 @@ from rich.table import Table
 from invariants.fuzz import gauges
 from invariants.fuzz.expected import ROWS
 from invariants.fuzz.gauges import Readings
+from invariants.fuzz.probes import MISSED
 
 from .fuzz_work import Found, Result
 from .tables import console, pairs, table
@@ -53,6 +54,7 @@ class Tally:
     played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
     kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)  # states that the run should have reached
 
     def add(self, result: Result) -> Found | None:
         """The failure, if it is the smallest of its kind so far."""
@@ -65,7 +67,9 @@ class Tally:
         self.probes += result.probes
         self.readings += result.readings
         self.played[",".join(result.components)] += 1
-        self.reached.update((",".join(result.components), name) for name in result.probes)
+        self.reached.update(
+            (",".join(result.components), name) for name, met in result.probes.items() if met
+        )
         if result.found is None:
             return None
         key = (result.found.code, result.found.kind)
@@ -90,7 +94,8 @@ class Tally:
 
     def code(self) -> int:
         """That of the worst failure; 0 where there is none."""
-        return min((code for code, _ in self.kinds), key=_badness, default=0)
+        codes = [code for code, _ in self.kinds] + [MISSED] * bool(self.missed)
+        return min(codes, key=_badness, default=0)
 
     def sorted_kinds(self) -> list[Kind]:
         return [self.kinds[key] for key in sorted(self.kinds, key=lambda one: _order(*one))]
@@ -126,6 +131,12 @@ def show(tally: Tally, settings: dict[str, object], files: dict[str, str], strea
                 made.add_row(name.removeprefix("fault "), f"{count:,}")
             out.print(made)
     out.print(_gauged(tally))
+    if tally.missed:
+        print(
+            f"\n{MISSED}: so many sequences should have reached these states, and did not: "
+            f"{'; '.join(tally.missed)}",
+            file=stream,
+        )
     if tally.kinds:
         made = table("Failures", "code", "times", "entries", "kind")
         for kind in tally.sorted_kinds():
@@ -170,7 +181,7 @@ def _audit(tally: Tally) -> dict[str, object]:
     }
 
 
-def _reached(tally: Tally) -> dict[str, dict[str, int]]:
+def reached(tally: Tally) -> dict[str, dict[str, int]]:
     """By the components that a sequence had: how many there were, and how many met each name."""
     found = {kind: {"": count} for kind, count in sorted(tally.played.items())}
     for (kind, name), count in sorted(tally.reached.items()):
@@ -212,6 +223,7 @@ def document(
         ],
         "counts": dict(sorted(tally.counts.items())),
         "probes": dict(sorted(tally.probes.items())),
-        "reached": _reached(tally),
+        "reached": reached(tally),
+        "missed": tally.missed,
         "audit": _audit(tally),
     }

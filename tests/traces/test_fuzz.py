@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz import play
+from invariants.fuzz import gauges, play, probes, rates
 from invariants.fuzz.ops import base as operations
+from invariants.fuzz.ops import retract
 from traces import fuzz_canary, fuzz_command, fuzz_twice, fuzz_work
 from traces.cli import main
 from traces.fuzz_canary import canary
@@ -111,6 +112,65 @@ def test_the_seed_comes_from_the_commit_and_is_0_outside_git(
     assert fuzz_command.commit_seed() == 31
     said.returncode = 128
     assert fuzz_command.commit_seed() == 0
+
+
+# -- states that must be reached
+
+
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if no sequence ever retracted a request."""
+    monkeypatch.setattr(retract, "draw", lambda hand, draws: None)
+    monkeypatch.setattr(rates, "table", lambda: dict.fromkeys(KINDS, OWED))
+
+
+KINDS = ("full", "full,swa", "full,mamba", "full,swa,mamba")
+OWED = {"": 100, "Retracted": 100, "Admitted": 100, "LoadDone": 1}
+
+
+def test_a_run_that_misses_a_state_it_owes_is_code_18_and_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blind(monkeypatch)
+    monkeypatch.setattr(probes, "unreached", lambda seen, kinds: ["Retracted", "LoadDone"])
+    found = report("--operations", "120", "--sequences", "25", "--seed", "7", "--check", "off")
+    assert found["exit_code"] == probes.MISSED
+    assert found["missed"] == ["Retracted"]
+    assert "should have reached these states, and did not: Retracted\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--operations", "120", "--sequences", "2"),
+        ("--operations", "25", "--sequences", "25"),
+        ("--operations", "120", "--sequences", "25", "--write-policy", "write_back"),
+    ],
+    ids=["few sequences", "short ones", "of one policy"],
+)
+def test_a_run_that_owes_nothing_is_clean(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blind(monkeypatch)
+    monkeypatch.setattr(probes, "unreached", lambda seen, kinds: ["Retracted"])
+    assert fuzz("--seed", "7", "--check", "off", *words) == 0
+
+
+def test_the_rates_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fuzz("--sequences", "4", "--rates", "made.json") == 0
+    monkeypatch.setattr(rates, "PATH", Path("made.json"))
+    rates.table.cache_clear()
+    found = rates.table()
+    rates.table.cache_clear()
+    assert sum(row[""] for row in found.values()) == 4
+    assert all(0 < count <= row[""] for row in found.values() for count in row.values())
+
+
+def test_the_summary_audits_the_generator(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report("--sequences", "4")
+    assert "Audit of the generator" in capsys.readouterr().out
+    assert found["audit"]["events_per_thousand"]["Admitted"] > 0
+    assert set(found["audit"]["quantiles"]) == set(gauges.QUANTITIES)
+    assert sum(row[""] for row in found["reached"].values()) == 4
 
 
 # -- failures
