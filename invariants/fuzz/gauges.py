@@ -36,7 +36,7 @@ class Gauges:
 
     def __init__(self) -> None:
         self.readings: Readings = Counter()
-        self._events = 0
+        self._events, self._look_at = 0, LOOK_EVERY
 
     def on_event(self, event: Event, view: CoreView) -> None:
         """Only what an event leads to is counted."""
@@ -52,7 +52,7 @@ class Gauges:
                 read[HIT, item.device_pages + item.host_pages] += 1
                 if any(item.loaded):
                     read[LOADED, sum(item.loaded)] += 1
-        if self._events % LOOK_EVERY == 0:
+        if self._events >= self._look_at:
             self._look(view)
 
     def _look(self, view: CoreView) -> None:
@@ -60,6 +60,7 @@ class Gauges:
         for node in view.nodes():
             assert node.parent is not None
             depths[node.id] = depths[node.parent.id] + 1
+        self._look_at = self._events + max(LOOK_EVERY, len(depths) // 4)
         self.readings[NODES, len(depths) - 1] += 1
         self.readings[DEPTH, max(depths.values())] += 1
         for tier, name in ((Tier.DEVICE, DEVICE), (Tier.HOST, HOST)):

@@ -85,7 +85,7 @@ class Hand:
         self.issued: list[tuple[int, int]] = []  # of each action: its entry, and its turn there
         self.answers: dict[int, tuple[int, ...]] = {}
         self._fresh: list[Pending] = []  # issued by the operation that plays
-        self._turn = 0
+        self._turn, self._audit_at = 0, AUDIT_EVERY
         self._driver = Driver(self.core, self, (self.watch, self.probes, self.gauges))
 
     # -- the core
@@ -106,8 +106,9 @@ class Hand:
                 job.stage, job.computed, job.told, job.loads = "waiting", 0, 0, ()
             if self.content is not None:
                 self.content.see(item)
-        if self.content is not None and self.events % AUDIT_EVERY == 0:
+        if self.content is not None and self.events >= self._audit_at:
             self.content.audit(self.core.view)
+            self._audit_at = self.events + max(AUDIT_EVERY, self.content.audited // 4)
         return outcomes
 
     def submit(self, action: Action) -> None:
