@@ -54,8 +54,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.at_least(0),
         help="of the first sequence, the next one has the next (default: from the commit)",
     )
-    add("--components", type=_components, default=(), metavar="LIST", help="such as full,swa")
-    add("--write-policy", type=read.choice(POLICIES), help=", ".join(POLICIES))
+    add(
+        "--components",
+        type=_components,
+        default=(),
+        metavar="LIST",
+        help="such as full,swa (default: drawn)",
+    )
+    add(
+        "--write-policy", type=read.choice(POLICIES), help=", ".join(POLICIES) + " (default: drawn)"
+    )
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
     add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
     add(
@@ -71,7 +79,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="of the sequences that are run again in a fresh process with another hash seed",
     )
-    add("--output", default=FOLDER, metavar="FOLDER", help="for the tape and text of each failure")
+    add(
+        "-o",
+        "--output",
+        default=FOLDER,
+        metavar="FOLDER",
+        help="for the tape and text of each failure",
+    )
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
     planting.add_option(parser, "none; of --replay, what the tape notes")
     one = parser.add_mutually_exclusive_group()
