@@ -7,7 +7,6 @@ does (fuzz_work), who runs it (fuzz_executors), or what is said of it (fuzz_repo
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import time
@@ -27,7 +26,7 @@ from . import planting
 from .fuzz_executors import base as executors
 from .fuzz_report import Tally, document, show
 from .fuzz_work import Found, Work, allowed_s, limit
-from .output import check_writable, write_whole
+from .output import check_folder, check_writable, write_whole
 from .results import write_json
 from .settings import CHECKS
 from .tape_file import open_tape
@@ -102,7 +101,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     if options.replay:
         return _replay(options, command)
     executor = executors.load(options.executor)
-    _check_folder(Path(options.output))
+    check_folder(options.output, f"--output {options.output}")
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
     seed = commit_seed() if options.seed is None else options.seed
@@ -207,16 +206,6 @@ def _keep(
         old.with_suffix(".txt").unlink(missing_ok=True)
     files[found.name] = str(path)
     print(f"{found.code} {found.kind}: {path}", file=sys.stderr, flush=True)
-
-
-def _check_folder(folder: Path) -> None:
-    """Before any work: it can be made, or written to."""
-    nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        found = "no right to write" if nearest.is_dir() else f"{nearest}, which is a file"
-        raise CallerError(
-            f"--output {folder}: expected a folder that can be written, found {found}; name another"
-        )
 
 
 def _replay(options: argparse.Namespace, command: str) -> int:
