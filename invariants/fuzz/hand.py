@@ -28,7 +28,7 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import Key, Tier
-from hicache.runtime.driver import Driver
+from hicache.runtime.driver import Driver, Observer
 from invariants.watch import Watch
 
 from .content import Content
@@ -80,6 +80,10 @@ class Hand:
         self._driver = Driver(self.core, self, (self.watch, self.probes))
 
     # -- the core
+
+    def observe(self, observer: Observer) -> None:
+        """It sees every event and outcome too, before the checks do."""
+        self._driver.observers = (observer, *self._driver.observers)
 
     def feed(self, event: Event) -> list[Outcome]:
         """One event, watched; its actions get what the present entry has for them."""
