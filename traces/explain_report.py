@@ -122,7 +122,7 @@ def _place(spot: explain.Spot) -> str:
 
 def _look(account: Account, whom: Sequence[About]) -> Table:
     made = table("Where to look, likeliest first", "line", "event", "what it did there")
-    made.columns[1].justify, made.columns[2].justify = "right", "left"
+    made.columns[0].no_wrap, made.columns[2].justify = True, "left"
     for place in explain.places(account, explain.named(account) or whom):
         spot = place.spot
         source = linecache.getline(str(ROOT / spot.file), spot.line).strip()

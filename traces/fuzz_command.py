@@ -91,6 +91,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     _check_folder(Path(options.output))
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
+    plant = planting.check(options.plant or "")
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if options.json == "-" else sys.stdout
     print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
@@ -102,7 +103,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         0 if options.canary else options.twice,
         options.output,
         options.canary,
-        plant=planting.check(options.plant or ""),
+        plant=plant,
     )
     if options.sequences is None and options.seconds is None:
         options.seconds = SECONDS

@@ -312,7 +312,7 @@ def _beside(step: Step, one: About) -> Iterator[Place]:
         alike = change.lock > 0 if one.kind == "node" else "loan" not in change.text
         if one.kind in ("page", "pool"):
             same = (change.tier, change.component) == (one.tier, one.component)
-            alike &= same and change.node < 0
+            alike &= same and change.node < 0 and (one.kind == "pool" or bool(change.pages))
         if alike and change.spots:
             done = True
             yield from _place(step, change.text, change.spots)
