@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import corpus, play
@@ -29,6 +25,7 @@ from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tape import Tape
 from invariants.watch import Level
 
+from .alarm import alarm
 from .fuzz_canary import canary
 from .fuzz_twice import differs
 from .planting import NOTE, planted
@@ -181,20 +178,6 @@ def allowed_s(entries: int) -> float:
     return LEAST_S + PER_ENTRY_S * entries
 
 
-@contextmanager
-def limit(seconds: float) -> Iterator[None]:
-    """Whatever takes longer is stuck. Only where a signal can say so: in a main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise Hangs(f"one sequence was still at work after {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+def limit(seconds: float) -> AbstractContextManager[None]:
+    """Whatever takes longer is stuck."""
+    return alarm(seconds, Hangs(f"one sequence was still at work after {seconds:g} s"))

@@ -102,6 +102,8 @@ def _of_tape(tape: Tape) -> _Group:
         parts.append(f"seed={tape.seed}")
     if tape.order != "time":
         parts.append(f"order={_word(tape.order)}")
+    if tape.ranks != 1:
+        parts.append(f"ranks={tape.ranks}")
     return _Group("Tape(", tuple(parts), ")")
 
 

@@ -58,7 +58,7 @@ class Hand:
         self.core = Core(config)
         self.watch = watch if watch is not None else Watch("every")
         self._silent = Driver(self.core, self)
-        self.content = Content(config) if remember else None
+        self.content: Content | None = Content(config) if remember else None
         self.probes = Probes(config)
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that will see nothing
@@ -165,11 +165,10 @@ class Hand:
         action = one.action
         kind = kind_of(one.fault, type(action).__name__)
         kind.before(self, one)
-        fine = kind.fine
+        fine = self.went_well(one, kind.fine)
         if isinstance(action, Prefill):
             reply: Reply = PrefillDone(action.flight, self._end_pass(action, fine))
         elif isinstance(action, Load):
-            fine = fine or action.flight in self.landed  # a pass that read it is done already
             self._end_copy(action, Tier.DEVICE, fine, kind.arrives)
             reply = LoadDone(action.flight, fine)
         else:
@@ -177,6 +176,11 @@ class Hand:
             reply = BackupDone(action.flight, fine)
         self.feed(reply)
         kind.after(self, one, reply)
+
+    def went_well(self, one: Pending, fine: bool) -> bool:
+        """What the reply says, where the fault of its action says `fine`."""
+        # of a load that a pass has read: it is there
+        return fine or (isinstance(one.action, Load) and one.number in self.landed)
 
     def _end_copy(
         self, action: Load | Backup, tier: Tier, fine: bool, arrives: Callable[[int, int], bool]

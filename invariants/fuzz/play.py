@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
+from hicache.runtime.group import RankError
 from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
 from invariants.story import About
 from invariants.watch import Level, Watch
@@ -21,6 +22,7 @@ from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
 from .ops.base import Operation
+from .ranked_hand import hand_of
 from .swarm import Swarm
 from .tape import Entry, Tape
 
@@ -66,7 +68,8 @@ def generate(
     command: what plays it again, for what is said of a failure."""
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
-    hand = Hand(swarm.config, swarm.order, Watch(level, command, asked))
+    tape = Tape(swarm.config, (), seed, swarm.order, ranks=swarm.ranks)
+    hand = hand_of(tape, Watch(level, command, asked))
     entries: list[Entry] = []
     failure = None
     try:
@@ -78,7 +81,7 @@ def generate(
         end(hand)
     except Exception as error:
         failure = _repeatable(failure_of(error, len(entries)), command)
-    return Outcome(Tape(swarm.config, tuple(entries), seed, swarm.order), failure, hand)
+    return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
 
 def replay(
@@ -93,7 +96,7 @@ def replay(
     the hand before it plays, to watch it too."""
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
-    hand = Hand(tape.config, tape.order, Watch(level, command, asked))
+    hand = hand_of(tape, Watch(level, command, asked))
     if follow is not None:
         follow(hand)
     failure = None
@@ -194,6 +197,8 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(error.exit_code, error.check, str(error), at, error.about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", str(error), at)
+    if isinstance(error, RankError):
+        return Failure(error.exit_code, error.kind, str(error), at)
     if isinstance(error, Stuck):
         return Failure(LIVENESS, "LIVENESS", str(error), at)
     if isinstance(error, Misuse):
