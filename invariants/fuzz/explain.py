@@ -29,7 +29,7 @@ from .instruments import Call, Change, Spot, spot_of
 from .play import Failure
 from .witness import Account, Step
 
-MOST_NAMED, MOST_ROWS, MOST_PLACES = 4, 14, 8
+MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6
 # What every change of its kind goes through: the line that decided it is further out.
 PLUMBING = ("ledger.py", "locks.py", "lru.py", "node.py", "tree.py", "boundaries.py")
 _FRAME = re.compile(r'((?:hicache/core|invariants/planted)/[\w/]+[.]py)", line (\d+), in (\w+)')
@@ -75,7 +75,8 @@ def verdict(failure: Failure) -> Verdict:
         return Verdict("", lines[-1], tuple(Spot(file, int(at), by) for file, at, by in frames))
     if len(lines) > 1 and lines[0].startswith(f"{failure.kind}: "):
         return Verdict(lines[0].removeprefix(f"{failure.kind}: "), lines[1].strip())
-    return Verdict("", lines[0])
+    told = [line.strip() for line in lines if not line.startswith("replay: ")]
+    return Verdict("", "\n".join(told[:MOST_WORDS]))
 
 
 # -- whom
