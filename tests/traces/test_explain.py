@@ -172,13 +172,17 @@ def test_what_is_shown_contains_the_planted_lines(bug: str) -> None:
 # -- the witness changes nothing
 
 
+def some_tapes() -> list[Tape]:
+    """Of the corpus, and one that several ranks play."""
+    work = Work(40)
+    several = next(seed for seed in range(1000) if work.swarm(seed).ranks > 1)
+    return [*[corpus.read(path) for path in corpus.paths(CORPUS)[:3]], work.drawn(several)]
+
+
 def test_a_witnessed_replay_is_the_same_replay() -> None:
     ops = operations.load()
     before = (vars(Pool).copy(), dict(_HANDLERS), vars(insertion).copy())
-    tapes = [corpus.read(path) for path in corpus.paths(CORPUS)]
-    several = [tape for tape in tapes if tape.ranks > 1][:1]
-    assert several
-    for tape in [*tapes[:4], *several]:
+    for tape in some_tapes():
         plain, account = play.replay(tape, ops), witnessed(tape, ops)
         assert account.outcome.failure is None
         assert account.outcome.hand.counts == plain.hand.counts
@@ -191,8 +195,7 @@ def test_a_witnessed_replay_is_the_same_replay() -> None:
 def test_every_change_of_a_page_is_told() -> None:
     """Added up, the changes that were told are the ledger itself, after every tape."""
     ops = operations.load()
-    tapes = [corpus.read(path) for path in corpus.paths(CORPUS)]
-    for tape in [*tapes[:3], *[tape for tape in tapes if tape.ranks > 1][:1]]:
+    for tape in some_tapes():
         account = witnessed(tape, ops)
         owners: dict[tuple[int, str, int], str] = {}
         for change in (change for step in account.steps for change in step.changes):
