@@ -69,14 +69,15 @@ class Verdict(NamedTuple):
 
 def verdict(failure: Failure) -> Verdict:
     """From the words of the failure, which carry the frames where the core crashed."""
-    lines = [line for line in failure.text.splitlines() if line.strip()] or [failure.kind]
+    told = (line for line in failure.text.splitlines() if not line.startswith("replay: "))
+    lines = [line for line in told if line.strip()] or [failure.kind]
     if lines[0].startswith("Traceback"):
         frames = reversed(_FRAME.findall(failure.text))
         return Verdict("", lines[-1], tuple(Spot(file, int(at), by) for file, at, by in frames))
-    if len(lines) > 1 and lines[0].startswith(f"{failure.kind}: "):
-        return Verdict(lines[0].removeprefix(f"{failure.kind}: "), lines[1].strip())
-    told = [line.strip() for line in lines if not line.startswith("replay: ")]
-    return Verdict("", "\n".join(told[:MOST_WORDS]))
+    first = lines[0].removeprefix(f"{failure.kind}: ")
+    if len(lines) > 1 and first != lines[0]:
+        return Verdict(first, lines[1].strip())
+    return Verdict("", "\n".join([first, *map(str.strip, lines[1:MOST_WORDS])]))
 
 
 # -- whom

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hicache.core import insertion
+from hicache.core.actions import Backup
 from hicache.core.config import Config
 from hicache.core.core import _HANDLERS
+from hicache.core.events import BackupDone
 from hicache.core.ledger import Pool
 from hicache.core.node import Flight, Node, Request
 from invariants.fuzz import corpus, explain, play
@@ -226,14 +228,20 @@ NEEDED = {
 
 
 def lively() -> Any:
-    """A sequence that loads, backs up, evicts and refuses."""
-    ops = operations.load()
-    for path in corpus.paths(CORPUS):
-        account = witnessed(corpus.read(path), ops)
+    """A sequence that loads, evicts and refuses, with backups that overlap."""
+    ops, work = operations.load(), Work(80)
+    drawn = (work.drawn(seed) for seed in range(1, 400))
+    for tape in chain((corpus.read(path) for path in corpus.paths(CORPUS)), drawn):
+        account = witnessed(tape, ops)
         names = {type(item).__name__ for step in account.steps for item in step.outcomes}
-        if {"Load", "Backup", "Evicted", "Refused"} <= names:
+        open_ = most = 0
+        for step in account.steps:
+            open_ += sum(isinstance(item, Backup) for item in step.outcomes)
+            most = max(most, open_)
+            open_ -= isinstance(step.event, BackupDone)
+        if {"Load", "Evicted", "Refused"} <= names and most > 1:
             return account
-    raise AssertionError("no tape of the corpus does all of that")
+    raise AssertionError("no tape does all of that")
 
 
 def test_the_timeline_keeps_the_rules_of_its_format() -> None:
@@ -257,8 +265,14 @@ def test_the_timeline_keeps_the_rules_of_its_format() -> None:
     assert {(one["pid"], one["tid"]) for one in timed} <= named
 
 
-def test_the_slices_of_a_thread_nest_and_what_begins_ends() -> None:
-    events = json.loads("".join(timeline(lively())))["traceEvents"]
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_the_slices_of_a_thread_nest_and_what_begins_ends(cut_off: bool) -> None:
+    """cut_off: by a failure, while locks are held and replies are under way."""
+    with planted(BUG):
+        failed = witnessed(FAILING, operations.load())
+    account = failed if cut_off else lively()
+    assert (account.outcome.failure is not None) == cut_off
+    events = json.loads("".join(timeline(account)))["traceEvents"]
     threads: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     open_: dict[tuple[str, str], int] = defaultdict(int)
     for one in events:
