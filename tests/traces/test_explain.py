@@ -227,6 +227,7 @@ NEEDED = {
 }
 
 
+@pytest.fixture(scope="module")
 def lively() -> Any:
     """A sequence that loads, evicts and refuses, with backups that overlap."""
     ops, work = operations.load(), Work(80)
@@ -244,8 +245,8 @@ def lively() -> Any:
     raise AssertionError("no tape does all of that")
 
 
-def test_the_timeline_keeps_the_rules_of_its_format() -> None:
-    document = json.loads("".join(timeline(lively())))
+def test_the_timeline_keeps_the_rules_of_its_format(lively: Any) -> None:
+    document = json.loads("".join(timeline(lively)))
     events = document["traceEvents"]
     assert {one["ph"] for one in events} == NEEDED.keys()
     for one in events:
@@ -266,11 +267,11 @@ def test_the_timeline_keeps_the_rules_of_its_format() -> None:
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-def test_the_slices_of_a_thread_nest_and_what_begins_ends(cut_off: bool) -> None:
+def test_the_slices_of_a_thread_nest_and_what_begins_ends(cut_off: bool, lively: Any) -> None:
     """cut_off: by a failure, while locks are held and replies are under way."""
     with planted(BUG):
         failed = witnessed(FAILING, operations.load())
-    account = failed if cut_off else lively()
+    account = failed if cut_off else lively
     assert (account.outcome.failure is not None) == cut_off
     events = json.loads("".join(timeline(account)))["traceEvents"]
     threads: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
@@ -289,16 +290,15 @@ def test_the_slices_of_a_thread_nest_and_what_begins_ends(cut_off: bool) -> None
             assert start >= end - 1e-6
 
 
-def test_an_arrow_leads_from_each_load_to_the_pass_that_reads_it() -> None:
-    account = lively()
-    events = json.loads("".join(timeline(account)))["traceEvents"]
+def test_an_arrow_leads_from_each_load_to_the_pass_that_reads_it(lively: Any) -> None:
+    events = json.loads("".join(timeline(lively)))["traceEvents"]
     slices = [one for one in events if one["ph"] == "X"]
     starts = {one["id"]: one for one in events if one["ph"] == "s"}
     ends = {one["id"]: one for one in events if one["ph"] == "f"}
     assert starts.keys() == ends.keys()
     expected = {
         f"{load}/pass {item.flight}"
-        for step in account.steps
+        for step in lively.steps
         for item in step.outcomes
         if type(item).__name__ == "Prefill"
         for load in item.after
