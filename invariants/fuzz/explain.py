@@ -84,12 +84,22 @@ def verdict(failure: Failure) -> Verdict:
 
 
 def named(account: Account) -> list[About]:
-    """Whom the failure names: by its check, else in its words, else what is left over."""
+    """Whom the failure names: by its check, else in its words, else what is left over, else whom
+    the last event was about."""
     failure = account.outcome.failure
     if failure is None:
         return []
     found = list(failure.about) or list(_in_words(verdict(failure).equation, account))
-    return list(dict.fromkeys(found or _left_over(failure, account)))[:MOST_NAMED]
+    found = found or list(_left_over(failure, account)) or list(_at_work(account.steps[-1:]))
+    return list(dict.fromkeys(found))[:MOST_NAMED]
+
+
+def _at_work(steps: Sequence[Step]) -> Iterator[About]:
+    for step in steps:
+        for kind in ("request", "flight"):
+            number = getattr(step.event, kind, None)
+            if number is not None:
+                yield About(kind, number)
 
 
 def _in_words(text: str, account: Account) -> Iterator[About]:

@@ -152,6 +152,15 @@ def test_a_crash_names_the_line_that_it_came_from() -> None:
     assert "refused (give_back)" in explain.rows(account, whom[0])[-1].text
 
 
+def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:
+    with planted("cleanup-without-a-lock"):
+        account = found_by(lambda failure: failure.code == 10, range(1, 9))
+    (one,) = explain.named(account)
+    assert one.kind == "request"
+    assert account.steps[-1].event.request == one.number
+    assert explain.rows(account, one)
+
+
 BUGS = (
     "ack-unlocks-the-unlocked",
     "sentinel-is-freed",
