@@ -25,8 +25,9 @@ from hicache.core.events import (
 from hicache.core.types import PageState, Tier
 from invariants.story import About
 
-from .instruments import Call, Change, Spot, spot_of
+from .instruments import Change
 from .play import Failure
+from .spots import Call, Spot, spot_of
 from .witness import Account, Step
 
 MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6

@@ -16,8 +16,9 @@ from hicache.core.view import CoreView
 
 from . import play
 from .hand import Hand
-from .instruments import Call, Change, calls, instruments
+from .instruments import Change, instruments
 from .ops.base import Operation
+from .spots import Call, calls
 from .tape import Tape
 
 
