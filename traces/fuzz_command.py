@@ -94,6 +94,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
     plant = planting.check(options.plant or "")
+    planting.at_home(options, plant)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if options.json == "-" else sys.stdout
     print(f"hicache fuzz --seed {seed}", file=stream, flush=True)

@@ -13,6 +13,7 @@ from invariants.fuzz import play
 from invariants.fuzz import tape as tapes
 from invariants.fuzz.ops import base as operations
 from invariants.planted.base import planted
+from invariants.planted.verdicts_are_not_reduced import RANKS
 from traces.cli import main
 from traces.fuzz_report import next_steps
 from traces.fuzz_twice import trail_of
@@ -75,6 +76,15 @@ def test_the_fresh_process_of_a_double_run_has_the_bug_too() -> None:
     else:
         raise AssertionError("no tape shows the bug")
     assert work.look_twice(tape) is None
+
+
+def test_a_bug_is_hunted_where_it_can_be() -> None:
+    options = ("--jobs", "1", "--plant", "verdicts-are-not-reduced", "--json", "out.json")
+    assert main([*HUNT, *options]) == 15
+    settings = json.loads(Path("out.json").read_text())["settings"]
+    assert settings["ranks"] == RANKS
+    main([*HUNT, *options, "--ranks", str(RANKS + 1)])
+    assert json.loads(Path("out.json").read_text())["settings"]["ranks"] == RANKS + 1
 
 
 WRONG = {
