@@ -7,6 +7,7 @@ live here: what was changed there (instruments).
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -14,12 +15,13 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-import hicache.core
+import hicache
 import invariants.planted
 
-CORE = Path(str(hicache.core.__file__)).resolve().parent
+HICACHE = Path(str(hicache.__file__)).resolve().parent
 PLANTED = Path(str(invariants.planted.__file__)).resolve().parent
-ROOT = CORE.parents[1]
+ROOT = HICACHE.parent
+DRIVER = "hicache/runtime/driver.py"  # between the core and whoever feeds it
 
 
 class Spot(NamedTuple):
@@ -41,7 +43,7 @@ class Call(NamedTuple):
 
 
 def spot_of(function: Any) -> Spot | None:
-    """Where a function begins, if that is in the core or in a planted bug."""
+    """Where a function begins, if that is in hicache or in a planted bug."""
     code = getattr(function, "__code__", None)
     return _spot(code, code.co_firstlineno) if code is not None else None
 
@@ -53,9 +55,9 @@ def _spot(code: Any, line: int) -> Spot | None:
 
 @cache
 def _file(name: str) -> str:
-    """From the project's root, where it is part of the core or a planted bug; else empty."""
+    """From the project's root, where it is part of hicache or a planted bug; else empty."""
     path = Path(name).resolve()
-    if path.parent != PLANTED and CORE not in path.parents:
+    if path.parent != PLANTED and HICACHE not in path.parents:
         return ""
     return path.relative_to(ROOT).as_posix()
 
@@ -66,10 +68,19 @@ def spots_now() -> tuple[Spot, ...]:
     frame: Any = sys._getframe(2)
     while frame is not None:
         spot = _spot(frame.f_code, frame.f_lineno)
+        if spot is not None and spot.file == DRIVER:
+            break
         if spot is not None:
             found.append(spot)
         frame = frame.f_back
     return tuple(found)
+
+
+def raised(error: Exception) -> tuple[Spot, ...]:
+    """The lines of hicache that an error came through, innermost first."""
+    lines = traceback.walk_tb(error.__traceback__)
+    found = (_spot(frame.f_code, line) for frame, line in lines)
+    return tuple(spot for spot in found if spot is not None and spot.file != DRIVER)[::-1]
 
 
 @contextmanager
