@@ -21,7 +21,7 @@ from hicache.core.view import CoreView
 from invariants.determinism import Trail
 from invariants.fuzz import play
 from invariants.fuzz import tape as tapes
-from invariants.fuzz.hand import Hand
+from invariants.fuzz.device_hand import hand_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tape import Tape
 from invariants.watch import Watch
@@ -75,7 +75,7 @@ class Follower(Watch):
 def trail_of(tape: Tape) -> list[Step]:
     """Of a replay."""
     follower, ops = Follower(), operations.load()
-    hand = Hand(tape.config, tape.order, follower)
+    hand = hand_of(tape, follower)
     for entry in tape.entries:
         play.step(hand, ops, entry)
     play.end(hand)

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
-from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.base import (
+    CRASH,
+    HAZARD,
+    INVARIANT,
+    LIVENESS,
+    WRONG_BYTES,
+    Violation,
+    load_check,
+)
 from invariants.watch import Level, Watch
+from sim.errors import HazardError, StuckError, WrongBytesError
 
 from .content import WrongContent
+from .device_hand import hand_of
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
 from .ops.base import Operation
@@ -61,7 +71,8 @@ def generate(
     """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given."""
     asked = None if checks is None else [load_check(name) for name in checks]
     command = f"hicache fuzz --seed {seed} --sequences 1"
-    hand = Hand(swarm.config, swarm.order, Watch(level, command, asked))
+    tape = Tape(swarm.config, (), seed, swarm.order, executor=swarm.executor)
+    hand = hand_of(tape, Watch(level, command, asked))
     entries: list[Entry] = []
     failure = None
     try:
@@ -73,7 +84,7 @@ def generate(
         end(hand)
     except Exception as error:
         failure = failure_of(error, len(entries))
-    return Outcome(Tape(swarm.config, tuple(entries), seed, swarm.order), failure, hand)
+    return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
 
 def replay(
@@ -86,7 +97,7 @@ def replay(
     """Play a tape as it stands. checks: those that are asked; all unless given."""
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
-    hand = Hand(tape.config, tape.order, Watch(level, command, asked))
+    hand = hand_of(tape, Watch(level, command, asked))
     failure = None
     done = 0
     try:
@@ -116,9 +127,9 @@ def end(hand: Hand) -> None:
     hand.acts, hand.entry = (), -1
     heal(hand)
     hand.watch.finish(hand.core.view)
+    hand.at_rest()
     let_go(hand)
-    if hand.content is not None:
-        hand.content.audit(hand.core.view)
+    hand.at_rest()
     hand.watch.finish(hand.core.view)
 
 
@@ -177,7 +188,11 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(error.exit_code, error.check, str(error), at)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", str(error), at)
-    if isinstance(error, Stuck):
+    if isinstance(error, WrongBytesError):
+        return Failure(WRONG_BYTES, error.rule or "BYTES on device", str(error), at)
+    if isinstance(error, HazardError):
+        return Failure(HAZARD, f"HAZARD {error.rule}", str(error), at)
+    if isinstance(error, Stuck | StuckError):
         return Failure(LIVENESS, "LIVENESS", str(error), at)
     if isinstance(error, Misuse):
         return Failure(INVARIANT, "MISUSE", str(error), at)

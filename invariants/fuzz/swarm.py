@@ -12,6 +12,7 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
 from .draws import Draws
+from .executors import DEVICE, REPLIES, draw_device
 from .faults.base import names
 
 COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
@@ -23,7 +24,8 @@ PROFILES = ("prompt", "steady", "heavy", "starve")
 @dataclass(frozen=True)
 class Swarm:
     """weights: of the operations that are on. faults: percent of actions, per kind that is on.
-    profile: how delays are drawn. polled: percent of entries before which the host polls."""
+    profile: how delays are drawn. polled: percent of entries before which the host polls.
+    executor: who carries out what the core asks for."""
 
     config: Config
     order: str
@@ -31,6 +33,7 @@ class Swarm:
     faults: tuple[tuple[str, int], ...]
     profile: str
     polled: int
+    executor: str = REPLIES
 
 
 def draw_swarm(
@@ -38,8 +41,9 @@ def draw_swarm(
     weights: dict[str, int],
     components: tuple[str, ...] = (),
     policy: str = "",
+    executor: str = "",
 ) -> Swarm:
-    """components, policy: fixed where given."""
+    """components, policy, kind of executor: fixed where given."""
     draws = Draws(seed, "swarm")
     config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
     needed = ("arrive", "admit", "wait")
@@ -50,7 +54,15 @@ def draw_swarm(
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
     order = _draw_order(draws)
-    return Swarm(config, order, on, faults, draws.one(PROFILES), draws.one((100, 80, 40)))
+    profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
+    return Swarm(config, order, on, faults, profile, polled, _draw_executor(seed, executor))
+
+
+def _draw_executor(seed: int, kind: str) -> str:
+    """One sequence in six runs on a device, unless a kind is asked for."""
+    draws = Draws(seed, "executor")
+    device = draws.below(6) == 0 if not kind else kind == DEVICE
+    return draw_device(draws) if device else REPLIES
 
 
 def _draw_order(draws: Draws) -> str:

@@ -1,6 +1,7 @@
 """Tapes: one life of one core, an entry per operation, with everything random about it.
 
     line 1      {"tape": "hicache-fuzz", "version": 1, "seed": 7, "order": "time", "config": {...}}
+                and "executor", where it is not "replies"
     then        {"op": "arrive", "args": {...}, "gap": 3, "poll": true, "acts": [[40, 0, ""], ...]}
     last line   {"end": 118}
 
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
+from .executors import REPLIES, settings_of
 from .schedules.base import schedule_of
 
 FORMAT, VERSION = "hicache-fuzz", 1
@@ -48,17 +50,19 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """config: of the core. order: which schedule takes the replies. seed: where it came from."""
+    """config: of the core. order: which schedule takes the replies. seed: where it came from.
+    executor: who carries out what the core asks for."""
 
     config: Config
     entries: tuple[Entry, ...]
     seed: int = 0
     order: str = "time"
     notes: dict[str, str] = field(default_factory=dict)
+    executor: str = REPLIES
 
 
 def dumps(tape: Tape) -> str:
-    head = {
+    head: dict[str, Any] = {
         "tape": FORMAT,
         "version": VERSION,
         "seed": tape.seed,
@@ -66,6 +70,8 @@ def dumps(tape: Tape) -> str:
         "notes": tape.notes,
         "config": asdict(tape.config),
     }
+    if tape.executor != REPLIES:
+        head["executor"] = tape.executor
     lines = [_line(head)]
     lines += [_line(_entry_document(entry)) for entry in tape.entries]
     lines.append(_line({"end": len(tape.entries)}))
@@ -88,11 +94,13 @@ def loads(text: str, name: str = "tape") -> Tape:
             f"{name}: expected the number of its entries in the last line, found the end of the "
             "file; it was cut off, copy it again"
         )
-    order = head.get("order")
-    if not isinstance(order, str):
-        raise CallerError(f"{name}: order: expected a name, found {order!r}")
+    order, executor = head.get("order"), head.get("executor", REPLIES)
+    for field_name, value in (("order", order), ("executor", executor)):
+        if not isinstance(value, str):
+            raise CallerError(f"{name}: {field_name}: expected a name, found {value!r}")
     try:
         schedule_of(order)
+        settings_of(executor)
     except CallerError as error:
         raise CallerError(f"{name}: {error}") from error
     config = _config(head.get("config"), name)
@@ -100,7 +108,7 @@ def loads(text: str, name: str = "tape") -> Tape:
     seed, notes = head.get("seed", 0), head.get("notes", {})
     if not isinstance(seed, int) or not isinstance(notes, dict):
         raise CallerError(f"{name}: expected a number as seed and an object as notes")
-    return Tape(config, entries, seed, order, notes)
+    return Tape(config, entries, seed, order, notes, executor)
 
 
 def read(path: Path) -> Tape:
