@@ -6,8 +6,8 @@ play on this hand as on the other), or the device itself (device_rig).
 
 An act's delay is a stall before the work where its tie is even, and how long the host does not see
 its end where it is odd; a copy goes in 1 + tie parts; an act whose fault is a failure fails one of
-the copies of its batch, and with it the batch. What is submitted starts, merged, when a pass is
-launched or the host looks for replies.
+the copies of its batch, and with it the batch. What is submitted starts when the host looks for
+replies next, transfers merged.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class DeviceHand(Hand):
         self._layers = settings.layers
         self._sequences: dict[int, Sequence] = {}
         self._queued: dict[str, list[tuple[Load | Backup, Plan]]] = {WRITE: [], LOAD: []}
+        self._passes: list[tuple[Prefill, Plan, Sequence]] = []
         self._ended: dict[str, deque[int]] = {name: deque() for name in _LANES.values()}
         self._said: dict[int, bool] = {}  # by flight, how it ended
 
@@ -107,13 +108,15 @@ class DeviceHand(Hand):
         failing = -1 if kind_of(one.fault, type(action).__name__).fine else tie
         plan = Plan(0 if tie % 2 else late, late if tie % 2 else 0, 1 + tie, failing)
         if isinstance(action, Prefill):
-            self._launch(action, plan)
+            job = self.jobs[action.request]
+            self._passes.append((action, plan, self._sequence(job, job.tokens)))
         else:
             self.rig.controller.submit(action)
             self._queued[_LANES[type(action)]].append((action, plan))
 
     def _start(self) -> None:
-        """What was submitted is issued, in one batch per direction, where the lane has room."""
+        """What was submitted is issued: transfers in one batch per direction, where the lane has
+        room, then passes one after the other."""
         rig = self.rig
         rig.run_to(self.now)
         for name, queued in self._queued.items():
@@ -124,6 +127,9 @@ class DeviceHand(Hand):
             if queued and rig.device.sent(rig.device.stream(name)):
                 self.states.batch(name, len(queued))
                 queued.clear()
+        passes, self._passes = self._passes, []
+        for one in passes:
+            self._launch(*one)
 
     def _merged(self, name: str, queued: list[tuple[Load | Backup, Plan]]) -> Plan:
         """One plan for a batch: the worst of each."""
@@ -137,10 +143,8 @@ class DeviceHand(Hand):
             max(plan.failing % copies if plan.failing >= 0 else -1 for plan in plans),
         )
 
-    def _launch(self, action: Prefill, plan: Plan) -> None:
-        self._start()
-        rig, job = self.rig, self.jobs[action.request]
-        sequence = self._sequence(job, job.tokens)
+    def _launch(self, action: Prefill, plan: Plan, sequence: Sequence) -> None:
+        rig = self.rig
         rig.device.plan(rig.device.stream(COMPUTE), plan)
         rig.passes.layer, rig.passes.rubbish = plan.stall, plan.failing >= 0
         self.states.launched(action, rig.controller)

@@ -6,7 +6,7 @@ without it, and one that is always possible is seldom extreme (swarm testing).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
@@ -18,6 +18,7 @@ from .faults.base import names
 COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
 POLICIES = ("write_through", "write_through_selective", "write_back")
 FAULTS = names()
+LEAST_HOST = 8  # pages of each component, where copies are carried out
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
 
@@ -46,6 +47,9 @@ def draw_swarm(
     """components, policy, kind of executor: fixed where given."""
     draws = Draws(seed, "swarm")
     config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
+    chosen = _draw_executor(seed, executor)
+    if chosen != REPLIES:
+        config, weights = _copying(config, weights)
     needed = ("arrive", "admit", "wait")
     on = tuple(
         (name, weight * draws.one((1, 1, 2)))
@@ -55,7 +59,7 @@ def draw_swarm(
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
-    return Swarm(config, order, on, faults, profile, polled, _draw_executor(seed, executor))
+    return Swarm(config, order, on, faults, profile, polled, chosen)
 
 
 def _draw_executor(seed: int, kind: str) -> str:
@@ -63,6 +67,13 @@ def _draw_executor(seed: int, kind: str) -> str:
     draws = Draws(seed, "executor")
     device = draws.below(6) == 0 if not kind else kind == DEVICE
     return draw_device(draws) if device else REPLIES
+
+
+def _copying(config: Config, weights: dict[str, int]) -> tuple[Config, dict[str, int]]:
+    """A device is there for its copies: some room on host, and often a prefix that comes back."""
+    sizes = tuple(max(LEAST_HOST, size) for size in config.host_pages)
+    more = {name: weight * (4 if name == "revisit" else 1) for name, weight in weights.items()}
+    return replace(config, host_pages=sizes), more
 
 
 def _draw_order(draws: Draws) -> str:
