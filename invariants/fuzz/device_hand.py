@@ -24,8 +24,8 @@ from hicache.core.actions import (
     Released,
 )
 from hicache.core.config import Config
-from hicache.core.events import BackupDone, Event, Finished, PrefillDone, Retracted
-from hicache.core.types import Key, Tier
+from hicache.core.events import BackupDone, Event, Finished, Retracted
+from hicache.core.types import Key
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE
 from hicache.runtime.driver import Driver
 from invariants.watch import Watch
@@ -159,9 +159,7 @@ class DeviceHand(Hand):
             found = self._sequences[job.id] = Sequence(request, 1, len(tokens), 0)
         if len(found.tags) != len(tokens) // self.config.page_size or found.length != len(tokens):
             found.length = len(tokens)
-            found.tags = prefix_tags(
-                Key.from_tokens(tokens, self.config.page_size, job.namespace)
-            )
+            found.tags = prefix_tags(Key.from_tokens(tokens, self.config.page_size, job.namespace))
         return found
 
     def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:

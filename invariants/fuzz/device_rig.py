@@ -181,7 +181,7 @@ class Rig:
         self.clock = Clock()
         link = Link(self.clock, RATE, RATE * 3 // 2, settings.latency_ns)
         self.memory = Memory(places, layers)
-        pages = {name: (settings.page_ns,) * layers for name in config.components}
+        pages = dict.fromkeys(config.components, (settings.page_ns,) * layers)
         self.device = PlannedDevice(self.clock, link, pages, self.memory)
         self.shadow = Shadow(self.device, Hazards(places, layers))
         self.controller = TransferController(

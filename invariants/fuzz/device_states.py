@@ -25,9 +25,7 @@ class DeviceStates:
     """Observes one core and counts into `seen`. done: whether the host knows of an end that the
     core was not told of."""
 
-    def __init__(
-        self, seen: Counter[str], device: PlannedDevice, done: Callable[[], bool]
-    ) -> None:
+    def __init__(self, seen: Counter[str], device: PlannedDevice, done: Callable[[], bool]) -> None:
         self.seen = seen
         self._device = device
         self._done = done

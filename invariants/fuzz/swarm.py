@@ -57,6 +57,8 @@ def draw_swarm(
         if name in needed or draws.chance(80)
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
+    if chosen != REPLIES and "fail" not in dict(faults):
+        faults += (("fail", Draws(seed, "failing").one((0, 5, 20))),)
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
     return Swarm(config, order, on, faults, profile, polled, chosen)

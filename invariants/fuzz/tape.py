@@ -94,10 +94,8 @@ def loads(text: str, name: str = "tape") -> Tape:
             f"{name}: expected the number of its entries in the last line, found the end of the "
             "file; it was cut off, copy it again"
         )
-    order, executor = head.get("order"), head.get("executor", REPLIES)
-    for field_name, value in (("order", order), ("executor", executor)):
-        if not isinstance(value, str):
-            raise CallerError(f"{name}: {field_name}: expected a name, found {value!r}")
+    order = _name(head.get("order"), "order", name)
+    executor = _name(head.get("executor", REPLIES), "executor", name)
     try:
         schedule_of(order)
         settings_of(executor)
@@ -130,6 +128,12 @@ def write(path: Path, tape: Tape) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise CallerError(f"{path}: expected to write a tape there, found: {error}") from error
+
+
+def _name(value: Any, setting: str, name: str) -> str:
+    if not isinstance(value, str):
+        raise CallerError(f"{name}: {setting}: expected a name, found {value!r}")
+    return value
 
 
 def _line(document: dict[str, Any]) -> str:

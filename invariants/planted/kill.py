@@ -47,8 +47,9 @@ def hunt(
     events = count = 0
     with planted(name) as bug:
         components = getattr(bug, "COMPONENTS", ())
+        executor = getattr(bug, "EXECUTOR", "")
         for seed in seeds:
-            swarm = draw_swarm(seed, weights, components)
+            swarm = draw_swarm(seed, weights, components, executor=executor)
             outcome = generate(swarm, ops, seed, operations, checks=asked)
             events += outcome.hand.events
             count += 1
