@@ -2,9 +2,9 @@
 
     If a request's prefix ends at this node, which nodes on the path must hold this component?
 
-`required` is the definition; `reach` is what the core goes by, and tests/contract/test_components.py
-proves that matching by it equals the definition on random paths. A component must not touch pools,
-transfers or other components.
+`required` is the definition; `reach` is what the core goes by, and the contract suite of components
+holds matching by it to the definition on random paths. A component must not touch pools, transfers
+or other components.
 
     reach   a node is required by a boundary b on or below it iff b.end - node.end <= reach
 """
