@@ -116,6 +116,16 @@ def test_an_entry_that_does_nothing_changes_nothing() -> None:
         assert said(replay(replace(first.tape, entries=entries), OPS)) == said(first)
 
 
+def test_the_device_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = played(5)
+
+    def drawn(*_: object) -> int:
+        raise AssertionError("a draw that is not in the tape")
+
+    monkeypatch.setattr("sim.device.draw", drawn)
+    assert said(played(5)) == said(first)
+
+
 # -- what is looked at
 
 
