@@ -4,8 +4,9 @@ Lives here: how an act of a tape becomes work on the device's streams, when the 
 end, and what every page must hold at rest. Must not live here: what operations and faults do (they
 play on this hand as on the other), or the device itself (device_rig).
 
-An act's delay is a stall before the work where its tie is even, and how long the host does not see
-its end where it is odd; a copy goes in 1 + tie parts; an act whose fault is a failure fails one of
+An act's delay is a stall before the work where its tie is 0, pauses between the parts of a copy (or
+a stall) where it is 2, and how long the host does not see the end where it is odd; a copy goes in
+1 + tie parts; an act whose fault is a failure fails one of
 the copies of its batch, and with it the batch. What is submitted starts when the host looks for
 replies next, transfers merged.
 """
@@ -106,7 +107,13 @@ class DeviceHand(Hand):
     def carry_out(self, one: Pending, tie: int) -> None:
         action, late = one.action, min(LONGEST, max(0, one.due - self.now))
         failing = -1 if kind_of(one.fault, type(action).__name__).fine else tie
-        plan = Plan(0 if tie % 2 else late, late if tie % 2 else 0, 1 + tie, failing)
+        parts = 1 + tie
+        if tie % 2:
+            plan = Plan(lag=late, parts=parts, failing=failing)
+        elif tie and not isinstance(action, Prefill):
+            plan = Plan(pause=late // parts, parts=parts, failing=failing)
+        else:
+            plan = Plan(stall=late, parts=parts, failing=failing)
         if isinstance(action, Prefill):
             job = self.jobs[action.request]
             self._passes.append((action, plan, self._sequence(job, job.tokens)))
@@ -138,6 +145,7 @@ class DeviceHand(Hand):
         copies = len(parts) * (self._layers if name == LOAD else 1)
         return Plan(
             max(plan.stall for plan in plans),
+            max(plan.pause for plan in plans),
             max(plan.lag for plan in plans),
             max(plan.parts for plan in plans),
             max(plan.failing % copies if plan.failing >= 0 else -1 for plan in plans),

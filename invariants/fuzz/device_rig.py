@@ -35,11 +35,15 @@ RATE = 10**9  # one byte a nanosecond, so that a page of so many bytes takes so 
 
 
 class Plan(NamedTuple):
-    """What becomes of the work that is issued on a stream next. stall: how long it stands still
-    first. lag: how long its end is not seen. parts: chunks of each copy. failing: which of its
-    copies does not happen, -1 for none."""
+    """What becomes of the work that is issued on a stream next.
+
+    stall: how long it stands still first. pause: how long before each chunk of a copy arrives,
+    beside what the link takes. lag: how long its end is not seen. parts: chunks of each copy.
+    failing: which of its copies does not happen, -1 for none.
+    """
 
     stall: int = 0
+    pause: int = 0
     lag: int = 0
     parts: int = 1
     failing: int = -1
@@ -60,7 +64,8 @@ class PlannedDevice(SimDevice):
         self._plans: dict[Stream, Plan] = {}
         self._sent: dict[Stream, int] = {}
         self._lags: dict[int, int] = {}
-        self._chunks: dict[int, int] = {}
+        self._cut: dict[int, tuple[int, int]] = {}  # by copy, parts and pause
+        self._pause: dict[str, int] = {}  # by stream, of the copy under way
         self._lost: dict[int, None] = {}
 
     def plan(self, stream: Stream, plan: Plan) -> None:
@@ -95,7 +100,7 @@ class PlannedDevice(SimDevice):
             self.compute(stream, plan.stall)
         if turn == plan.failing:
             self._lost[self._copies] = None
-        self._chunks[self._copies] = plan.parts
+        self._cut[self._copies] = plan.parts, plan.pause
         self._sent[stream] = turn + 1
         super().copy(stream, direction, component, source, target, layers, why)
 
@@ -103,7 +108,19 @@ class PlannedDevice(SimDevice):
         return self._lags[mark]
 
     def _parts(self, number: int) -> int:
-        return self._chunks[number]
+        return self._cut[number][0]
+
+    def _send(self, line: Any, direction: Direction, copy: Any, number: int, size: int) -> None:
+        self._pause[line.name] = self._cut[number][1]
+        super()._send(line, direction, copy, number, size)
+
+    def _chunk(self, line: Any, copy: Any, bounds: list[int], part: int) -> None:
+        arrive = super()._chunk
+        delay = (part + 1) * self._pause[line.name]
+        if delay:
+            self._clock.after(delay, lambda: arrive(line, copy, bounds, part))
+        else:
+            arrive(line, copy, bounds, part)
 
     def _read(self, copy: Any, bounds: list[int], part: int) -> None:
         self.moving[copy.far[0]] = part
