@@ -38,23 +38,14 @@ from sim.workload import Job as Request
 
 from .device_rig import Plan, Rig
 from .device_states import DeviceStates
-from .executors import DeviceSettings, settings_of
+from .executors import DeviceSettings
 from .faults.base import kind_of
 from .hand import Hand
 from .records import Job, Pending
 from .schedules.base import by_time
-from .tape import Tape
 
 LONGEST = 20_000  # of a stall: nothing that a device does is lost for ever
 _LANES = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
-
-
-def hand_of(tape: Tape, watch: Watch | None = None, remember: bool = True) -> Hand:
-    """The hand that plays a tape: its executor says which."""
-    settings = settings_of(tape.executor)
-    if settings is None:
-        return Hand(tape.config, tape.order, watch, remember)
-    return DeviceHand(tape.config, settings, tape.order, watch, remember)
 
 
 class DeviceHand(Hand):

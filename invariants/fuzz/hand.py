@@ -28,7 +28,7 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import Key, Tier
-from hicache.runtime.driver import Driver
+from hicache.runtime.driver import Driver, Observer
 from invariants.watch import Watch
 
 from .content import Content
@@ -58,7 +58,7 @@ class Hand:
         self.core = Core(config)
         self.watch = watch if watch is not None else Watch("every")
         self._silent = Driver(self.core, self)
-        self.content = Content(config) if remember else None
+        self.content: Content | None = Content(config) if remember else None
         self.probes = Probes(config)
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that will see nothing
@@ -80,6 +80,10 @@ class Hand:
         self._driver = Driver(self.core, self, (self.watch, self.probes))
 
     # -- the core
+
+    def observe(self, observer: Observer) -> None:
+        """It sees every event and outcome too, before the checks do."""
+        self._driver.observers = (observer, *self._driver.observers)
 
     def feed(self, event: Event) -> list[Outcome]:
         """One event, watched; its actions get what the present entry has for them."""

@@ -19,6 +19,7 @@ COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "ma
 POLICIES = ("write_through", "write_through_selective", "write_back")
 FAULTS = names()
 LEAST_HOST = 8  # pages of each component, where copies are carried out
+RANKS = ((1, 14), (2, 1), (3, 1))
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
 
@@ -26,7 +27,7 @@ PROFILES = ("prompt", "steady", "heavy", "starve")
 class Swarm:
     """weights: of the operations that are on. faults: percent of actions, per kind that is on.
     profile: how delays are drawn. polled: percent of entries before which the host polls.
-    executor: who carries out what the core asks for."""
+    ranks: how many cores are told the same. executor: who carries out what the core asks for."""
 
     config: Config
     order: str
@@ -34,6 +35,7 @@ class Swarm:
     faults: tuple[tuple[str, int], ...]
     profile: str
     polled: int
+    ranks: int = 1
     executor: str = REPLIES
 
 
@@ -42,12 +44,14 @@ def draw_swarm(
     weights: dict[str, int],
     components: tuple[str, ...] = (),
     policy: str = "",
+    ranks: int = 0,
     executor: str = "",
 ) -> Swarm:
-    """components, policy, kind of executor: fixed where given."""
+    """components, policy, ranks, kind of executor: fixed where given."""
     draws = Draws(seed, "swarm")
     config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
-    chosen = _draw_executor(seed, executor)
+    size = ranks or (1 if executor == DEVICE else Draws(seed, "ranks").weighted(RANKS))
+    chosen = _draw_executor(seed, executor) if size == 1 else REPLIES
     if chosen != REPLIES:
         config, weights = _copying(config, weights)
     needed = ("arrive", "admit", "wait")
@@ -61,7 +65,7 @@ def draw_swarm(
         faults += (("fail", Draws(seed, "failing").one((0, 5, 20))),)
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
-    return Swarm(config, order, on, faults, profile, polled, chosen)
+    return Swarm(config, order, on, faults, profile, polled, size, chosen)
 
 
 def _draw_executor(seed: int, kind: str) -> str:

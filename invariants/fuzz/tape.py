@@ -29,6 +29,7 @@ from .schedules.base import schedule_of
 
 FORMAT, VERSION = "hicache-fuzz", 1
 MOST_BYTES = 64 << 20
+MOST_RANKS = 8
 
 
 class Act(NamedTuple):
@@ -51,13 +52,15 @@ class Entry(NamedTuple):
 @dataclass(frozen=True)
 class Tape:
     """config: of the core. order: which schedule takes the replies. seed: where it came from.
-    executor: who carries out what the core asks for."""
+    ranks: how many cores are told the same; said in the file where it is not 1.
+    executor: who carries out what the core asks for; said where it is not replies alone."""
 
     config: Config
     entries: tuple[Entry, ...]
     seed: int = 0
     order: str = "time"
     notes: dict[str, str] = field(default_factory=dict)
+    ranks: int = 1
     executor: str = REPLIES
 
 
@@ -72,6 +75,8 @@ def dumps(tape: Tape) -> str:
     }
     if tape.executor != REPLIES:
         head["executor"] = tape.executor
+    if tape.ranks != 1:
+        head["ranks"] = tape.ranks
     lines = [_line(head)]
     lines += [_line(_entry_document(entry)) for entry in tape.entries]
     lines.append(_line({"end": len(tape.entries)}))
@@ -106,7 +111,12 @@ def loads(text: str, name: str = "tape") -> Tape:
     seed, notes = head.get("seed", 0), head.get("notes", {})
     if not isinstance(seed, int) or not isinstance(notes, dict):
         raise CallerError(f"{name}: expected a number as seed and an object as notes")
-    return Tape(config, entries, seed, order, notes, executor)
+    ranks = _ranks(head.get("ranks", 1), name)
+    if ranks > 1 and executor != REPLIES:
+        raise CallerError(
+            f"{name}: executor: expected {REPLIES} on several ranks, found {executor!r}"
+        )
+    return Tape(config, entries, seed, order, notes, ranks, executor)
 
 
 def read(path: Path) -> Tape:
@@ -179,6 +189,15 @@ def _config(document: Any, name: str) -> Config:
         return Config(**plain)
     except (CallerError, TypeError, ValueError) as error:
         raise CallerError(f"{name}: config: expected legal settings, found: {error}") from error
+
+
+def _ranks(found: Any, name: str) -> int:
+    if type(found) is not int or not 1 <= found <= MOST_RANKS:
+        raise CallerError(
+            f"{name}: ranks: expected 1 to {MOST_RANKS}, found {str(found)[:40]!r}; "
+            "record the tape again"
+        )
+    return found
 
 
 def _entry(row: dict[str, Any], name: str, number: int) -> Entry:

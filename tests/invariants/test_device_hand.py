@@ -16,7 +16,7 @@ from hicache.runtime.controller import COMPUTE
 from hicache.runtime.lanes import Lane
 from invariants.fuzz import simpler
 from invariants.fuzz import tape as tapes
-from invariants.fuzz.device_hand import DeviceHand, hand_of
+from invariants.fuzz.device_hand import DeviceHand
 from invariants.fuzz.executors import PLAIN, REPLIES, settings_of, spelled
 from invariants.fuzz.export import pytest_file
 from invariants.fuzz.generate import weights_of
@@ -24,6 +24,7 @@ from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.play import Failure, Outcome, failure_of, generate, replay
 from invariants.fuzz.probes import expected
+from invariants.fuzz.ranked_hand import hand_of
 from invariants.fuzz.shrink import shrink
 from invariants.fuzz.swarm import FAULTS, Swarm, draw_swarm
 from invariants.fuzz.tape import Act, Entry, Tape
