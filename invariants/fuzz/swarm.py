@@ -50,8 +50,9 @@ def draw_swarm(
     """components, policy, ranks, kind of executor: fixed where given."""
     draws = Draws(seed, "swarm")
     config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
-    size = ranks or (1 if executor == DEVICE else Draws(seed, "ranks").weighted(RANKS))
-    chosen = _draw_executor(seed, executor) if size == 1 else REPLIES
+    drawn = 1 if executor == DEVICE else Draws(seed, "ranks").weighted(RANKS)
+    size = ranks or drawn
+    chosen = _draw_executor(seed, executor) if max(size, drawn) == 1 else REPLIES
     if chosen != REPLIES:
         config, weights = _copying(config, weights)
     needed = ("arrive", "admit", "wait")

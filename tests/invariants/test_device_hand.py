@@ -80,7 +80,7 @@ def test_sequences_are_clean_and_reach_what_only_a_device_has() -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_recovered_from_on_a_device_too(name: str) -> None:
     weights = tuple((op, 60 if op == "revisit" else weight) for op, weight in WEIGHTS.items())
-    swarm = Swarm(CONFIG, "time", weights, ((name, 60),), "steady", 80, DEVICE)
+    swarm = Swarm(CONFIG, "time", weights, ((name, 60),), "steady", 80, executor=DEVICE)
     outcome = generate(swarm, OPS, 1, 30)
     assert outcome.failure is None, outcome.failure.text
     assert not outcome.hand.pending
