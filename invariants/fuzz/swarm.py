@@ -50,7 +50,8 @@ def draw_swarm(
     """components, policy, ranks, kind of executor: fixed where given."""
     draws = Draws(seed, "swarm")
     config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
-    drawn = 1 if executor == DEVICE else Draws(seed, "ranks").weighted(RANKS)
+    some = Draws(seed, "ranks")
+    drawn = 1 if executor == DEVICE else some.weighted(RANKS)
     size = ranks or drawn
     chosen = _draw_executor(seed, executor) if max(size, drawn) == 1 else REPLIES
     if chosen != REPLIES:
@@ -66,6 +67,9 @@ def draw_swarm(
         faults += (("fail", Draws(seed, "failing").one((0, 5, 20))),)
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
+    if size > 1:
+        of_ranks = names(of_ranks=True)
+        faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
     return Swarm(config, order, on, faults, profile, polled, size, chosen)
 
 
