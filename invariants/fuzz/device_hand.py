@@ -70,6 +70,8 @@ class DeviceHand(Hand):
         self._passes: list[tuple[Prefill, Plan, Sequence]] = []
         self._ended: dict[str, deque[int]] = {name: deque() for name in _LANES.values()}
         self._said: dict[int, bool] = {}  # by flight, how it ended
+        self._pages: dict[int, str] = {}  # by tag, the first page that has that content
+        self.rig.memory.whose = lambda tag: self._pages.get(tag, f"content of nobody ({tag:#x})")
 
     # -- what the core is told, and what it says
 
@@ -159,6 +161,8 @@ class DeviceHand(Hand):
         if len(found.tags) != len(tokens) // self.config.page_size or found.length != len(tokens):
             found.length = len(tokens)
             found.tags = prefix_tags(Key.from_tokens(tokens, self.config.page_size, job.namespace))
+            for at, tag in enumerate(found.tags.tolist()):
+                self._pages.setdefault(tag, f"page {at} of request {job.id}")
         return found
 
     def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
