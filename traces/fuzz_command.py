@@ -7,7 +7,6 @@ does (fuzz_work), who runs it (fuzz_executors), or what is said of it (fuzz_repo
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import time
@@ -20,13 +19,14 @@ from hicache.core.errors import CallerError
 from invariants.fuzz import play, probes, rates
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import COMPONENTS, POLICIES
+from invariants.fuzz.tape import MOST_RANKS
 
 from . import options as read
 from . import planting
 from .fuzz_executors import base as executors
 from .fuzz_report import Tally, document, reached, show
 from .fuzz_work import Found, Work, allowed_s, limit
-from .output import check_writable, write_whole
+from .output import check_folder, check_writable, write_whole
 from .results import write_json
 from .settings import CHECKS
 from .tape_file import open_tape
@@ -53,8 +53,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.at_least(0),
         help="of the first sequence, the next one has the next (default: from the commit)",
     )
-    add("--components", type=_components, default=(), metavar="LIST", help="such as full,swa")
-    add("--write-policy", type=read.choice(POLICIES), help=", ".join(POLICIES))
+    add(
+        "--components",
+        type=_components,
+        default=(),
+        metavar="LIST",
+        help="such as full,swa (default: drawn)",
+    )
+    add(
+        "--write-policy", type=read.choice(POLICIES), help=f"{', '.join(POLICIES)} (default: drawn)"
+    )
+    add("--ranks", type=_ranks, default=0, metavar="N", help=f"1 to {MOST_RANKS} (default: drawn)")
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
     add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
     add(
@@ -70,7 +79,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="of the sequences that are run again in a fresh process with another hash seed",
     )
-    add("--output", default=FOLDER, metavar="FOLDER", help="for the tape and text of each failure")
+    add(
+        "-o",
+        "--output",
+        default=FOLDER,
+        metavar="FOLDER",
+        help="for the tape and text of each failure",
+    )
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
     planting.add_option(parser, "none; of --replay, what the tape notes")
     add("--rates", metavar="FILE", help="write how often each state was reached (rates.json)")
@@ -89,9 +104,11 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     if options.replay:
         return _replay(options, command)
     executor = executors.load(options.executor)
-    _check_folder(Path(options.output))
+    check_folder(options.output, f"--output {options.output}")
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
+    plant = planting.check(options.plant or "")
+    planting.at_home(options, plant)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if options.json == "-" else sys.stdout
     print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
@@ -103,7 +120,8 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         0 if options.canary else options.twice,
         options.output,
         options.canary,
-        plant=planting.check(options.plant or ""),
+        ranks=options.ranks,
+        plant=plant,
     )
     if options.sequences is None and options.seconds is None:
         options.seconds = SECONDS
@@ -141,7 +159,8 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
 
 def _missed(tally: Tally, options: argparse.Namespace) -> list[str]:
     """What the run owes; nothing where it was not drawn as those were that the rates are of."""
-    usual = options.operations >= rates.OPERATIONS and not options.write_policy
+    usual = options.operations >= rates.OPERATIONS
+    usual &= not options.write_policy and not options.ranks
     if not usual or options.canary or options.plant or options.rates:
         return []
     return probes.missed(tally.probes, tally.played, options.components)
@@ -181,6 +200,7 @@ def _settings(options: argparse.Namespace, seed: int) -> dict[str, object]:
         "operations a sequence": options.operations,
         "components": ",".join(options.components),
         "write policy": options.write_policy,
+        "ranks": options.ranks or "",
         "planted": options.plant,
         "checks": options.check,
         "executor": options.executor,
@@ -205,16 +225,6 @@ def _keep(
         old.with_suffix(".txt").unlink(missing_ok=True)
     files[found.name] = str(path)
     print(f"{found.code} {found.kind}: {path}", file=sys.stderr, flush=True)
-
-
-def _check_folder(folder: Path) -> None:
-    """Before any work: it can be made, or written to."""
-    nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        found = "no right to write" if nearest.is_dir() else f"{nearest}, which is a file"
-        raise CallerError(
-            f"--output {folder}: expected a folder that can be written, found {found}; name another"
-        )
 
 
 def _replay(options: argparse.Namespace, command: str) -> int:
@@ -252,6 +262,12 @@ def _replay(options: argparse.Namespace, command: str) -> int:
             },
         )
     return code
+
+
+def _ranks(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_RANKS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected 1 to {MOST_RANKS}, found {text!r}")
 
 
 def _components(text: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from invariants.fuzz.tape import Tape
 
 from . import options as read
 from . import planting
-from .output import check_writable, write_whole
+from .output import check_folder, check_writable, write_whole
 from .results import write_json
 from .tape_file import open_tape
 
@@ -116,16 +116,7 @@ def _check(options: argparse.Namespace) -> None:
         if path:
             check_writable(path)
     if options.export:
-        folder = Path(options.export)
-        if folder.exists() and not folder.is_dir():
-            raise CallerError(f"{folder}: expected a folder for the test, found a file")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CallerError(
-                f"{folder}: expected a folder for the test, found: {error.strerror}; name another"
-            ) from None
-        check_writable(str(folder / "test_.py"))
+        check_folder(options.export, f"--export {options.export}")
 
 
 def _show(options: argparse.Namespace, failure: Failure | None) -> int:
@@ -204,6 +195,7 @@ def _write(options: argparse.Namespace, tape: Tape, name: str, text: str) -> lis
     """The files written."""
     written = []
     if options.export:
+        Path(options.export).mkdir(parents=True, exist_ok=True)
         path = str(Path(options.export) / name)
         write_whole(path, [text])
         written.append(path)
@@ -236,11 +228,12 @@ def _report(
         }
         write_json(options.json, document)
     stream = sys.stderr if "-" in (options.output, options.json) else sys.stdout
+    ranks = f" on {found.tape.ranks} ranks" if found.tape.ranks > 1 else ""
     with_bug = f", with {plant} planted" if plant else ""
     rest = "" if found.whole else f"; stopped by --plays {options.plays}, more might go"
     lines = [
         f"{failure.kind}: exit code {failure.code}{with_bug}",
-        f"{before} -> {count} operations, {found.plays} plays, {seconds:.1f} s{rest}",
+        f"{before} -> {count} operations{ranks}, {found.plays} plays, {seconds:.1f} s{rest}",
         f"the same failure {len(_HASH_SEEDS)} times in fresh processes",
         *(f"    {spoken(entry)}" for entry in found.tape.entries),
     ]

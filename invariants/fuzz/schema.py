@@ -13,7 +13,7 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 
-from .faults.base import names as fault_names
+from .faults.base import load as load_faults
 from .tape import Tape
 
 MOST = 1 << 30
@@ -109,7 +109,7 @@ def wrong(schema: Schema, args: Mapping[str, Any]) -> str:
 
 def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
     """Raises CallerError, one line, unless the tape speaks of what this version has."""
-    faults = ("", *fault_names())
+    faults = ("", *load_faults())
     for line, entry in enumerate(tape.entries, 2):
         where = f"{name or 'tape'}, line {line}"
         if entry.op not in schemas:

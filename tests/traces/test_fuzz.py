@@ -6,15 +6,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from invariants.fuzz import gauges, play, probes, rates
+from invariants.fuzz import play
+from invariants.fuzz import tape as tapes
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.ops import retract
 from traces import fuzz_canary, fuzz_command, fuzz_twice, fuzz_work
 from traces.cli import main
 from traces.fuzz_canary import canary
@@ -89,6 +90,21 @@ def test_what_is_fixed_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (config.components, config.write_policy) == (("full", "swa"), "write_back")
     assert {Work(25).swarm(seed).config.components for seed in range(20)} > {("full", "swa")}
     assert fuzz("--sequences", "2", "--components", "full,swa", "--write-policy", "write-back") == 0
+    assert {Work(25, ranks=3).swarm(seed).ranks for seed in range(8)} == {3}
+    assert {Work(25).swarm(seed).ranks for seed in range(60)} >= {1, 2}
+    assert "--ranks 3" in Work(25, ranks=3).command(0)
+
+
+def test_several_ranks_replay_and_repeat_in_a_fresh_process(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2", "--twice", "100") == 0
+    tape = Work(25, ranks=2).drawn(5)
+    path = Path("two.jsonl")
+    path.write_text(tapes.dumps(replace(tape, notes={"plant": "ranks-without-news-stay-away"})))
+    assert fuzz("--replay", str(path)) == 15
+    assert "COLL-SEQ: " in capsys.readouterr().out
+    assert fuzz("--replay", str(path), "--plant", "") == 0
 
 
 def test_the_budget_of_seconds_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,65 +128,6 @@ def test_the_seed_comes_from_the_commit_and_is_0_outside_git(
     assert fuzz_command.commit_seed() == 31
     said.returncode = 128
     assert fuzz_command.commit_seed() == 0
-
-
-# -- states that must be reached
-
-
-def blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if no sequence ever retracted a request."""
-    monkeypatch.setattr(retract, "draw", lambda hand, draws: None)
-    monkeypatch.setattr(rates, "table", lambda: dict.fromkeys(KINDS, OWED))
-
-
-KINDS = ("full", "full,swa", "full,mamba", "full,swa,mamba")
-OWED = {"": 100, "Retracted": 100, "Admitted": 100, "LoadDone": 1}
-
-
-def test_a_run_that_misses_a_state_it_owes_is_code_18_and_names_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    blind(monkeypatch)
-    monkeypatch.setattr(probes, "unreached", lambda seen, kinds: ["Retracted", "LoadDone"])
-    found = report("--operations", "120", "--sequences", "25", "--seed", "7", "--check", "off")
-    assert found["exit_code"] == probes.MISSED
-    assert found["missed"] == ["Retracted"]
-    assert "should have reached these states, and did not: Retracted\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--operations", "120", "--sequences", "2"),
-        ("--operations", "25", "--sequences", "25"),
-        ("--operations", "120", "--sequences", "25", "--write-policy", "write_back"),
-    ],
-    ids=["few sequences", "short ones", "of one policy"],
-)
-def test_a_run_that_owes_nothing_is_clean(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blind(monkeypatch)
-    monkeypatch.setattr(probes, "unreached", lambda seen, kinds: ["Retracted"])
-    assert fuzz("--seed", "7", "--check", "off", *words) == 0
-
-
-def test_the_rates_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fuzz("--sequences", "4", "--rates", "made.json") == 0
-    monkeypatch.setattr(rates, "PATH", Path("made.json"))
-    rates.table.cache_clear()
-    found = rates.table()
-    rates.table.cache_clear()
-    assert sum(row[""] for row in found.values()) == 4
-    assert all(0 < count <= row[""] for row in found.values() for count in row.values())
-
-
-def test_the_summary_audits_the_generator(capsys: pytest.CaptureFixture[str]) -> None:
-    found = report("--sequences", "4")
-    assert "Audit of the generator" in capsys.readouterr().out
-    assert found["audit"]["events_per_thousand"]["Admitted"] > 0
-    assert set(found["audit"]["quantiles"]) == set(gauges.QUANTITIES)
-    assert sum(row[""] for row in found["reached"].values()) == 4
 
 
 # -- failures

@@ -49,13 +49,18 @@ class Player(Protocol):
     def abort(self, job: Job) -> None: ...
     def retract(self, job: Job) -> None: ...
     def key(self, job: Job, tokens: int) -> Key: ...
+    def decode(
+        self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]
+    ) -> None: ...
 
 
 class Fault:
-    """One kind. sites: the actions that it can hit. fine: whether their reply is a good one."""
+    """One kind. sites: the actions that it can hit. fine: whether their reply is a good one.
+    of_ranks: whether it takes several ranks to mean anything."""
 
     sites: tuple[str, ...] = SITES
     fine = True
+    of_ranks = False
 
     def due(self, hand: Player, due: int) -> int:
         """When the reply is there, where it would have been at `due`."""
@@ -92,8 +97,9 @@ def load() -> dict[str, Fault]:
     return found
 
 
-def names() -> tuple[str, ...]:
-    return tuple(load())
+def names(of_ranks: bool = False) -> tuple[str, ...]:
+    """Those of one core; or those that take several ranks."""
+    return tuple(name for name, kind in load().items() if kind.of_ranks == of_ranks)
 
 
 def kind_of(name: str, site: str) -> Fault:
