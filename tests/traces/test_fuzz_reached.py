@@ -1,4 +1,4 @@
-"""What a run of `hicache fuzz` says of how much it looked at, and code 18 where that is too little."""
+"""What `hicache fuzz` says of how much it looked at, and code 18 where that is too little."""
 
 from __future__ import annotations
 

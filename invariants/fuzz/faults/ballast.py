@@ -25,7 +25,8 @@ def squeeze(hand: Player, percent: int, ends: bool) -> None:
 
 
 def leave(hand: Player, component: str, pages: int) -> None:
-    """Requests take what can be had of a component on device, but for so many pages."""
+    """Requests take what can be had of a component on device, but for so many pages at
+    most: of states, a request takes several at a time."""
     if component not in hand.config.components:
         return
     at = hand.config.components.index(component)
