@@ -14,9 +14,18 @@ from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
 from hicache.runtime.group import RankError
-from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.base import (
+    CRASH,
+    HAZARD,
+    INVARIANT,
+    LIVENESS,
+    WRONG_BYTES,
+    Violation,
+    load_check,
+)
 from invariants.story import About
 from invariants.watch import Level, Watch
+from sim.errors import HazardError, StuckError, WrongBytesError
 
 from .content import WrongContent
 from .generate import next_entry
@@ -70,7 +79,7 @@ def generate(
     command: what plays it again, for what is said of a failure."""
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
-    tape = Tape(swarm.config, (), seed, swarm.order, ranks=swarm.ranks)
+    tape = Tape(swarm.config, (), seed, swarm.order, ranks=swarm.ranks, executor=swarm.executor)
     hand = hand_of(tape, Watch(level, command, asked))
     entries: list[Entry] = []
     failure = None
@@ -130,9 +139,9 @@ def end(hand: Hand) -> None:
     hand.acts, hand.entry = (), -1
     heal(hand)
     hand.watch.finish(hand.core.view)
+    hand.at_rest()
     let_go(hand)
-    if hand.content is not None:
-        hand.content.audit(hand.core.view)
+    hand.at_rest()
     hand.watch.finish(hand.core.view)
 
 
@@ -203,7 +212,11 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(WRONG_BYTES, "BYTES by content", str(error), at)
     if isinstance(error, RankError):
         return Failure(error.exit_code, error.kind, str(error), at)
-    if isinstance(error, Stuck):
+    if isinstance(error, WrongBytesError):
+        return Failure(WRONG_BYTES, error.rule or "BYTES on device", str(error), at)
+    if isinstance(error, HazardError):
+        return Failure(HAZARD, f"HAZARD {error.rule}", str(error), at)
+    if isinstance(error, Stuck | StuckError):
         return Failure(LIVENESS, "LIVENESS", str(error), at)
     if isinstance(error, Misuse):
         return Failure(INVARIANT, "MISUSE", str(error), at)
