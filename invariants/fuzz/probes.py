@@ -28,7 +28,8 @@ from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
-from .expected import RARE_WITH, ROWS
+from .expected import ROWS
+from .rare import RARE_WITH
 from .rates import owed
 from .states import States
 
