@@ -38,7 +38,11 @@ DEVICE = "device:2:4:2:2"
 CONFIG = Config(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
 BUGS = tuple(name for name in planted.names() if getattr(planted.load(name), "EXECUTOR", ""))
 TIERS = (Tier.DEVICE, Tier.HOST)
-SLOW = ("loads-are-answered-at-their-first-layer", "only-the-last-layer-can-fail")
+SLOW = (
+    "loads-are-answered-at-their-first-layer",
+    "only-the-last-layer-can-fail",
+    "passes-never-hear-of-failed-loads",
+)
 
 
 def played(seed: int, operations: int = 60) -> Outcome:
