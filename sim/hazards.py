@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hicache.core.config import Config
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import D, Direction, Front, Mark, Stream
 
@@ -39,6 +40,15 @@ class _Lane:
         self.index = index
         self.clock = [0] * size
         self.whys: dict[int, str] = {}
+
+
+def places_of(config: Config) -> dict[_Place, int]:
+    """The pages of each pool that the core of this configuration owns."""
+    return {
+        (tier, component): pages[index]
+        for index, component in enumerate(config.components)
+        for tier, pages in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
+    }
 
 
 class Hazards:

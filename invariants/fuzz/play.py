@@ -32,6 +32,7 @@ from .generate import next_entry
 from .hand import Hand, Job, Misuse
 from .ops.base import Operation
 from .ranked_hand import hand_of
+from .spots import Spot, raised
 from .swarm import Swarm
 from .tape import Entry, Tape
 
@@ -46,13 +47,14 @@ class Stuck(AssertionError):
 @dataclass(frozen=True)
 class Failure:
     """kind: what two failures share if they are the same one. at: entries played before it. about:
-    whose story explains it, where a check named them."""
+    whose story explains it, where a check named them. raised: the lines that it came from."""
 
     code: int
     kind: str
     text: str
     at: int
     about: tuple[About, ...] = ()
+    raised: tuple[Spot, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def generate(
                 step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = _repeatable(failure_of(error, len(entries)), command)
+        failure = _told(error, len(entries), command)
     return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
 
@@ -116,7 +118,7 @@ def replay(
             step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = _repeatable(failure_of(error, done), command)
+        failure = _told(error, done, command)
     return Outcome(tape, failure, hand)
 
 
@@ -192,8 +194,10 @@ def let_go(hand: Hand) -> None:
             )
 
 
-def _repeatable(failure: Failure, command: str) -> Failure:
-    """Its words end with what plays it again, where anything is known to."""
+def _told(error: Exception, at: int, command: str) -> Failure:
+    """With the lines that it came from; its words end with what plays it again, where anything is
+    known to."""
+    failure = replace(failure_of(error, at), raised=raised(error))
     if not command or "\nreplay: " in failure.text:
         return failure
     text = failure.text.rstrip("\n")
