@@ -28,6 +28,8 @@ from .errors import HazardError
 _Ticks = NDArray[np.int32]
 _Place = tuple[Tier, str]
 _REMEMBERED = 65_536
+# By the access before and the one that is not ordered after it: read after write, and so on.
+RULES = {("w", "r"): "RAW", ("r", "w"): "WAR", ("w", "w"): "WAW"}
 
 
 class _Lane:
@@ -138,7 +140,8 @@ class Hazards:
             f"{ {'w': 'write', 'r': 'read'}[modes[1]] } by {why!r} on stream {lane.name} is not "
             f"ordered after the {'write' if modes[0] == 'w' else 'read'} by {before!r} on stream "
             f"{other.name}: {place[0].name.lower()} pages {pages[late].tolist()[:8]} of {place[1]} "
-            f"({int(late.sum())} in all), layer groups {layers[0]}..{layers[1] - 1}"
+            f"({int(late.sum())} in all), layer groups {layers[0]}..{layers[1] - 1}",
+            RULES[modes],
         )
 
 

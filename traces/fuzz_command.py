@@ -106,6 +106,8 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     check_folder(options.output, f"--output {options.output}")
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
+    plant = planting.check(options.plant or "")
+    planting.at_home(options, plant)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if options.json == "-" else sys.stdout
     print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
@@ -118,7 +120,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         options.output,
         options.canary,
         ranks=options.ranks,
-        plant=planting.check(options.plant or ""),
+        plant=plant,
     )
     if options.sequences is None and options.seconds is None:
         options.seconds = SECONDS
