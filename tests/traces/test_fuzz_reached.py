@@ -37,7 +37,7 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 KINDS = ("full", "full,swa", "full,mamba", "full,swa,mamba")
-OWED = {"": 100, "Retracted": 100, "Admitted": 100, "LoadDone": 1}
+OWED = {"": 1000, "Retracted": 1000, "Admitted": 1000, "LoadDone": 1}
 
 
 def test_a_run_that_misses_a_state_it_owes_is_code_18_and_names_it(
