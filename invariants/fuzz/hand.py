@@ -12,7 +12,7 @@ what op "misuse" and fault "twice" do on purpose, which the core must refuse wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hicache.core.actions import Action, Backup, Load, Outcome, Prefill, Refused, Restarted
 from hicache.core.config import Config
@@ -28,7 +28,7 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import Key, Tier
-from hicache.runtime.driver import Driver
+from hicache.runtime.driver import Driver, Observer
 from invariants.watch import Watch
 
 from .content import Content
@@ -52,7 +52,12 @@ class Hand:
     """Plays on one core. counts: what was done and met."""
 
     def __init__(
-        self, config: Config, order: str = "time", watch: Watch | None = None, remember: bool = True
+        self,
+        config: Config,
+        order: str = "time",
+        watch: Watch | None = None,
+        remember: bool = True,
+        others: Sequence[Observer] = (),
     ) -> None:
         self.config = config
         self.core = Core(config)
@@ -77,7 +82,7 @@ class Hand:
         self.answers: dict[int, tuple[int, ...]] = {}
         self._fresh: list[Pending] = []  # issued by the operation that plays
         self._turn = 0
-        self._driver = Driver(self.core, self, (self.watch, self.probes))
+        self._driver = Driver(self.core, self, (self.watch, self.probes, *others))
 
     # -- the core
 

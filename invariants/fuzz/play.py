@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
+from hicache.runtime.driver import Observer
 from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
 from invariants.watch import Level, Watch
 
@@ -82,11 +83,13 @@ def replay(
     level: Level = "every",
     name: str = "",
     checks: Sequence[str] | None = None,
+    others: Sequence[Observer] = (),
 ) -> Outcome:
-    """Play a tape as it stands. checks: those that are asked; all unless given."""
+    """Play a tape as it stands. checks: those that are asked; all unless given. others: who
+    observes it besides."""
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
-    hand = Hand(tape.config, tape.order, Watch(level, command, asked))
+    hand = Hand(tape.config, tape.order, Watch(level, command, asked), others=others)
     failure = None
     done = 0
     try:
