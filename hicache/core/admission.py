@@ -49,8 +49,8 @@ from .transfers import (
     own_pages,
 )
 from .tree import BACKBONE
-from .types import Key, RequestId, Tier
-from .windows import available, fill, pages_of, reachable_end, release_behind
+from .types import Key, RequestId, Tier, frozen
+from .windows import fill, pages_of, reachable_end, release_behind
 
 
 def arrive(state: State, event: Arrived) -> None:
@@ -251,7 +251,7 @@ def _is_too_large(state: State, request: RequestId, total: int) -> bool:
 def _lacking(state: State, count: int) -> int:
     """The first component by position that cannot have so many pages, -1 for none."""
     for index in (BACKBONE, *state.bounded):
-        if count > available(state, index):
+        if count > state.pools[Tier.DEVICE][index].available:
             return index
     return -1
 
@@ -263,8 +263,7 @@ def _extend(state: State, request: Request, total: int) -> None:
         if component.positional:
             fresh = state.pools[Tier.DEVICE][index].take(total - have, request.id)
             table = np.concatenate((request.tables[index], fresh))
-            table.flags.writeable = False
-            request.tables[index] = table
+            request.tables[index] = frozen(table)
     request.filled = total
     state.touched_requests[request.id] = None
 

@@ -17,7 +17,7 @@ from .eviction import bury
 from .node import Flight, Node, Request
 from .reclaim import evict_device
 from .state import State
-from .types import Key, Pages, Tier
+from .types import Key, Pages, Tier, frozen
 
 
 def boundaries(state: State, request: Request, start: int, end: int) -> list[int]:
@@ -118,8 +118,7 @@ def refill(state: State, request: Request, since: int) -> None:
             if slots[slot] < 0 and state.pools[Tier.DEVICE][index].free:
                 slots[slot] = state.pools[Tier.DEVICE][index].take(1, request.id)[0]
                 request.since = max(request.since, since)
-        slots.flags.writeable = False
-        request.tables[index] = slots
+        request.tables[index] = frozen(slots)
 
 
 def positions(state: State, request: Request) -> tuple[Pages, ...]:

@@ -24,8 +24,8 @@ from .lru import offer
 from .matching import cut, match
 from .node import Node, Request
 from .state import State
-from .tree import BACKBONE, attach, label_of, new_child
-from .types import Key, Pages, Tier
+from .tree import BACKBONE, attach, label_of, new_child, start_of
+from .types import Key, Pages, Tier, frozen
 
 
 def insert(state: State, request: Request, key: Key, made: list[int], last: bool) -> list[Node]:
@@ -176,8 +176,7 @@ def _forget(state: State, request: Request, index: int, gaps: list[slice]) -> No
     table = table.copy()
     for gap in gaps:
         table[gap] = -1
-    table.flags.writeable = False
-    request.tables[index] = table
+    request.tables[index] = frozen(table)
     state.pools[Tier.DEVICE][index].give_back(own[0] if len(own) == 1 else np.concatenate(own))
 
 
@@ -190,7 +189,7 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
         duplicates: list[Pages] = []
         table = fresh = request.tables[index]
         for node in behind:
-            start = node.end - len(node.key) // state.stride
+            start = start_of(node, state.stride)
             mine, held = table[start : node.end], node.pages[Tier.DEVICE][index]
             if not len(mine) or mine[0] < 0:
                 continue
@@ -201,8 +200,7 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
                 fresh[start : node.end] = held
                 duplicates.append(mine)
         if duplicates:
-            fresh.flags.writeable = False
-            request.tables[index] = fresh
+            request.tables[index] = frozen(fresh)
             state.pools[Tier.DEVICE][index].give_back(np.concatenate(duplicates))
     for node in behind:
         node.hits += 1
@@ -246,6 +244,5 @@ def _donate(state: State, request: Request, path: list[Node], made: Sequence[int
                 slots = request.tables[index].copy()
                 attach(state, node, Tier.DEVICE, index, slots[1 + track : 2 + track].copy())
                 slots[1 + track] = -1
-                slots.flags.writeable = False
-                request.tables[index] = slots
+                request.tables[index] = frozen(slots)
             request.tracked[index][track] = 0

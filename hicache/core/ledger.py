@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import CoreBug
-from .types import NO_PAGES, Pages, PageState, Tier
+from .types import NO_PAGES, Pages, PageState, Tier, frozen
 
 _FREE, _OWNED, _CACHED, _LENT, _RETIRING = (int(state) for state in PageState)
 
@@ -180,8 +180,7 @@ class Pool:
         where = _where(pages)
         self.state[where] = state
         self.owner[where] = owner
-        pages.flags.writeable = False
-        return pages
+        return frozen(pages)
 
     def _push(self, pages: Pages) -> None:
         count = len(pages)

@@ -16,7 +16,7 @@ import numpy as np
 
 from .node import Node
 from .state import State
-from .tree import label_of, path_to, split
+from .tree import label_of, path_to, split, start_of
 from .types import Key
 
 
@@ -83,7 +83,7 @@ def cut(state: State, path: list[Node], at: int) -> None:
         node = path[index]
         if at >= node.end:
             return
-        start = node.end - len(node.key) // state.stride
+        start = start_of(node, state.stride)
         if start < at:
             path.insert(index, split(state, node, at - start))
             return

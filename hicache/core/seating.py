@@ -23,8 +23,8 @@ from .reclaim import make_device_room
 from .state import State
 from .transfers import begin_load, close_flight, lock_for_load, open_flight
 from .tree import BACKBONE
-from .types import NO_PAGES, Pages, RequestId, Tier
-from .windows import available, fill, pages_of
+from .types import NO_PAGES, Pages, RequestId, Tier, frozen
+from .windows import fill, pages_of
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +118,8 @@ def refuse_room(
     waiting = any(flight.request == NO_REQUEST for flight in state.flights.values())
     reason: RefusalReason = "draining" if waiting else "no_pages"
     victim = next(reversed(state.running)) if preempt and not waiting else NO_REQUEST
-    refuse(state, request, reason, needed, available(state, component), victim, component)
+    room = state.pools[Tier.DEVICE][component].available
+    refuse(state, request, reason, needed, room, victim, component)
 
 
 def _worth_loading(state: State, request: Request, pages: int) -> bool:
@@ -160,7 +161,8 @@ def _plan(
     )
     plan = Plan(path, loads, loading, receipt, flight, list(loading))
     size, start = state.config.page_size, plan.pages * state.config.page_size
-    rooms = [available(state, index) - count for index, count in enumerate(loading)]
+    pools = state.pools[Tier.DEVICE]
+    rooms = [pool.available - count for pool, count in zip(pools, loading, strict=True)]
     plan.end = min(start + chunk, request.length)
     for index in state.bounded:
         plan.end = min(plan.end, max(start, start + rooms[index] * size))
@@ -221,15 +223,15 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
             slots = np.full(component.slots, -1, dtype=np.int64)
             count = plan.needed[index] - plan.loading[index]
             slots[:count] = pool.take(count, request.id)
-            request.tables.append(_frozen(slots))
+            request.tables.append(frozen(slots))
             request.sources[index] = int(reused[-1]) if len(reused) else -1
         elif index == BACKBONE:
             fresh = pool.take(plan.needed[index] - plan.loading[index], request.id)
-            request.tables.append(_frozen(np.concatenate((reused, fresh))))
+            request.tables.append(frozen(np.concatenate((reused, fresh))))
         else:
             table = np.full(total, -1, dtype=np.int64)
             table[plan.pages - len(reused) : plan.pages] = reused
-            request.tables.append(_frozen(table))
+            request.tables.append(frozen(table))
     fill(state, request, pages_of(state, plan.end))
     if plan.flight is not None:
         begin_load(state, request, plan.flight, plan.loads, targets)
@@ -251,9 +253,4 @@ def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
 def _host_pages(node: Node, index: int) -> Pages:
     pages = node.pages[Tier.HOST][index]
     assert pages is not None, f"{node} has nothing to load"
-    return pages
-
-
-def _frozen(pages: Pages) -> Pages:
-    pages.flags.writeable = False
     return pages

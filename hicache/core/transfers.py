@@ -20,7 +20,7 @@ from .lru import offer
 from .node import Flight, Leg, Node, Request
 from .state import State
 from .tree import BACKBONE, attach
-from .types import FlightId, Pages, Tier
+from .types import FlightId, Pages, Tier, frozen
 
 
 def flight_of(state: State, flight_id: FlightId, kind: str) -> Flight:
@@ -120,8 +120,7 @@ def _replace(state: State, request: Request, node: Node, index: int) -> None:
         return
     table = request.tables[index].copy()
     table[node.end - len(held) : node.end] = held
-    table.flags.writeable = False
-    request.tables[index] = table
+    request.tables[index] = frozen(table)
 
 
 def cancel_load(state: State, flight: Flight) -> None:

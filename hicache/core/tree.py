@@ -29,6 +29,11 @@ def span(node: Node, stride: int) -> int:
     return len(node.key) // stride
 
 
+def start_of(node: Node, stride: int) -> int:
+    """The page at which the node's run begins."""
+    return node.end - span(node, stride)
+
+
 def path_to(node: Node) -> list[Node]:
     """The node and all above it but the root, from the top."""
     path: list[Node] = []

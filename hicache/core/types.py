@@ -23,15 +23,19 @@ Pages: TypeAlias = NDArray[np.int64]
 RequestId: TypeAlias = int
 FlightId: TypeAlias = int
 
-NO_PAGES: Pages = np.empty(0, dtype=np.int64)
-NO_PAGES.flags.writeable = False
+
+def frozen(pages: Pages) -> Pages:
+    """The array itself, which nobody may write from now on."""
+    pages.flags.writeable = False
+    return pages
 
 
 def kept(pages: Pages) -> Pages:
     """A read-only copy to keep: a view would keep the whole array behind it alive."""
-    copy = pages.copy()
-    copy.flags.writeable = False
-    return copy
+    return frozen(pages.copy())
+
+
+NO_PAGES: Pages = frozen(np.empty(0, dtype=np.int64))
 
 
 class Tier(IntEnum):

@@ -13,24 +13,19 @@ from .checkpoints import has_tracks
 from .locks import unlock_above
 from .node import Receipt, Request
 from .state import State
-from .tree import span, split
-from .types import Tier
+from .tree import split, start_of
+from .types import Tier, frozen
 
 
 def pages_of(state: State, tokens: int) -> int:
     return -(-tokens // state.config.page_size)
 
 
-def available(state: State, index: int) -> int:
-    """Device pages of a component that are free or that nobody holds."""
-    pool = state.pools[Tier.DEVICE][index]
-    return pool.available
-
-
 def reachable_end(state: State, request: Request, index: int, start: int, end: int) -> int:
     """How far a pass from token `start` to `end` gets with the pages of a bounded component that
     can be had; at most `start` where it cannot even begin."""
-    return min(end, (request.filled + available(state, index)) * state.config.page_size)
+    room = state.pools[Tier.DEVICE][index].available
+    return min(end, (request.filled + room) * state.config.page_size)
 
 
 def fill(state: State, request: Request, upto: int) -> None:
@@ -40,8 +35,7 @@ def fill(state: State, request: Request, upto: int) -> None:
         if count > 0:
             table = request.tables[index].copy()
             table[request.filled : upto] = state.pools[Tier.DEVICE][index].take(count, request.id)
-            table.flags.writeable = False
-            request.tables[index] = table
+            request.tables[index] = frozen(table)
     request.filled = max(request.filled, upto)
 
 
@@ -75,13 +69,12 @@ def _clear(state: State, request: Request, index: int, first: int) -> None:
     own = table[max(since, request.shared) : first]
     state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
     table[since:first] = -1
-    table.flags.writeable = False
-    request.tables[index] = table
+    request.tables[index] = frozen(table)
 
 
 def _cut_locked(state: State, receipt: Receipt, index: int, at: int) -> None:
     for node, _ in receipt.locked[index]:
-        start = node.end - span(node, state.stride)
+        start = start_of(node, state.stride)
         if start < at < node.end:
             split(state, node, at - start)
             return

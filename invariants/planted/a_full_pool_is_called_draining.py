@@ -6,7 +6,7 @@ from typing import Any
 
 from hicache.core import seating
 from hicache.core.actions import NO_REQUEST
-from hicache.core.windows import available
+from hicache.core.types import Tier
 
 from .base import Patch
 
@@ -18,7 +18,7 @@ KILLS = "live-evict"
 def _always_draining(
     state: Any, request: int, component: int, needed: int, preempt: bool = False
 ) -> None:
-    room = available(state, component)
+    room = state.pools[Tier.DEVICE][component].available
     seating.refuse(state, request, "draining", needed, room, NO_REQUEST, component)
 
 

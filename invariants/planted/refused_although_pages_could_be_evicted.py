@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import windows
-from hicache.core.types import Tier
+from hicache.core.ledger import Pool
 
 from .base import Patch
 
@@ -14,9 +13,9 @@ TITLE = "Only free pages count as room, so a full cache refuses everybody."
 KILLS = "live-evict"
 
 
-def _free_only(state: Any, index: int) -> int:
-    return int(state.pools[Tier.DEVICE][index].free)
+def _free_only(pool: Any) -> int:
+    return int(pool.free)
 
 
 def plant(patch: Patch) -> None:
-    patch(windows, "available", _free_only)
+    patch(Pool, "available", property(_free_only))

@@ -1,4 +1,4 @@
-"""Every component in hicache/core/components: its incremental form equals its definition.
+"""Every component in hicache/core/components: matching by its reach equals its definition.
 
 Each is made over the corners of its settings: windows of one page to eight and no multiple of a
 page, and a page larger than the window. A component that has no window ignores it.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from hicache.core import components
 from hicache.core.components.base import Component
 from hicache.core.config import Config
+from hicache.core.matching import anchors
 
 NAMES = [module.name for module in iter_modules(components.__path__) if module.name != "base"]
 PATHS = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8)
@@ -52,22 +55,36 @@ def make(name: str, page_size: int = 4, window: int = 8, interval: int = 0) -> C
     return import_module(f"hicache.core.components.{name}").component(config)  # type: ignore[no-any-return]
 
 
+def matched(component: Component, path: list[tuple[int, bool]]) -> int:
+    """How many nodes of a path, each of so many pages and held or not, the core matches."""
+    ends = np.cumsum([span for span, _ in path]).tolist()
+    nodes: Any = [
+        SimpleNamespace(end=end, pages=((np.arange(span) if held else None,), (None,)))
+        for end, (span, held) in zip(ends, path, strict=True)
+    ]
+    state: Any = SimpleNamespace(components=(component,))
+    found = anchors(state, nodes)
+    assert found.device == found.best == found.depths[0]
+    return found.device
+
+
 def test_the_three_components_are_there() -> None:
     assert {"full", "swa", "mamba"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(path=PATHS, setting=st.sampled_from(SETTINGS))
-def test_walking_down_a_path_equals_the_definition(
+def test_a_match_is_the_deepest_node_that_has_all_it_requires(
     name: str, path: list[tuple[int, bool]], setting: tuple[int, int]
 ) -> None:
     component = make(name, *setting)
-    walk = component.start
-    assert component.valid(walk), "nothing is required of the empty prefix"
-    for depth, (span, held) in enumerate(path, 1):
-        walk = component.advance(walk, span, held)
-        needed = component.required([pages for pages, _ in path[:depth]])
-        assert component.valid(walk) == all(path[index][1] for index in needed)
+    valid = [
+        depth
+        for depth in range(len(path) + 1)
+        if all(path[index][1] for index in component.required([pages for pages, _ in path[:depth]]))
+    ]
+    assert valid[0] == 0, "nothing is required of the empty prefix"
+    assert matched(component, path) == valid[-1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,18 +114,16 @@ def test_a_window_requires_each_page_that_holds_one_of_its_tokens(
 def test_a_gap_inside_the_window_is_no_match_however_much_follows_the_last_hole() -> None:
     """E5: live 2, hole 2, live 3 with a window of 4 pages; one more live page completes it."""
     component = make("swa", 1, 4)
-    walk = component.start
-    for span, held, valid in ((2, True, True), (2, False, False), (3, True, False)):
-        walk = component.advance(walk, span, held)
-        assert component.valid(walk) == valid
-    assert component.valid(component.advance(walk, 1, True))
+    path = [(2, True), (2, False), (3, True)]
+    assert matched(component, path[:1]) == 1
+    assert matched(component, path[:2]) == matched(component, path) == 1
+    assert matched(component, [*path, (1, True)]) == 4
 
 
 def test_a_path_shorter_than_the_window_is_valid_only_where_it_is_complete() -> None:
     component = make("swa", 4, 32)
-    assert component.valid(component.advance(component.start, 2, True))
-    walk = component.advance(component.advance(component.start, 1, False), 2, True)
-    assert not component.valid(walk)
+    assert matched(component, [(2, True)]) == 1
+    assert matched(component, [(1, False), (2, True)]) == 0
 
 
 @pytest.mark.parametrize("name", NAMES)

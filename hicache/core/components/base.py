@@ -2,9 +2,9 @@
 
     If a request's prefix ends at this node, which nodes on the path must hold this component?
 
-`required` is the definition. `reach`, and `advance` with `valid`, are its incremental forms: up
-from a boundary, and down a path; tests/contract/test_components.py proves them equal on random
-paths. A component must not touch pools, transfers or other components.
+`required` is the definition; `reach` is what the core goes by, and the contract suite of components
+holds matching by it to the definition on random paths. A component must not touch pools, transfers
+or other components.
 
     reach   a node is required by a boundary b on or below it iff b.end - node.end <= reach
 """
@@ -20,7 +20,7 @@ UNBOUNDED = 1 << 40
 
 
 class Component(Protocol):
-    """One attention type's residency rule. A walk's state is a small int; `start` begins it.
+    """One attention type's residency rule.
 
     positional   whether a node holds one page per page of its run; otherwise it holds one state,
                  at its end, which a request copies before it overwrites it (copy on use).
@@ -57,9 +57,6 @@ class Component(Protocol):
     @property
     def per_path(self) -> int: ...
 
-    @property
-    def start(self) -> int: ...
-
     def required(self, lengths: Sequence[int]) -> range:
         """Indices of the path's nodes that must hold the component; lengths: pages per node."""
 
@@ -68,9 +65,3 @@ class Component(Protocol):
 
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
         """What the upper and the lower half hold when a node splits `at` pages from its start."""
-
-    def advance(self, walk: int, span: int, held: bool) -> int:
-        """The walk's state after a node of `span` pages that holds the component or does not."""
-
-    def valid(self, walk: int) -> bool:
-        """Whether every required node was held, for a prefix that ends where the walk stands."""

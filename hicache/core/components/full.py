@@ -10,14 +10,11 @@ from .base import UNBOUNDED
 
 
 class Full:
-    """A walk's state is 1 as long as every node so far was held."""
-
     name = "full"
     positional = True
     reach = UNBOUNDED
     slots = least_slots = per_path = 0
     least_pages = 1
-    start = 1
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
@@ -30,12 +27,6 @@ class Full:
 
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
         return kept(pages[:at]), kept(pages[at:])
-
-    def advance(self, walk: int, span: int, held: bool) -> int:
-        return walk if held else 0
-
-    def valid(self, walk: int) -> bool:
-        return walk == 1
 
 
 def component(config: Config) -> Full:

@@ -16,14 +16,11 @@ from ..types import Pages
 
 
 class Mamba:
-    """A walk's state is 1 where the last node held a state. The empty prefix needs none."""
-
     name = "mamba"
     positional = False
     reach = 0
     slots = 3
     least_slots = least_pages = 1
-    start = 1
 
     def __init__(self, interval: int, per_path: int) -> None:
         self.interval = interval
@@ -37,12 +34,6 @@ class Mamba:
 
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
         return None, pages
-
-    def advance(self, walk: int, span: int, held: bool) -> int:
-        return int(held)
-
-    def valid(self, walk: int) -> bool:
-        return walk == 1
 
 
 def component(config: Config) -> Mamba:

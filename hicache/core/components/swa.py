@@ -15,22 +15,19 @@ from ..types import Pages, kept
 
 
 class SlidingWindow:
-    """A walk's state is the number of pages held since the last gap, capped at the window. The
-    root counts as a whole window: a path without a gap is complete however short."""
-
     name = "swa"
     positional = True
     slots = least_slots = per_path = 0
 
     def __init__(self, window_pages: int, page_size: int) -> None:
-        self.start = window_pages
+        self._window = window_pages
         self.reach = window_pages - 1
         self.interval = page_size
         self.least_pages = window_pages + 1
 
     def required(self, lengths: Sequence[int]) -> range:
         covered, first = 0, len(lengths)
-        while first and covered < self.start:
+        while first and covered < self._window:
             first -= 1
             covered += lengths[first]
         return range(first, len(lengths))
@@ -40,12 +37,6 @@ class SlidingWindow:
 
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
         return kept(pages[:at]), kept(pages[at:])
-
-    def advance(self, walk: int, span: int, held: bool) -> int:
-        return min(walk + span, self.start) if held else 0
-
-    def valid(self, walk: int) -> bool:
-        return walk == self.start
 
 
 def component(config: Config) -> SlidingWindow:
