@@ -29,7 +29,7 @@ from typing import Any
 from hicache.core.errors import CallerError
 
 from .changes import changes, spots
-from .steps import counting
+from .steps import Steps, counting, limited
 
 PACKAGE = "hicache.core"
 LONGEST = 64
@@ -99,7 +99,8 @@ def counted() -> Iterator[None]:
                 if place in known and _has_loop(node):
                     before.append((known[place], known[place].__code__))
                     known[place].__code__ = _compiled(module, place, deepcopy(node), True)
-        yield
+        with limited(Steps()):
+            yield
     finally:
         for function, code in before:
             function.__code__ = code

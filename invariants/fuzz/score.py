@@ -25,9 +25,10 @@ from .contracts import broken
 from .draws import Draws
 from .ground import NOTE, Ground, play
 from .mutate import Mutant, applied, short
-from .steps import Endless
+from .steps import Endless, Steps, limited
 
 ENDLESS = "ENDLESS"
+_MOST = 2_000_000  # steps of all promises beside sequences
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 
 Guard = Callable[[], AbstractContextManager[None]]
@@ -133,7 +134,7 @@ def hunt(
 def _broken(mutant: Mutant, guard: Guard) -> str:
     """The promise beside sequences that the mutant breaks; "" for none."""
     try:
-        with guard(), applied(mutant):
+        with guard(), limited(Steps(_MOST)), applied(mutant, counted=True):
             return broken(mutant.module)
     except Exception as error:
         return type(error).__name__
