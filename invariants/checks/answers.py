@@ -69,13 +69,15 @@ class Answers(Check):
         said = [one for one in book.outcomes if type(one) in _NOTICES]
         kinds = tuple(type(one) for one in said)
         expected = _ONE_OF.get(type(item)) or (self._of_reply(book, item),)
+        number = _whose(book, item)
         if kinds not in expected:
             wanted = " or ".join("+".join(one.__name__ for one in way) for way in expected)
             found = "+".join(one.__name__ for one in kinds)
             self.fail(
-                f"{type(item).__name__}: expected {wanted or 'nothing'}, found {found or 'nothing'}"
+                f"{type(item).__name__} of request {number}: expected {wanted or 'nothing'}, found "
+                f"{found or 'nothing'}",
+                request(number),
             )
-        number = _whose(book, item)
         for one in said:
             if one.request != number:  # type: ignore[union-attr]
                 self.fail(f"{type(one).__name__} of request {one.request}, expected {number}")  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
-from invariants.shadow import Shadow
+from invariants.shadow import Shadow, serves
 from invariants.story import node
 from invariants.tags import Tags
 
@@ -28,7 +28,8 @@ class BackupDue(Check):
         if type(item) is Backup:
             self._begun(book, item, view, least)
         elif least and book.config.has_host:
-            self._put_off(book, self._path(book, item), view, least)
+            path = self._path(book, item)  # type: ignore[arg-type]
+            self._put_off(book, path, view, least)
 
     def _begun(self, book: Book, item: Backup, view: CoreView, least: int) -> None:
         if not least:
@@ -44,7 +45,7 @@ class BackupDue(Check):
             pages = book.pool(Tier.DEVICE, move.at)
             for number in dict.fromkeys((pages.owner[move.source] >> 2).tolist()):
                 shadow = book.nodes.by_id.get(number)
-                hits = shadow.node.hits if shadow is not None else 0
+                hits = _hits(shadow)
                 if hits < least:
                     self.fail(
                         f"flight {item.flight} copies node {number}, used {hits} times; expected "
@@ -83,20 +84,25 @@ class BackupDue(Check):
                 if shadow.pages[kind.at] is not None
                 and shadow.pages[book.width + kind.at] is None
                 and book.pages[book.width + kind.at].capacity
-                and (not kind.at or shadow.node.near < kind.need)
+                and (not kind.at or serves(kind, shadow.near))
                 and (kind.at, shadow.id) not in under_way
             ]
             if not missing:
                 continue
-            if shadow.node.hits < least:
+            if _hits(shadow) < least:
                 return
             if all(view.pool(Tier.HOST, at).free >= _size(shadow, at) for at in missing):
                 self.fail(
-                    f"node {shadow.id}, used {shadow.node.hits} times: expected its components "
+                    f"node {shadow.id}, used {_hits(shadow)} times: expected its components "
                     f"{missing} to be under way to host, which has room",
                     node(shadow.id),
                 )
             return
+
+
+def _hits(shadow: Shadow | None) -> int:
+    """Uses that the core has counted."""
+    return shadow.node.hits if shadow is not None and shadow.node is not None else 0
 
 
 def _size(shadow: Shadow, at: int) -> int:

@@ -9,6 +9,7 @@ from invariants.base import Check
 from invariants.book import Book
 from invariants.kinds import Kind
 from invariants.seats import Seat
+from invariants.shadow import Shadow
 from invariants.story import node, request
 
 
@@ -32,7 +33,7 @@ class Leaves(Check):
             self._planned[item.request] = item
             self._plan(book, seat, item)
             return
-        self._filled(book, item.states, item.request, view)  # type: ignore[union-attr]
+        self._filled(book, item.states, item.request, view)
         plan = self._planned.get(item.request)
         if type(item) is Cached and plan is not None:
             self._made(book, seat, item, plan, view)
@@ -100,9 +101,7 @@ class Leaves(Check):
             if len(held) <= kind.per_path:
                 continue
             for shadow in held[1:]:
-                record = shadow.node
-                busy = any(side[kind.at] for side in record.holders) or record.legs
-                if not busy and len(record.children) <= 1:
+                if not _is_kept(shadow, kind):
                     self.fail(
                         f"the path of request {item.request} keeps {len(held)} states of "
                         f"{kind.name}, expected at most {kind.per_path}: that of node {shadow.id} "
@@ -110,6 +109,14 @@ class Leaves(Check):
                         request(item.request),
                         node(shadow.id),
                     )
+
+
+def _is_kept(shadow: Shadow, kind: Kind) -> bool:
+    """Whether a state is in use, or stands where paths part."""
+    record = shadow.node
+    if record is None or record.legs or any(side[kind.at] for side in record.holders):
+        return True
+    return len(record.children) > 1
 
 
 def _interval(book: Book) -> int:
