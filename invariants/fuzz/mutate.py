@@ -147,7 +147,7 @@ def _of_module(module: str) -> Iterator[Mutant]:
                 name = f"{short(module)}:{place[0]}:{kind}:{_snippet(statement)}"
                 seen[name] += 1
                 again = f"#{seen[name]}" if seen[name] > 1 else ""
-                yield Mutant(name + again, module, place, spot, choice, _lines(node))
+                yield Mutant(name + again, module, place, spot, choice, _lines(node, kind))
 
 
 def _snippet(statement: ast.stmt) -> str:
@@ -171,7 +171,10 @@ def _head(statement: ast.stmt) -> ast.AST:
     return statement
 
 
-def _lines(node: ast.AST) -> tuple[int, int]:
+def _lines(node: ast.AST, kind: str) -> tuple[int, int]:
+    """What is left out makes a difference only where it runs."""
+    if kind in ("never", "skipped-loop") and isinstance(node, ast.If | ast.For | ast.While):
+        return node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
     first: int = getattr(node, "lineno", 0)
     last: int = getattr(node, "end_lineno", None) or first
     if isinstance(node, ast.If | ast.While):
