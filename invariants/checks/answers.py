@@ -86,6 +86,7 @@ class Answers(Check):
             elif type(one) is Prefill:
                 self._pass(book, item, one, view)
         self._loads(book, said)
+        self._frozen(book)
         self._sit(said)
 
     def _of_reply(self, book: Book, item: PrefillDone | LoadDone) -> tuple[type, ...]:
@@ -109,6 +110,15 @@ class Answers(Check):
         loads = [one for one in book.outcomes if type(one) is Load]
         if len(seats) != len(loads):
             self.fail(f"{len(loads)} loads are begun, expected {len(seats)}")
+
+    def _frozen(self, book: Book) -> None:
+        """What was handed out can be written to by nobody."""
+        for one in book.outcomes:
+            tables = getattr(one, "tables", ())
+            copies = getattr(one, "copies", ())
+            for pages in (*tables, *(copy.source for copy in copies)):
+                if pages.flags.writeable:
+                    self.fail(f"{type(one).__name__}: pages {pages.tolist()[:8]} can be written to")
 
     def _refused(self, book: Book, item: Any, one: Refused, view: CoreView) -> None:
         grows = type(item) in (Continued, PagesWanted) and one.reason == "no_pages"

@@ -20,6 +20,7 @@ from invariants.watch import Level, Watch
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
+from .knobs import often_swept
 from .ops.base import Operation
 from .swarm import Swarm
 from .tape import Entry, Tape
@@ -51,6 +52,7 @@ class Outcome:
     hand: Hand
 
 
+@often_swept()
 def generate(
     swarm: Swarm,
     ops: dict[str, Operation],
@@ -77,6 +79,7 @@ def generate(
     return Outcome(Tape(swarm.config, tuple(entries), seed, swarm.order), failure, hand)
 
 
+@often_swept()
 def replay(
     tape: Tape,
     ops: dict[str, Operation],
