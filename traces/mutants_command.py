@@ -47,11 +47,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seconds", type=read.at_least(1), default=60, metavar="S", help="for each that survives")
     add("--jobs", type=read.at_least(1), metavar="N", help="processes (default: all cores)")
     add("--json", metavar="FILE", help="write the kill matrix there, too; - is stdout")
+    add("--record", action="store_true", help="write the recorded tapes with today's decisions")
     add("--list", action="store_true", help="print the names, and hunt nothing")
 
 
 def mutants(options: argparse.Namespace, command: str) -> int:
     """Hunts what was chosen. 0 where all are dead but the reviewed, 17 where not."""
+    if options.record:
+        for path in generic_work.record():
+            print(path)
+        return 0
     jobs, drawn = _chosen(options)
     stream = sys.stderr if options.json == "-" else sys.stdout
     if options.list:

@@ -18,8 +18,8 @@ class BackupDue(Check):
     name = "BACKUP-DUE"
     sentence = (
         "Under write-through a use of a path begins the copies of its leading nodes that were used "
-        "often enough, as far as host has room, and of no others; under write_back a copy is begun "
-        "only for an eviction that waits for it."
+        "often enough, as far as host has room, so many at once as is allowed, and no others; "
+        "under write_back a copy is begun only for an eviction that waits for it."
     )
     watches = (Backup, Cached, Released)
 
@@ -40,6 +40,12 @@ class BackupDue(Check):
             return
         if any(view.draining(kind.at) for kind in book.kinds):
             self.fail(f"flight {item.flight}: an eviction waits for a copy, under write-through")
+        under_way = sum(type(one.action) is Backup for one in book.tickets.open.values())
+        if under_way > book.config.max_backups:
+            self.fail(
+                f"flight {item.flight}: {under_way} copies to host are under way, expected at most "
+                f"{book.config.max_backups}"
+            )
         ticket = book.tickets.open[item.flight]
         for move in ticket.moves:
             pages = book.pool(Tier.DEVICE, move.at)

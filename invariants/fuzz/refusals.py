@@ -141,7 +141,7 @@ def _events(at: Stage) -> Iterator[tuple[Event, bool]]:
             more = mine and idle and at.computed < at.length
             yield Continued(number, chunk), more and chunk >= 1
         decoding = mine and idle and at.computed >= at.length
-        for length, computed in product((PROMPT, 7, 99), (-1, 0, 5, 6, 7)):
+        for length, computed in product((1, PROMPT, 7, 99), (-1, 0, 5, 6, 7)):
             yield PagesWanted(number, length, computed), decoding and 0 <= computed <= 6
         for key, length in product(_keys(), (0, 1, 2, 3, 4, 5, 6, 7)):
             yield Finished(number, key, length), mine and idle and _fits(at, key, length)
