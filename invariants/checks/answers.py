@@ -58,7 +58,8 @@ class Answers(Check):
     sentence = (
         "An event is answered by exactly the outcomes that its contract names, for its own "
         "request; a pass goes as far as its chunk, or its pools, allow, and waits for the load "
-        "that it reads; a refusal tells the truth about room and about whom to retract."
+        "that it reads; a refusal tells the truth about room and about whom to retract; page numbers "
+        "are read-only."
     )
     watches = (*_ONE_OF, PrefillDone, LoadDone)
 
@@ -112,13 +113,19 @@ class Answers(Check):
             self.fail(f"{len(loads)} loads are begun, expected {len(seats)}")
 
     def _frozen(self, book: Book) -> None:
-        """What was handed out can be written to by nobody."""
+        """What was handed out can be written to by nobody, and says -1 where there is no page."""
         for one in book.outcomes:
             tables = getattr(one, "tables", ())
             copies = getattr(one, "copies", ())
             for pages in (*tables, *(copy.source for copy in copies)):
-                if pages.flags.writeable:
-                    self.fail(f"{type(one).__name__}: pages {pages.tolist()[:8]} can be written to")
+                if pages.flags.writeable or (len(pages) and pages.min() < -1):
+                    self.fail(
+                        f"{type(one).__name__}: expected read-only page numbers from -1 up, found "
+                        f"{pages.tolist()[:8]}"
+                    )
+            for slots in getattr(one, "states", ()):
+                if min(slots.source, slots.working, *slots.tracks) < -1:
+                    self.fail(f"{type(one).__name__}: expected slots from -1 up, found {slots}")
 
     def _refused(self, book: Book, item: Any, one: Refused, view: CoreView) -> None:
         grows = type(item) in (Continued, PagesWanted) and one.reason == "no_pages"

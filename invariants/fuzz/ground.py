@@ -70,10 +70,11 @@ class Witness:
 @dataclass(frozen=True)
 class Ground:
     """One tape that the plain core plays without a failure. lines: of the core that it runs.
-    steps, digest: of the plain core's play."""
+    states: that it reaches (see `probes`). steps, digest: of the plain core's play."""
 
     tape: Tape
     lines: frozenset[int]
+    states: frozenset[str]
     steps: int
     events: int
     digest: str
@@ -106,18 +107,21 @@ def survey(tapes: Iterable[Tape]) -> Iterator[Ground]:
         with _noted() as lines:
             outcome, digest, steps = play(tape, checked=False)
         if outcome.failure is None:
-            yield Ground(tape, frozenset(lines), steps, outcome.hand.events, digest)
+            hand = outcome.hand
+            states = frozenset({**hand.probes.seen, **hand.counts})
+            yield Ground(tape, frozenset(lines), states, steps, hand.events, digest)
 
 
 def chosen(grounds: Iterable[Ground], each: int) -> list[Ground]:
-    """The shortest so many for each line that any of them runs, the shortest first."""
+    """The shortest so many for each line that any of them runs, and for each state that any of them
+    reaches; the shortest first."""
     kept: list[Ground] = []
-    count: Counter[int] = Counter()
+    count: Counter[int | str] = Counter()
     for ground in sorted(grounds, key=lambda one: one.events):
-        fresh = [line for line in ground.lines if count[line] < each]
-        if fresh:
+        found: tuple[int | str, ...] = (*ground.lines, *ground.states)
+        if any(count[one] < each for one in found):
             kept.append(ground)
-            count.update(ground.lines)
+            count.update(found)
     return kept
 
 
