@@ -58,8 +58,8 @@ class Answers(Check):
     sentence = (
         "An event is answered by exactly the outcomes that its contract names, for its own "
         "request; a pass goes as far as its chunk, or its pools, allow, and waits for the load "
-        "that it reads; a refusal tells the truth about room and about whom to retract; page numbers "
-        "are read-only."
+        "that it reads; a refusal tells the truth about room and about whom to retract; page "
+        "numbers are read-only."
     )
     watches = (*_ONE_OF, PrefillDone, LoadDone)
 
