@@ -124,8 +124,13 @@ class Answers(Check):
                         f"{pages.tolist()[:8]}"
                     )
             for slots in getattr(one, "states", ()):
-                if min(slots.source, slots.working, *slots.tracks) < -1:
-                    self.fail(f"{type(one).__name__}: expected slots from -1 up, found {slots}")
+                told = slots.source >= 0 or slots.checkpoints
+                least = min(slots.source, slots.working, *slots.tracks)
+                if least < -1 or (told and type(one) is not Prefill):
+                    self.fail(
+                        f"{type(one).__name__}: expected slots from -1 up, and copies only of a "
+                        f"pass, found {slots}"
+                    )
 
     def _refused(self, book: Book, item: Any, one: Refused, view: CoreView) -> None:
         grows = type(item) in (Continued, PagesWanted) and one.reason == "no_pages"
@@ -137,7 +142,14 @@ class Answers(Check):
                 request(one.request),
             )
         index = book.index_of(one.component)
-        room: int | None = None
+        if one.reason == "running":
+            passes = sum(type(open_.action) is Prefill for open_ in book.tickets.open.values())
+            if one.needed != max(len(self._running), passes):
+                self.fail(
+                    f"refused (running): {len(self._running)} requests are seated and {passes} "
+                    f"passes run, found {one.needed}"
+                )
+        room: int | None = 0 if one.reason == "running" else None
         if one.reason == "too_large":
             room = book.pages[index].capacity
         elif type(item) in (Continued, PagesWanted):

@@ -91,7 +91,21 @@ _COUNTS = (
 )
 
 
+_ODD: tuple[Settings, ...] = (
+    {"components": (), "device_pages": (), "host_pages": ()},
+    {"components": ("full", "full"), "device_pages": (6, 6), "host_pages": (4, 4)},
+    {
+        "components": ("full", "swa", "swa"),
+        "device_pages": (9, 9, 9),
+        "host_pages": (4, 4, 4),
+        "swa_window": 2,
+    },
+)
+
+
 def _settings() -> Iterator[Settings]:
+    for odd in _ODD:
+        yield {"page_size": 1, **odd}
     for base in _BASES:
         yield {"page_size": 1, **base}
         for name, values in _VALUES.items():
