@@ -246,7 +246,7 @@ class Book:
                 note_tracks(seat, item.states, room)  # type: ignore[union-attr]
             if kind is Granted:
                 continue
-            seat.rehold, seat.low = True, 0
+            seat.rehold = True
             if kind is Cached:
                 seat.boundary = int(item.pages)  # type: ignore[union-attr]
                 seat.made = branch_of(seat, self.kinds, self._since(), self.page_size)

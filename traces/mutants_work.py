@@ -12,9 +12,8 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import FrameType
 
 from invariants.base import check_names
 from invariants.fuzz.ops.base import load
@@ -24,6 +23,8 @@ from invariants.fuzz.steps import Endless
 from invariants.planted import kill
 from invariants.planted.base import load as load_planted
 from invariants.planted.base import planted
+
+from .alarm import alarm
 
 SEQUENCE_S = 10.0  # many times what the longest sequence takes: then it is endless
 MEMORY = 4 << 30
@@ -116,20 +117,9 @@ def _who(name: str, found: kill.Hunt) -> tuple[str, ...]:
     return tuple(noticed)
 
 
-@contextmanager
-def limited(seconds: float = SEQUENCE_S) -> Iterator[None]:
+def limited(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:
     """Raises Endless into a block that takes longer."""
-
-    def late(number: int, frame: FrameType | None) -> None:
-        raise Endless(f"more than {seconds:.0f} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    return alarm(seconds, Endless(f"more than {seconds:.0f} s"))
 
 
 def bounded() -> None:

@@ -1,9 +1,9 @@
 """Tapes to hunt on: what each of them runs of the core, how long it is, and how the core decides.
 
-Lives here: playing a tape under a witness, and the survey that a hunt rests on. Must not live here:
+Lives here: playing a tape on the record, and the survey that a hunt rests on. Must not live here:
 mutants (`mutate`), the order in which a hunt takes the tapes (`score`), or where tapes come from.
 
-The witness digests every outcome and what is left of each pool after every event, so two cores have
+The record digests every outcome and what is left of each pool after every event, so two cores have
 the same digest of a tape iff all that anyone outside can see of them was the same all along.
 """
 
@@ -24,6 +24,7 @@ from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.decisions import Decisions
+from invariants.watch import Level
 
 from .exhaustive import WAYS, with_fault, with_hold
 from .generate import weights_of
@@ -42,7 +43,7 @@ _OPS = load()
 _WEIGHTS = weights_of(_OPS)
 
 
-class Witness:
+class Record:
     """Observes one core. `digest` is that of everything until now."""
 
     def __init__(self, steps: Steps) -> None:
@@ -95,10 +96,11 @@ class Ground:
 def play(tape: Tape, most: int = 1 << 62, checked: bool = True) -> tuple[Outcome, str, int]:
     """What a tape comes to, its digest and steps. Raises Endless after `most` steps."""
     steps = Steps(most)
-    witness = Witness(steps)
+    record = Record(steps)
     with limited(steps):
-        outcome = replay(tape, _OPS, "every" if checked else "off", others=(witness,))
-    return outcome, witness.digest(), steps.count
+        level: Level = "every" if checked else "off"
+        outcome = replay(tape, _OPS, level, follow=lambda hand: hand.observe(record))
+    return outcome, record.digest(), steps.count
 
 
 def survey(tapes: Iterable[Tape]) -> Iterator[Ground]:
@@ -128,7 +130,7 @@ def chosen(grounds: Iterable[Ground], each: int) -> list[Ground]:
 def drawn(seeds: Iterable[int], operations: int) -> Iterator[Tape]:
     """The tapes of these seeds."""
     for seed in seeds:
-        yield generate(draw_swarm(seed, _WEIGHTS), _OPS, seed, operations, "off").tape
+        yield generate(draw_swarm(seed, _WEIGHTS, ranks=1), _OPS, seed, operations, "off").tape
 
 
 def varied(tape: Tape, every: int = 1) -> Iterator[Tape]:

@@ -12,7 +12,7 @@ what op "misuse" and fault "twice" do on purpose, which the core must refuse wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from hicache.core.actions import Action, Backup, Load, Outcome, Prefill, Refused, Restarted
 from hicache.core.config import Config
@@ -52,18 +52,13 @@ class Hand:
     """Plays on one core. counts: what was done and met."""
 
     def __init__(
-        self,
-        config: Config,
-        order: str = "time",
-        watch: Watch | None = None,
-        remember: bool = True,
-        others: Sequence[Observer] = (),
+        self, config: Config, order: str = "time", watch: Watch | None = None, remember: bool = True
     ) -> None:
         self.config = config
         self.core = Core(config)
         self.watch = watch if watch is not None else Watch("every")
         self._silent = Driver(self.core, self)
-        self.content = Content(config) if remember else None
+        self.content: Content | None = Content(config) if remember else None
         self.probes = Probes(config)
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that will see nothing
@@ -82,9 +77,13 @@ class Hand:
         self.answers: dict[int, tuple[int, ...]] = {}
         self._fresh: list[Pending] = []  # issued by the operation that plays
         self._turn = 0
-        self._driver = Driver(self.core, self, (self.watch, self.probes, *others))
+        self._driver = Driver(self.core, self, (self.watch, self.probes))
 
     # -- the core
+
+    def observe(self, observer: Observer) -> None:
+        """It sees every event and outcome too, before the checks do."""
+        self._driver.observers = (observer, *self._driver.observers)
 
     def feed(self, event: Event) -> list[Outcome]:
         """One event, watched; its actions get what the present entry has for them."""
@@ -166,11 +165,10 @@ class Hand:
         action = one.action
         kind = kind_of(one.fault, type(action).__name__)
         kind.before(self, one)
-        fine = kind.fine
+        fine = self.went_well(one, kind.fine)
         if isinstance(action, Prefill):
             reply: Reply = PrefillDone(action.flight, self._end_pass(action, fine))
         elif isinstance(action, Load):
-            fine = fine or action.flight in self.landed  # a pass that read it is done already
             self._end_copy(action, Tier.DEVICE, fine, kind.arrives)
             reply = LoadDone(action.flight, fine)
         else:
@@ -178,6 +176,11 @@ class Hand:
             reply = BackupDone(action.flight, fine)
         self.feed(reply)
         kind.after(self, one, reply)
+
+    def went_well(self, one: Pending, fine: bool) -> bool:
+        """What the reply says, where the fault of its action says `fine`."""
+        # of a load that a pass has read: it is there
+        return fine or (isinstance(one.action, Load) and one.number in self.landed)
 
     def _end_copy(
         self, action: Load | Backup, tier: Tier, fine: bool, arrives: Callable[[int, int], bool]

@@ -8,6 +8,7 @@ function, wherever the project has bound it. Each file defines
     KILLS   the check expected to find it first, or "" where the core's own asserts, the content or
             the end of a run do, or one of several checks
     COMPONENTS  optional: the only set of components that has it, so that a hunt looks there
+    RANKS   optional: how many ranks it takes to have it; one has none of it
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
 Must not live here: what a bug does, or how it is hunted (`kill`).

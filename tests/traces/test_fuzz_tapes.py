@@ -35,8 +35,8 @@ def fuzz(*options: str) -> int:
 def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
     tape = corpus.read(path)
     assert 0 < len(tape.entries) <= 30
-    outcome = play.replay(tape, operations.load())
-    assert outcome.failure is None, outcome.failure
+    outcome = play.replay(tape, operations.load(), name=str(path))
+    assert outcome.failure is None, outcome.failure.text
     assert sum(outcome.hand.probes.seen.values()) > 20
     reached = {**outcome.hand.probes.seen, **outcome.hand.counts}
     assert all(reached[name] for name in tape.notes["reaches"].split("; "))
@@ -157,6 +157,9 @@ OPTIONS = {
     "--components full,gone": "expected full or full,swa",
     "--components swa": "expected full or full,swa",
     "--write-policy never": "expected one of write_through",
+    "--ranks 0": "expected 1 to 8, found '0'",
+    "--ranks 9": "expected 1 to 8, found '9'",
+    "--ranks two": "expected 1 to 8, found 'two'",
     "--check some": "--check",
     "--jobs 0": "--jobs",
     "--executor slurm": "expected one of local, ray",
