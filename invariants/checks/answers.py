@@ -111,6 +111,14 @@ class Answers(Check):
         loads = [one for one in book.outcomes if type(one) is Load]
         if len(seats) != len(loads):
             self.fail(f"{len(loads)} loads are begun, expected {len(seats)}")
+        others = [
+            one
+            for one in (book.tickets.open.values() if loads else ())
+            if type(one.action) is Load and not one.landed
+        ]
+        sources = [(move.at, page) for one in others for move in one.moves for page in move.source]
+        if len({*sources}) < len(sources):
+            self.fail(f"{len(others)} loads are under way, and two of them bring the same page")
 
     def _frozen(self, book: Book) -> None:
         """What was handed out can be written to by nobody, and says -1 where there is no page."""
