@@ -5,7 +5,7 @@ words (generic_report, mutants_command), or what a mutant is (invariants).
 
     survey   every tape is played once on the plain core: what it runs, how long it is, its digest
     rounds   each mutant gets a slice of time on the tapes that run its line; those that survive it
-             get the next, longer one
+             get the next, longer one, but for those that are known to be equivalent
     record   what survives them all is played on the recorded tapes, whose decisions CI holds
 """
 
@@ -28,6 +28,7 @@ from .mutants_work import Killed, bounded, limited
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "corpus"
 RECORDED = CORPUS / "decisions"
 SLICES_S = (0.4, 5.0)
+LONGEST_S = 20.0
 SHORT, LONG = 40, 120  # entries of a drawn tape
 EACH = 240  # tapes of either length
 VARIED = 5  # every so many of the ways in which a tape of the corpus can go wrong
@@ -91,11 +92,12 @@ def run(mutants: Sequence[Mutant], seconds: float, processes: int) -> Iterator[K
 def _rounds(
     jobs: list[Job], seconds: float, each: Callable[[list[Job]], Iterator[tuple[Job, Killed]]]
 ) -> Iterator[Killed]:
+    seconds, reviewed = min(seconds, LONGEST_S), score.equivalent()
     slices = [one for one in SLICES_S if one < seconds] + [seconds]
     for turn in slices:
         again: list[Job] = []
         for job, done in each([replace(job, seconds=turn) for job in jobs]):
-            if done.hunt.killed or turn == slices[-1]:
+            if done.hunt.killed or turn == slices[-1] or job.mutant.name in reviewed:
                 yield done
             else:
                 again.append(replace(job, before=done))

@@ -44,7 +44,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--only", metavar="NAME", help="one bug, one mutant, or all that begin so")
     add("--sample", type=read.at_least(0), default=0, metavar="N", help="so many mutants; 0: all")
     add("--seed", type=read.at_least(0), default=0, help="of the sample")
-    add("--seconds", type=read.at_least(1), default=60, metavar="S", help="for each that survives")
+    add(
+        "--seconds",
+        type=read.at_least(1),
+        default=60,
+        metavar="S",
+        help="for each that survives (a generic mutant: at most 20)",
+    )
     add("--jobs", type=read.at_least(1), metavar="N", help="processes (default: all cores)")
     add("--json", metavar="FILE", help="write the kill matrix there, too; - is stdout")
     add("--record", action="store_true", help="write the recorded tapes with today's decisions")
