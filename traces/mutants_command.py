@@ -42,7 +42,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--kind", type=read.choice(KINDS), help="planted bugs or generic mutants (default: both)")
     add("--only", metavar="NAME", help="one bug, one mutant, or all that begin so")
-    add("--sample", type=read.at_least(0), default=0, metavar="N", help="so many mutants; 0: all")
+    add(
+        "--sample",
+        type=read.at_least(0),
+        default=0,
+        metavar="N",
+        help="so many mutants (default: all)",
+    )
     add("--seed", type=read.at_least(0), default=0, help="of the sample")
     add(
         "--seconds",
@@ -51,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="for each that survives (a generic mutant: at most 20)",
     )
-    add("--jobs", type=read.at_least(1), metavar="N", help="processes (default: all cores)")
+    add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
     add("--json", metavar="FILE", help="write the kill matrix there, too; - is stdout")
     add("--record", action="store_true", help="write the recorded tapes with today's decisions")
     add("--list", action="store_true", help="print the names, and hunt nothing")

@@ -32,7 +32,7 @@ from .mutate import modules
 from .ops.base import load
 from .play import Outcome, generate, replay
 from .steps import Steps, limited
-from .swarm import draw_swarm
+from .swarm import REPLIES, draw_swarm
 from .tape import Tape
 
 VIEW = "hicache.core.view"
@@ -130,7 +130,9 @@ def chosen(grounds: Iterable[Ground], each: int) -> list[Ground]:
 def drawn(seeds: Iterable[int], operations: int) -> Iterator[Tape]:
     """The tapes of these seeds."""
     for seed in seeds:
-        yield generate(draw_swarm(seed, _WEIGHTS, ranks=1), _OPS, seed, operations, "off").tape
+        yield generate(
+            draw_swarm(seed, _WEIGHTS, ranks=1, executor=REPLIES), _OPS, seed, operations, "off"
+        ).tape
 
 
 def varied(tape: Tape, every: int = 1) -> Iterator[Tape]:

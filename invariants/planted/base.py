@@ -9,6 +9,7 @@ function, wherever the project has bound it. Each file defines
             the end of a run do, or one of several checks
     COMPONENTS  optional: the only set of components that has it, so that a hunt looks there
     RANKS   optional: how many ranks it takes to have it; one has none of it
+    EXECUTOR    optional: the kind of executor on which it is hunted, replies alone unless given
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
 Must not live here: what a bug does, or how it is hunted (`kill`).

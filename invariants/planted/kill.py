@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from invariants.fuzz.executors import REPLIES
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, generate
@@ -47,8 +48,9 @@ def hunt(
     events = count = 0
     with planted(name) as bug:
         components, ranks = getattr(bug, "COMPONENTS", ()), getattr(bug, "RANKS", 0)
+        executor = getattr(bug, "EXECUTOR", REPLIES)
         for seed in seeds:
-            swarm = draw_swarm(seed, weights, components, ranks=ranks)
+            swarm = draw_swarm(seed, weights, components, ranks=ranks, executor=executor)
             outcome = generate(swarm, ops, seed, operations, checks=asked)
             events += outcome.hand.events
             count += 1
