@@ -26,13 +26,14 @@ from hicache.core.view import CoreView
 from hicache.runtime.decisions import Decisions
 from invariants.watch import Level
 
+from .executors import REPLIES
 from .exhaustive import WAYS, with_fault, with_hold
 from .generate import weights_of
 from .mutate import modules
 from .ops.base import load
 from .play import Outcome, generate, replay
 from .steps import Steps, limited
-from .swarm import REPLIES, draw_swarm
+from .swarm import draw_swarm
 from .tape import Tape
 
 VIEW = "hicache.core.view"
