@@ -40,17 +40,20 @@ def row(one: Killed) -> dict[str, object]:
     return {"differs": found.differs, "reached": found.reached, "decisions": found.decisions}
 
 
-def show(generic: Sequence[Killed], sum_: Score, stream: object) -> None:
-    """The table by module, what killed most, and every name that somebody has to look at."""
+def show(generic: Sequence[Killed], sum_: Score, left: int, stream: object) -> None:
+    """The table by module, what killed most, and every name that somebody has to look at. left:
+    how many nobody has decided on, where the hunt was interrupted."""
     out = console(stream)  # type: ignore[arg-type]
     shown = table(
         "generic mutants of hicache.core",
-        "module", "mutants", "by checks", "by decisions", "equivalent", "alive", "killed",
+        "module", "mutants", "checks", "decisions", "equivalent", "alive", "killed",
     )  # fmt: skip
     shown.columns[0].no_wrap = True
     for module, count in (*sum_.by_module.items(), ("together", sum_.total)):
         shown.add_row(module, *_cells(count))
     out.print(shown)
+    if left:
+        out.print(f"  interrupted: {left:,} more are neither dead nor given up, and not counted")
     total = sum_.total
     rows = [("of those that are not equivalent, by checks", percent(total.by_checks_alone))]
     rows += [("by checks or recorded decisions", percent(total.rate))]
@@ -69,4 +72,4 @@ def show(generic: Sequence[Killed], sum_: Score, stream: object) -> None:
 
 def _cells(count: Count) -> tuple[str, ...]:
     numbers = (count.mutants, count.by_checks, count.by_decisions, count.equivalent, count.alive)
-    return (*(f"{number:,}" for number in numbers), percent(count.rate))
+    return (*(f"{number:,}" for number in numbers), f"{count.rate * 100:.1f} %")

@@ -89,7 +89,7 @@ def mutants(options: argparse.Namespace, command: str) -> int:
         sum_ = generic_report.summed(generic, whole and complete)
         _print(planted, stream)
         if generic:
-            generic_report.show(generic, sum_, stream)
+            generic_report.show(generic, sum_, len(drawn) - len(generic), stream)
         if options.json:
             write_json(options.json, document(planted, generic, sum_, command, complete))
     alive = [one for one in planted if not one.hunt.killed]
