@@ -63,8 +63,8 @@ def draw_swarm(
         if name in needed or draws.chance(80)
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
-    if chosen != REPLIES and "fail" not in dict(faults):
-        faults += (("fail", Draws(seed, "failing").one((0, 5, 20))),)
+    if chosen != REPLIES and "torn" not in dict(faults):  # copies alone fail of it
+        faults += (("torn", Draws(seed, "torn").one((5, 20, 40))),)
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
     if size > 1:
