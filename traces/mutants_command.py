@@ -1,7 +1,8 @@
 """`hicache mutants`: how good the harness is, measured on bugs that were put in on purpose.
 
 Lives here: the command, its tables and its JSON. Must not live here: how a bug is put in or hunted
-(invariants), or the processes that do it (mutants_work).
+(invariants), the processes that do it (mutants_work, generic_work), or what is said of generic
+mutants (generic_report).
 
 Exit codes: 0 everything was killed that is not on the reviewed list, 17 something survived.
 """
@@ -14,24 +15,26 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from hicache.core.errors import CallerError
 from invariants.base import HARNESS
 from invariants.fuzz import mutate, score
+from invariants.fuzz.mutate import Mutant
+from invariants.fuzz.score import Score
 from invariants.planted.base import names as planted_names
 
+from . import generic_report, generic_work
 from . import options as read
 from .mutants_work import Job, Killed, run
 from .output import check_writable
 from .results import write_json
-from .tables import console, pairs, percent, table
+from .tables import console, pairs, table
 
 SUMMARY = "plant bugs in the core, and report what kills each and how fast"
 KINDS = ("generic", "planted")
-VERSION = 1
+VERSION = 2
 _OPERATIONS = 120
-_SHOWN = 40
+_FEW, _FEW_TAPES = 40, 24  # so many mutants do not pay for a long survey
 _ALWAYS = "content, asserts"
 
 
@@ -47,66 +50,98 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="so many mutants (default: all)",
     )
     add("--seed", type=read.at_least(0), default=0, help="of the sample")
-    add("--seconds", type=read.at_least(1), default=60, metavar="S", help="for each that survives")
+    add(
+        "--seconds",
+        type=read.at_least(1),
+        default=60,
+        metavar="S",
+        help="for each that survives (a generic mutant: at most 20)",
+    )
     add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
     add("--json", metavar="FILE", help="write the kill matrix there, too; - is stdout")
+    add("--record", action="store_true", help="write the recorded tapes with today's decisions")
     add("--list", action="store_true", help="print the names, and hunt nothing")
 
 
 def mutants(options: argparse.Namespace, command: str) -> int:
     """Hunts what was chosen. 0 where all are dead but the reviewed, 17 where not."""
-    jobs = _chosen(options)
+    if options.record:
+        for path in generic_work.record():
+            print(path)
+        return 0
+    jobs, drawn = _chosen(options)
     stream = sys.stderr if options.json == "-" else sys.stdout
     if options.list:
-        for job in jobs:
-            print(job.name)
+        for name in (*(job.name for job in jobs), *(one.name for one in drawn)):
+            print(name)
         return 0
     if options.json:
         check_writable(options.json)
-    done: list[Killed] = []
+    planted: list[Killed] = []
+    generic: list[Killed] = []
+    whole = not options.only and not options.sample
     complete = False
     try:
-        for one in run(jobs, min(options.jobs or os.cpu_count() or 1, len(jobs))):
-            done.append(one)
-            _progress(len(done), len(jobs), one)
+        _hunt(options, jobs, drawn, planted, generic)
         complete = True
     finally:  # what was found before Ctrl-C is kept
-        done.sort(key=lambda one: one.hunt.name)
-        planted, generic = _split(done)
-        _print(planted, generic, stream)
+        planted.sort(key=lambda one: one.hunt.name)
+        sum_ = generic_report.summed(generic, whole and complete)
+        _print(planted, stream)
+        if generic:
+            generic_report.show(generic, sum_, len(drawn) - len(generic), stream)
         if options.json:
-            write_json(options.json, document(planted, generic, command, complete))
-    sum_ = score.score([one.hunt for one in generic])
+            write_json(options.json, document(planted, generic, sum_, command, complete))
     alive = [one for one in planted if not one.hunt.killed]
-    return HARNESS if alive or sum_.survivors else 0
+    return HARNESS if alive or sum_.survivors or sum_.stale else 0
 
 
-def _chosen(options: argparse.Namespace) -> list[Job]:
+def _hunt(
+    options: argparse.Namespace,
+    jobs: Sequence[Job],
+    drawn: Sequence[Mutant],
+    planted: list[Killed],
+    generic: list[Killed],
+) -> None:
+    """Planted bugs, then mutants; both as they are done."""
+    most = options.jobs or os.cpu_count() or 1
+    if jobs:
+        for one in run(jobs, min(most, len(jobs))):
+            planted.append(one)
+            _progress(len(planted), len(jobs), one)
+    if drawn:
+        few = len(drawn) <= _FEW
+        with generic_work.surveyed(_FEW_TAPES if few else generic_work.EACH):
+            for one in generic_work.run(drawn, float(options.seconds), min(most, len(drawn))):
+                generic.append(one)
+                _progress(len(generic), len(drawn), one)
+        order = {one.name: at for at, one in enumerate(drawn)}
+        generic.sort(key=lambda one: order[one.hunt.name])
+
+
+def _chosen(options: argparse.Namespace) -> tuple[list[Job], list[Mutant]]:
     """Raises CallerError where a name is that of nothing."""
     wanted = (options.kind,) if options.kind else KINDS
-    seconds, jobs = float(options.seconds), []
+    jobs: list[Job] = []
+    drawn: list[Mutant] = []
     if "planted" in wanted:
-        jobs += [Job(name, None, seconds, _OPERATIONS) for name in planted_names()]
+        jobs = [Job(name, float(options.seconds), _OPERATIONS) for name in planted_names()]
     if "generic" in wanted:
-        drawn = score.sample(mutate.mutants(), 0 if options.only else options.sample, options.seed)
-        jobs += [Job(one.name, one, seconds, _OPERATIONS) for one in drawn]
+        count = 0 if options.only else options.sample
+        drawn = score.sample(mutate.mutants(), count, options.seed)
     if options.only is None:
-        return jobs
-    exact = [job for job in jobs if job.name == options.only.replace("_", "-")]
-    exact = exact or [job for job in jobs if job.name == options.only]
-    exact = exact or [job for job in jobs if job.name.startswith(options.only)]
+        return jobs, drawn
+    names = [one.name for one in (*jobs, *drawn)]
+    asked = (options.only.replace("_", "-"), options.only)
+    exact = [name for name in names if name in asked]
+    exact = exact or [name for name in names if name.startswith(options.only)]
     if not exact:
         raise CallerError(
             f"--only: expected a planted bug or a mutant, found {options.only!r}; "
             "hicache mutants --list has the names"
         )
-    return exact
-
-
-def _split(done: Sequence[Killed]) -> tuple[list[Killed], list[Killed]]:
-    known = planted_names()
-    planted = [one for one in done if one.hunt.name in known]
-    return planted, [one for one in done if one.hunt.name not in known]
+    kept = dict.fromkeys(exact)
+    return [one for one in jobs if one.name in kept], [one for one in drawn if one.name in kept]
 
 
 def _progress(count: int, whole: int, one: Killed) -> None:
@@ -119,18 +154,21 @@ def _progress(count: int, whole: int, one: Killed) -> None:
 
 
 def document(
-    planted: Sequence[Killed], generic: Sequence[Killed], command: str, complete: bool
+    planted: Sequence[Killed],
+    generic: Sequence[Killed],
+    sum_: Score,
+    command: str,
+    complete: bool,
 ) -> dict[str, object]:
     """The kill matrix for other tools: the names in it are kept."""
-    sum_ = score.score([one.hunt for one in generic])
     return {
         "version": VERSION,
         "command": command,
         "complete": complete,
         "planted": [_row(one) | _planted(one) for one in planted],
         "sole_killers": sole(planted),
-        "generic": asdict(sum_) | {"by_kind": dict(sum_.by_kind), "rate": sum_.rate},
-        "mutants": [_row(one) | {"differs": one.hunt.differs} for one in generic],
+        "generic": generic_report.document(generic, sum_),
+        "mutants": [_row(one) | generic_report.row(one) for one in generic],
     }
 
 
@@ -159,7 +197,7 @@ def sole(planted: Sequence[Killed]) -> dict[str, int]:
     return dict(sorted(alone.items()))
 
 
-def _print(planted: Sequence[Killed], generic: Sequence[Killed], stream: object) -> None:
+def _print(planted: Sequence[Killed], stream: object) -> None:
     out = console(stream)  # type: ignore[arg-type]
     if planted:
         shown = table("planted bugs", "bug", "killed by", "also", "operations", "seconds")
@@ -188,26 +226,3 @@ def _print(planted: Sequence[Killed], generic: Sequence[Killed], stream: object)
                 ],
             )
         )
-    if generic:
-        _print_generic(generic, out)
-
-
-def _print_generic(generic: Sequence[Killed], out: object) -> None:
-    sum_ = score.score([one.hunt for one in generic])
-    differs = {one.hunt.name for one in generic if one.hunt.differs}
-    rows = [
-        ("mutants", f"{sum_.mutants:,}"),
-        ("killed", f"{sum_.killed:,}, {percent(sum_.rate)} of those that are not equivalent"),
-        ("equivalent, reviewed", f"{len(sum_.equivalent):,}"),
-        ("survived", f"{len(sum_.survivors):,}, of them seen to differ: "
-         f"{sum(name in differs for name in sum_.survivors):,}"),
-    ]  # fmt: skip
-    rows += [("killed by " + kind, f"{count:,}") for kind, count in sum_.by_kind[:12]]
-    printed = out.print  # type: ignore[attr-defined]
-    printed(pairs("generic mutants of hicache.core", rows))
-    for name in sum_.survivors[:_SHOWN]:
-        printed(f"  survived{' (differs)' if name in differs else ''}: {name}")
-    if len(sum_.survivors) > _SHOWN:
-        printed(f"  and {len(sum_.survivors) - _SHOWN:,} more: --json FILE has them all")
-    for name in sum_.stale:
-        printed(f"  on the list of equivalents, and killed: {name}")

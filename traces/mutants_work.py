@@ -1,7 +1,7 @@
-"""Hunting mutants and planted bugs in worker processes, each within its time.
+"""Hunting planted bugs in worker processes, each within its time.
 
 Lives here: clocks, wall limits, the pool, one hunt as a job. Must not live here: options and words
-(mutants_command), or what a mutant is (invariants).
+(mutants_command), generic mutants (generic_work), or what a bug is (invariants).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from invariants.base import check_names
-from invariants.fuzz.mutate import Mutant
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import replay
-from invariants.fuzz.score import Endless, Hunt, hunt
+from invariants.fuzz.score import Hunt
+from invariants.fuzz.steps import Endless
 from invariants.planted import kill
 from invariants.planted.base import load as load_planted
 from invariants.planted.base import planted
@@ -46,10 +46,9 @@ class Killed:
 
 @dataclass(frozen=True)
 class Job:
-    """mutant: None for a planted bug."""
+    """One planted bug."""
 
     name: str
-    mutant: Mutant | None
     seconds: float
     operations: int
 
@@ -59,14 +58,14 @@ def run(jobs: Sequence[Job], processes: int) -> Iterator[Killed]:
     if processes <= 1:
         yield from _rounds(jobs, lambda some: map(work, some))
         return
-    with multiprocessing.get_context("fork").Pool(processes, _bounded) as pool:
+    with multiprocessing.get_context("fork").Pool(processes, bounded) as pool:
         yield from _rounds(jobs, lambda some: pool.imap_unordered(work, some))
 
 
 def _rounds(jobs: Sequence[Job], each: Callable[[list[Job]], Iterator[Killed]]) -> Iterator[Killed]:
     by_name = {job.name: job for job in jobs}
     again: list[Job] = []
-    short = [Job(one.name, one.mutant, min(FIRST_S, one.seconds), one.operations) for one in jobs]
+    short = [Job(one.name, min(FIRST_S, one.seconds), one.operations) for one in jobs]
     for done in each(short):
         job = by_name[done.hunt.name]
         if done.hunt.killed or job.seconds <= FIRST_S:
@@ -83,9 +82,6 @@ def work(job: Job) -> Killed:
     def more() -> bool:
         return time.monotonic() - began < job.seconds
 
-    if job.mutant is not None:
-        found = hunt(job.mutant, SEEDS, job.operations, more, limited)
-        return Killed(found, time.monotonic() - began)
     return _planted(job, more, began)
 
 
@@ -126,7 +122,7 @@ def limited(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:
     return alarm(seconds, Endless(f"more than {seconds:.0f} s"))
 
 
-def _bounded() -> None:
+def bounded() -> None:
     """Of a worker: what eats memory without end crashes instead; Ctrl-C is the parent's to take."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
