@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from hicache.core.errors import CallerError
 from hicache.registry import unknown
 
-MACHINERY = ("base", "kill")
+MACHINERY = ("base", "exposed", "kill")
 ROW = re.compile(r"[A-N][1-9][0-9]?")
 Patch = Callable[[Any, str, Any], None]
 Undo = Callable[[], None]

@@ -1,0 +1,37 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import admission
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "A pass that is done before the load that it read leaves that load under way."
+KILLS = ""
+FAULTS = (
+    "overtaken load",
+    "burst",
+    "reordered",
+    "very late",
+    "swizzled clog, passes first",
+)
+
+_prefill_done = admission.prefill_done
+
+
+def _forgets_it(state: Any, event: Any) -> None:
+    flight = state.flights.get(event.flight)
+    request = state.requests.get(flight.request) if flight is not None else None
+    load = request.load if request is not None else 0
+    if load and event.ok:
+        request.load = 0
+    _prefill_done(state, event)
+    if load and event.ok and request.seated:
+        request.load = load
+
+
+def plant(patch: Patch) -> None:
+    patch(admission, "prefill_done", _forgets_it)

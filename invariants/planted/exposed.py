@@ -1,0 +1,50 @@
+"""Which kinds of faults a planted bug takes to be seen: calm sequences, and one kind in them.
+
+    calm    every copy and pass takes as long as any other, replies are taken in that order, and
+            nobody aborts, retracts, flushes, misuses or takes all pages away on purpose
+    hunted  the same sequences, with one kind of fault in so many percent of the actions
+
+A bug that its file says a kind exposes is seen with that kind alone, and in no calm sequence: what
+the kind does is all that differs. Must not live here: what a kind does, or clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.ops.base import load
+from invariants.fuzz.play import generate
+from invariants.fuzz.swarm import Swarm, draw_swarm
+
+from .base import planted
+from .kill import Hunt
+
+CALM = ("arrive", "admit", "proceed", "finish", "look", "wait", "quiesce")
+PERCENT = 40
+
+
+def calm(swarm: Swarm, fault: str = "", delays: str = "even") -> Swarm:
+    """The same corner, where nothing goes wrong, or one kind of fault does."""
+    weights = tuple(one for one in swarm.weights if one[0] in CALM)
+    faults = ((fault, PERCENT),) if fault else ()
+    return replace(swarm, order="time", weights=weights, faults=faults, profile=delays, polled=100)
+
+
+def hunt(name: str, fault: str, seeds: Iterable[int], operations: int = 120) -> Hunt:
+    """As `kill.hunt`, in calm sequences with this kind of fault, or with none for an empty name."""
+    ops = load()
+    weights = weights_of(ops)
+    events = count = 0
+    with planted(name) as bug:
+        components = getattr(bug, "COMPONENTS", ())
+        delays = getattr(bug, "DELAYS", "even")
+        for seed in seeds:
+            swarm = calm(draw_swarm(seed, weights, components), fault, delays)
+            outcome = generate(swarm, ops, seed, operations)
+            events += outcome.hand.events
+            count += 1
+            if outcome.failure is not None:
+                return Hunt(name, outcome.failure, events, count, seed, outcome.tape)
+    return Hunt(name, None, events, count)
