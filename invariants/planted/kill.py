@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from invariants.base import check_names, load_check
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import Failure, generate
+from invariants.fuzz.play import Failure, generate, replay
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tape import Tape
 
 from .base import planted
+
+ALWAYS = "content, asserts, end"
 
 
 @dataclass(frozen=True)
@@ -55,3 +58,18 @@ def hunt(
             if outcome.failure is not None:
                 return Hunt(name, outcome.failure, events, count, seed, outcome.tape)
     return Hunt(name, None, events, count)
+
+
+def noticers(name: str, tape: Tape) -> tuple[str, ...]:
+    """Who notices the bug on this tape, asked alone: checks, by their registry names; and first,
+    ALWAYS, where no check has to be asked, because the core's asserts, the content, the end of the
+    run or the recount of the books do."""
+    ops, found = load(), []
+    with planted(name):
+        if replay(tape, ops, checks=()).failure is not None:
+            found.append(ALWAYS)
+        for check in check_names():
+            failure = replay(tape, ops, checks=(check,)).failure
+            if failure is not None and failure.kind == load_check(check).name:
+                found.append(check)
+    return tuple(found)
