@@ -1,12 +1,11 @@
-"""Hunting mutants and planted bugs in worker processes, each within its time.
+"""Hunting generic mutants in worker processes, each within its time.
 
 Lives here: clocks, wall limits, the pool, one hunt as a job. Must not live here: options and words
-(mutants_command), or what a mutant is (invariants).
+(mutants_command), planted bugs (planted_work), or what a mutant is (invariants).
 """
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import resource
 import signal
@@ -16,14 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from invariants.base import check_names
 from invariants.fuzz.mutate import Mutant
-from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import replay
 from invariants.fuzz.score import Endless, Hunt, hunt
-from invariants.planted import kill
-from invariants.planted.base import load as load_planted
-from invariants.planted.base import planted
 
 SEQUENCE_S = 10.0  # many times what the longest sequence takes: then it is endless
 MEMORY = 4 << 30
@@ -33,22 +26,16 @@ FIRST_S = 1.0
 
 @dataclass(frozen=True)
 class Killed:
-    """One row of the matrix. checks: those that notice the failing sequence when asked alone; ""
-    stands for what always looks: the core's asserts, the content, the end."""
+    """What became of a mutant."""
 
     hunt: Hunt
     seconds: float
-    rows: tuple[str, ...] = ()
-    title: str = ""
-    checks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Job:
-    """mutant: None for a planted bug."""
-
     name: str
-    mutant: Mutant | None
+    mutant: Mutant
     seconds: float
     operations: int
 
@@ -82,42 +69,8 @@ def work(job: Job) -> Killed:
     def more() -> bool:
         return time.monotonic() - began < job.seconds
 
-    if job.mutant is not None:
-        found = hunt(job.mutant, SEEDS, job.operations, more, limited)
-        return Killed(found, time.monotonic() - began)
-    return _planted(job, more, began)
-
-
-def _planted(job: Job, more: Callable[[], bool], began: float) -> Killed:
-    name = job.name
-    bug = load_planted(name)
-    rows, title = tuple(bug.ROWS), bug.TITLE
-    seeds = itertools.takewhile(lambda _: more(), SEEDS)
-    try:
-        with limited(job.seconds + SEQUENCE_S):
-            found = kill.hunt(name, seeds, job.operations)
-    except Endless:
-        ended = Hunt(name, 14, "ENDLESS", 0, 0, differs=True)
-        return Killed(ended, time.monotonic() - began, rows, title)
-    code, kind = found.found or (0, "")
-    seconds = time.monotonic() - began
-    went = Hunt(name, code, kind, found.operations, found.sequences, found.seed)
-    return Killed(went, seconds, rows, title, _who(name, found))
-
-
-def _who(name: str, found: kill.Hunt) -> tuple[str, ...]:
-    """Every check that would have noticed the failing tape, alone."""
-    if found.tape is None:
-        return ()
-    tape, ops, noticed = found.tape, load(), []
-    with planted(name):
-        if replay(tape, ops, level="off").failure is not None:
-            noticed.append("")
-        for check in check_names():
-            failure = replay(tape, ops, checks=(check,)).failure
-            if failure is not None and failure.code not in (10, 12, 14):
-                noticed.append(check)
-    return tuple(noticed)
+    found = hunt(job.mutant, SEEDS, job.operations, more, limited)
+    return Killed(found, time.monotonic() - began)
 
 
 @contextmanager

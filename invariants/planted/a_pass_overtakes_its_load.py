@@ -25,11 +25,12 @@ _prefill_done = admission.prefill_done
 def _forgets_it(state: Any, event: Any) -> None:
     flight = state.flights.get(event.flight)
     request = state.requests.get(flight.request) if flight is not None else None
-    load = request.load if request is not None else 0
-    if load and event.ok:
-        request.load = 0
+    if request is None or not request.load or not event.ok:
+        _prefill_done(state, event)
+        return
+    load, request.load = request.load, 0
     _prefill_done(state, event)
-    if load and event.ok and request.seated:
+    if request.seated:
         request.load = load
 
 

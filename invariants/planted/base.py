@@ -10,7 +10,7 @@ function, wherever the project has bound it. Each file defines
     COMPONENTS  optional: the only set of components that has it, so that a hunt looks there
     FAULTS  optional: kinds of faults each of which exposes it alone, and without which it is not
             seen in sequences that are otherwise calm (`exposed`)
-    DELAYS  optional: how long replies take in those, the name of a profile; all as long unless given
+    DELAYS  optional: how long replies take in those, a profile's name; all as long unless given
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
 Must not live here: what a bug does, or how it is hunted (`kill`, `exposed`).

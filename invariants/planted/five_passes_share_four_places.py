@@ -15,7 +15,6 @@ FAULTS = (
     "lost",
     "stale poll",
     "clog",
-    "host away",
 )
 
 PLACES = 4
