@@ -45,7 +45,7 @@ def run(jobs: Sequence[Job], processes: int) -> Iterator[Killed]:
     if processes <= 1:
         yield from _rounds(jobs, lambda some: map(work, some))
         return
-    with multiprocessing.get_context("fork").Pool(processes, _bounded) as pool:
+    with multiprocessing.get_context("fork").Pool(processes, bounded) as pool:
         yield from _rounds(jobs, lambda some: pool.imap_unordered(work, some))
 
 
@@ -89,7 +89,7 @@ def limited(seconds: float = SEQUENCE_S) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _bounded() -> None:
+def bounded() -> None:
     """Of a worker: what eats memory without end crashes instead; Ctrl-C is the parent's to take."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -121,6 +121,7 @@ def _matrix(rows: Sequence[Row]) -> object:
     small = any(row.small is not None for row in rows)
     names = ["bug", "noticed by", "operations", "seconds", *["shrunk"] * small]
     shown = table("planted bugs", *names)
+    shown.columns[0].no_wrap = True
     shown.columns[1].justify = "left"
     for row in rows:
         cells = [row.name, _noticed(row), f"{row.operations:,}", f"{row.seconds:.2f}"]
@@ -173,6 +174,7 @@ def _gaps(what: str, found: Gaps) -> list[tuple[str, str]]:
 
 def _trials(trials: Sequence[Trial]) -> object:
     shown = table("exposed by a fault", "bug", "with", "seen by", "sequences", "seconds")
+    shown.columns[0].no_wrap = True
     shown.columns[1].justify = shown.columns[2].justify = "left"
     for trial in trials:
         shown.add_row(

@@ -18,7 +18,7 @@ from invariants.fuzz.tape import Tape
 
 from .base import planted
 
-ALWAYS = "content, asserts, end"
+ALWAYS = "content and asserts"
 
 
 @dataclass(frozen=True)
