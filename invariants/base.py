@@ -40,8 +40,15 @@ class Violation(AssertionError):
     exit_code = INVARIANT
 
     def __init__(
-        self, check: str, sentence: str, equation: str, story: Sequence[str], replay: str
+        self,
+        check: str,
+        sentence: str,
+        equation: str,
+        story: Sequence[str],
+        replay: str,
+        about: Sequence[About] = (),
     ) -> None:
+        self.about = tuple(about)
         self.check = check
         self.sentence = sentence
         self.equation = equation

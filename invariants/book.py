@@ -246,7 +246,7 @@ class Book:
                 note_tracks(seat, item.states, room)  # type: ignore[union-attr]
             if kind is Granted:
                 continue
-            seat.rehold, seat.low = True, 0
+            seat.rehold = True
             if kind is Cached:
                 seat.boundary = int(item.pages)  # type: ignore[union-attr]
                 seat.made = branch_of(seat, self.kinds, self._since(), self.page_size)
@@ -314,20 +314,21 @@ class Book:
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    made = made_of(seat, self.nodes, self.kinds, self._gone(seat))
+                    made = made_of(seat, self.nodes, self.kinds, self._gone())
                     self._use(seat.tags, item.pages, item.request, made)
         if self.left is not None:
             seat, tags, ends = self.left
             self._use(tags, ends[0], seat.id, ends[1:])
 
-    def _gone(self, seat: Seat) -> list[str]:
-        """Components that gave up what they had at the boundary above the request's last."""
-        tag = int(seat.tags[seat.made - 1]) if seat.made else 0
+    def _gone(self) -> list[str]:
+        """Components that gave up what they had on device after this event used it: one that went
+        before it made room for the insertion, and its boundary did not come to be."""
         return [
             item.component
             for item in self.outcomes
-            if seat.made and type(item) is Evicted and item.tier == Tier.DEVICE
-            if tag in self.pages[self.index_of(item.component)].content[item.pages]
+            if type(item) is Evicted
+            and item.tier == Tier.DEVICE
+            and item.last_use > self.nodes.clock
         ]
 
     def _use(self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()) -> None:

@@ -54,7 +54,6 @@ class Seat:
         "states",
         "tables",
         "tags",
-        "trimmed",
         "working",
     )
 
@@ -73,11 +72,10 @@ class Seat:
     def vacate(self, width: int) -> None:
         self.seated = False
         self.computed = 0  # tokens whose bytes are in the table
-        self.low = 0  # pages behind whose windows it holds nothing of the boundary any more
+        self.low = 0  # pages behind whose windows it holds nothing any more, and never again will
         self.boundary = 0  # pages whose required nodes it locks
         self.branch = 0  # pages of it that were known when it was seated
         self.made = 0  # a boundary above it that may have been made with it
-        self.trimmed = 0  # the most that `low` has been: its tables name nothing behind that
         self.rehold = False  # its boundary, or what is there of it, changed
         self.shared: Pages = NO_PAGES  # the backbone's pages that it locks
         self.tables: list[Pages] = [NO_PAGES] * width
@@ -224,4 +222,3 @@ class SeatBook:
         if boundary > seat.boundary and kept:
             low = boundary
         seat.low, seat.rehold = max(seat.low, low), True
-        seat.trimmed = max(seat.trimmed, low)

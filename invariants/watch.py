@@ -185,7 +185,12 @@ class Watch:
             self.violations += 1
             check, lines = finding.check, self._story.about(finding.about)
             raise KINDS[check.kind](
-                check.name, check.sentence, finding.equation, lines, self.replay_command
+                check.name,
+                check.sentence,
+                finding.equation,
+                lines,
+                self.replay_command,
+                finding.about,
             ) from None
         except Mismatch as finding:
             self.violations += 1
@@ -196,4 +201,5 @@ class Watch:
                 finding.equation,
                 lines,
                 self.replay_command,
+                finding.about,
             ) from None

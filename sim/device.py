@@ -26,10 +26,6 @@ from .draws import draw
 from .link import Link
 from .memory import Memory, Place, Span
 
-_ENDS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 _NEVER = -1
 _UNSEEN = 1 << 62
 Action: TypeAlias = Callable[[], None]
@@ -156,7 +152,7 @@ class SimDevice:
             )
         if not len(source):
             return
-        near, far = _ENDS[direction]
+        near, far = direction.ends
         number = self._copies
         self._copies = number + 1
         copy = _Copy(

@@ -20,16 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Device, Direction, Front, Mark, Stream
+from hicache.devices.base import D, Direction, Front, Mark, Stream
 
 from .errors import HazardError
 
 _Ticks = NDArray[np.int32]
 _Place = tuple[Tier, str]
-_ENDS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 _REMEMBERED = 65_536
 
 
@@ -142,10 +138,10 @@ def _merge(clock: list[int], other: tuple[int, ...] | list[int]) -> None:
             clock[index] = tick
 
 
-class HazardDevice(Front[Device]):
+class HazardDevice(Front[D]):
     """A device whose every issue call is reported to a detector before it is passed on."""
 
-    def __init__(self, inner: Device, hazards: Hazards) -> None:
+    def __init__(self, inner: D, hazards: Hazards) -> None:
         super().__init__(inner)
         self._hazards = hazards
 
@@ -179,7 +175,7 @@ class HazardDevice(Front[Device]):
         layers: tuple[int, int],
         why: str,
     ) -> None:
-        near, far = _ENDS[direction]
+        near, far = direction.ends
         self._hazards.access(stream, (near, component), source, "r", layers, why)
         self._hazards.access(stream, (far, component), target, "w", layers, why)
         self.inner.copy(stream, direction, component, source, target, layers, why)

@@ -23,7 +23,15 @@ from hicache.core.actions import Outcome
 from hicache.core.events import Event
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
-from hicache.devices.base import Bytes, Direction, Inspectable, Mark, Peeker, Stream, Words
+from hicache.devices.base import (
+    Bytes,
+    Direction,
+    Inspectable,
+    InspectableFront,
+    Mark,
+    Stream,
+    Words,
+)
 from hicache.runtime.controller import COMPUTE, WRITE
 
 from .errors import HazardError, WrongBytesError
@@ -53,14 +61,13 @@ class ShadowOptions:
     seed: int = 0
 
 
-class Shadow(HazardDevice):
+class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
     """See the module. `spoiled` pages were scribbled, `intact` ones found with their poison."""
 
     def __init__(
         self, inner: Inspectable, hazards: Hazards, options: ShadowOptions | None = None
     ) -> None:
         super().__init__(inner, hazards)
-        self._device = inner
         self._options = options or ShadowOptions()
         self._drawn = 0
         self._poisoned: dict[_Place, dict[int, list[bytes]]] = {}
@@ -79,7 +86,7 @@ class Shadow(HazardDevice):
         why: str,
     ) -> None:
         load = direction is Direction.HOST_TO_DEVICE
-        near, far = (Tier.HOST, Tier.DEVICE) if load else (Tier.DEVICE, Tier.HOST)
+        near, far = direction.ends
         self._use(stream, (near, component), source, "r", why)
         self._use(stream, (far, component), target, "w", why)
         if load and self._options.scribble and len(target):
@@ -99,28 +106,6 @@ class Shadow(HazardDevice):
     ) -> None:
         self._use(stream, (Tier.DEVICE, component), pages, mode, why)
         super().touch(stream, component, pages, mode, layers, why)
-
-    def scribble(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        seeds: Words,
-        layers: tuple[int, int],
-    ) -> None:
-        self._device.scribble(stream, tier, component, pages, seeds, layers)
-
-    def peek(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        layers: tuple[int, int],
-        then: Peeker,
-    ) -> None:
-        self._device.peek(stream, tier, component, pages, layers, then)
 
     def freed(self, tier: Tier, component: str, pages: Pages) -> None:
         """Nobody has these pages any more. Raises HazardError where somebody still uses one."""

@@ -11,15 +11,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Bytes, Direction, Holdable, Stream, Words
+from hicache.devices.base import Bytes, Direction, Front, Holdable, Stream, Words
 from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
 from hicache.models import ModelDescription
 
 _SPOILED = np.uint64(0xDEAD << 48)
-_ENDS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 
 
 class Hold(NamedTuple):
@@ -30,7 +26,7 @@ class Hold(NamedTuple):
     item: int = -1
 
 
-class Certified:
+class Certified(Front[Holdable]):
     """A device that is told what its pages hold if everything happens in the order of issue.
 
     Each write has content of its own, a load's targets are spoiled first, and all that is read or
@@ -40,7 +36,7 @@ class Certified:
     def __init__(
         self, device: Holdable, model: ModelDescription, page_size: int, hold: Hold | None
     ) -> None:
-        self._device = device
+        super().__init__(device)
         self._plans = {
             component: [
                 PoolPlan.of("device", pool, 0, page_size, DEVICE_LAYOUT)
@@ -57,16 +53,6 @@ class Certified:
         self.wrong: list[str] = []
         self.compared = 0
         self.held = 0
-        self.stream = device.stream
-        self.record = device.record
-        self.wait = device.wait
-        self.query = device.query
-        self.failed = device.failed
-        self.digest = device.digest
-
-    @property
-    def layers(self) -> int:
-        return self._device.layers
 
     def copy(
         self,
@@ -78,12 +64,12 @@ class Certified:
         layers: tuple[int, int],
         why: str,
     ) -> None:
-        near, far = _ENDS[direction]
+        near, far = direction.ends
         if direction is Direction.HOST_TO_DEVICE:
             spoil = self._fresh(len(target)) | _SPOILED
-            self._device.scribble(stream, far, component, target, spoil, layers)
+            self.inner.scribble(stream, far, component, target, spoil, layers)
         self._before(stream)
-        self._device.copy(stream, direction, component, source, target, layers, why)
+        self.inner.copy(stream, direction, component, source, target, layers, why)
         for layer in range(*layers):
             for here, there in zip(source.tolist(), target.tolist(), strict=True):
                 seed = self._seeds.get((near, component, layer, here))
@@ -107,7 +93,7 @@ class Certified:
             self._compare(stream, Tier.DEVICE, component, pages, layers, why)
             return
         seeds = self._fresh(len(pages))
-        self._device.scribble(stream, Tier.DEVICE, component, pages, seeds, layers)
+        self.inner.scribble(stream, Tier.DEVICE, component, pages, seeds, layers)
         for layer in range(*layers):
             for page, seed in zip(pages.tolist(), seeds.tolist(), strict=True):
                 self._seeds[Tier.DEVICE, component, layer, page] = seed
@@ -116,7 +102,7 @@ class Certified:
         if self._hold is None or stream != self._held:
             return
         if self._hold.item in (-1, self._items):
-            self._device.hold(stream, self._hold.time_ns)
+            self.inner.hold(stream, self._hold.time_ns)
             self.held += 1
         self._items += 1
 
@@ -155,7 +141,7 @@ class Certified:
                     where = f"{tier.name.lower()} pages {pages.tolist()[:8]} of {plan.pool.name}"
                     self.wrong.append(f"{why}: {where}, layer {layer}")
 
-        self._device.peek(stream, tier, component, pages, span, compare)
+        self.inner.peek(stream, tier, component, pages, span, compare)
 
     def _fresh(self, count: int) -> Words:
         first = self._written + 1

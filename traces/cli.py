@@ -25,6 +25,7 @@ from sim.waiting import ORDERS
 from . import (
     calibrate,
     check_device,
+    explain_command,
     force_command,
     fuzz_command,
     gpu_check,
@@ -60,6 +61,7 @@ on a simulated accelerator, with every invariant checked on the way.
   force      a tape again on a device, without one wait and with a stream held back
   fuzz       drawn operations, faults and schedules, every one checked
   shrink     make a failing tape of the fuzzer small, and export it as a test
+  explain    the story of a failing tape, down to the lines of the core, and its timeline
   gpu-check  run everything that needs a GPU, and write one report
   mutants    plant bugs in the core, and report what kills each and how fast
 """
@@ -143,6 +145,7 @@ def parser() -> argparse.ArgumentParser:
     force_command.add_options(_sub(commands, "force", force_command.SUMMARY))
     fuzz_command.add_options(_sub(commands, "fuzz", fuzz_command.SUMMARY))
     shrink_command.add_options(_sub(commands, "shrink", shrink_command.SUMMARY))
+    explain_command.add_options(_sub(commands, "explain", explain_command.SUMMARY))
     gpu_check.add_options(_sub(commands, "gpu-check", gpu_check.SUMMARY))
     mutants_command.add_options(_sub(commands, "mutants", mutants_command.SUMMARY))
     return top
@@ -362,6 +365,7 @@ _COMMANDS = {
     "force": force_command.force,
     "fuzz": fuzz_command.fuzz,
     "shrink": shrink_command.shrink,
+    "explain": explain_command.explain,
     "gpu-check": gpu_check.gpu_check,
     "mutants": mutants_command.mutants,
 }

@@ -15,14 +15,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.types import Key, Pages, Tier
-from hicache.devices.base import Device, Inspectable, Mark, Stream
+from hicache.devices.base import Device, Front, Inspectable, Mark, Stream
 from hicache.memory.layouts import Bytes
 from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
 from hicache.models import ModelDescription
@@ -158,20 +158,18 @@ class StandIn:
         return bool(ended)
 
 
-class _Untouched:
+class _Untouched(Front[Device]):
     """A device whose touches are the stand-in's to make: only those above hear of them."""
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
-
-    @property
-    def layers(self) -> int:
-        return self._device.layers
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._device, name)
-
-    def touch(self, *_: object) -> None:
+    def touch(
+        self,
+        stream: Stream,
+        component: str,
+        pages: Pages,
+        mode: Literal["r", "w"],
+        layers: Span,
+        why: str,
+    ) -> None:
         """`StandIn.publish` and `StandIn.verify` follow with the same pages."""
 
 
@@ -245,8 +243,7 @@ class DeviceRun:
         }
         self._hazards = Hazards(places, device.layers)
         self._watch = Stopwatch(device, layer_bytes(model, config.page_size))
-        untouched = cast(Device, _Untouched(self._watch))
-        self._device = shadow = HazardDevice(untouched, self._hazards)
+        self._device = shadow = HazardDevice(_Untouched(self._watch), self._hazards)
         self._stand_in = StandIn(device, model, config.page_size)
         self.timer = WallTimer()
         self.recorder = Recorder(config, record, lambda: self.timer.now_ns, made)

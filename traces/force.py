@@ -23,7 +23,7 @@ from hicache.core.actions import Load, Outcome, Prefill
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, LoadDone
 from hicache.core.types import FlightId, Pages
-from hicache.devices.base import Device, Direction, Holdable, Mark, Stream
+from hicache.devices.base import Device, Direction, Front, Holdable, Mark, Stream
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from hicache.runtime.tape import Follower
@@ -104,14 +104,14 @@ def on_device(
     return Forced(tuple(certified.wrong), certified.compared, certified.held, digest)
 
 
-class _Steered:
+class _Steered(Front[Device]):
     """Leaves out one wait, and notes for each what it adds to what its stream knows already.
 
     Known are numbers of items: of each stream by each stream, by each mark, and by the host.
     """
 
     def __init__(self, inner: Device, drop: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._drop = drop
         self._names: dict[Stream, str] = {}
         self._issued: dict[Stream, int] = {}
@@ -119,21 +119,15 @@ class _Steered:
         self._marks: dict[Mark, tuple[Stream, dict[Stream, int]]] = {}
         self._host: dict[Stream, int] = {}
         self.waits: list[Wait] = []
-        self.failed = inner.failed
-        self.digest = inner.digest
-
-    @property
-    def layers(self) -> int:
-        return self._inner.layers
 
     def stream(self, name: str) -> Stream:
-        stream = self._inner.stream(name)
+        stream = self.inner.stream(name)
         if stream not in self._names:
             self._names[stream], self._issued[stream], self._known[stream] = name, 0, {}
         return stream
 
     def record(self, stream: Stream) -> Mark:
-        mark = self._inner.record(stream)
+        mark = self.inner.record(stream)
         self._marks[mark] = (stream, {**self._known[stream], stream: self._issued[stream]})
         return mark
 
@@ -145,10 +139,10 @@ class _Steered:
         self.waits.append(Wait(self._names[stream], self._names[behind], first, reached[behind]))
         if len(self.waits) - 1 != self._drop:
             _merge(known, reached)
-            self._inner.wait(stream, mark)
+            self.inner.wait(stream, mark)
 
     def query(self, mark: Mark) -> bool:
-        reached = self._inner.query(mark)
+        reached = self.inner.query(mark)
         if reached:
             _merge(self._host, self._marks[mark][1])
         return reached
@@ -164,7 +158,7 @@ class _Steered:
         why: str,
     ) -> None:
         self._issued[stream] += 1
-        self._inner.copy(stream, direction, component, source, target, layers, why)
+        self.inner.copy(stream, direction, component, source, target, layers, why)
 
     def touch(
         self,
@@ -176,7 +170,7 @@ class _Steered:
         why: str,
     ) -> None:
         self._issued[stream] += 1
-        self._inner.touch(stream, component, pages, mode, layers, why)
+        self.inner.touch(stream, component, pages, mode, layers, why)
 
 
 class _Playback:

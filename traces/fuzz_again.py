@@ -13,10 +13,13 @@ from invariants.fuzz import tape as tapes
 
 from .fuzz_twice import trail_of
 from .fuzz_work import Work
+from .planting import planted
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)
     tape = tapes.loads(given["tape"])
-    work = Work(given["operations"], tuple(given["components"]), given["policy"])
-    trail = [astuple(step) for step in trail_of(tape)]
+    components = tuple(given["components"])
+    work = Work(given["operations"], components, given["policy"], plant=given["plant"])
+    with planted(work.plant):
+        trail = [astuple(step) for step in trail_of(tape)]
     json.dump({"drawn": tapes.dumps(work.drawn(tape.seed)), "trail": trail}, sys.stdout)

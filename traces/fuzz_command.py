@@ -18,18 +18,19 @@ from pathlib import Path
 from hicache import registry
 from hicache.core.errors import CallerError
 from invariants.fuzz import play
-from invariants.fuzz import tape as tapes
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import COMPONENTS, FAULTS, POLICIES
 from invariants.fuzz.tape import Tape
 
 from . import options as read
+from . import planting
 from .fuzz_executors import base as executors
 from .fuzz_report import Tally, document, show
 from .fuzz_work import Found, Work, allowed_s, limit
 from .output import check_writable, write_whole
 from .results import write_json
 from .settings import CHECKS
+from .tape_file import open_tape
 
 SUMMARY = "hunt: drawn operations, faults and schedules, every check after each event"
 SECONDS = 60
@@ -72,6 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--output", default=FOLDER, metavar="FOLDER", help="for the tape and text of each failure")
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    planting.add_option(parser, "none; of --replay, what the tape notes")
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--replay", metavar="FILE", help="play one tape as it stands, and no other")
     one.add_argument(
@@ -87,6 +89,8 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         return _replay(options, command)
     executor = executors.load(options.executor)
     _check_folder(Path(options.output))
+    if options.canary and options.plant:
+        raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if options.json == "-" else sys.stdout
     print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
@@ -98,6 +102,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         0 if options.canary else options.twice,
         options.output,
         options.canary,
+        plant=planting.check(options.plant or ""),
     )
     if options.sequences is None and options.seconds is None:
         options.seconds = SECONDS
@@ -164,6 +169,7 @@ def _settings(options: argparse.Namespace, seed: int) -> dict[str, object]:
         "operations a sequence": options.operations,
         "components": ",".join(options.components),
         "write policy": options.write_policy,
+        "planted": options.plant,
         "checks": options.check,
         "executor": options.executor,
         "jobs": options.jobs or "",
@@ -201,21 +207,23 @@ def _check_folder(folder: Path) -> None:
 
 def _replay(options: argparse.Namespace, command: str) -> int:
     """One tape, bit for bit; prints what it came to."""
-    tape = tapes.read(Path(options.replay))
-    _check_known(tape, options.replay)
-    with limit(allowed_s(len(tape.entries))):
+    tape = open_tape(options.replay)
+    check_known(tape, options.replay)
+    plant = planting.wanted(options, tape)
+    with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         outcome = play.replay(tape, operations.load(), options.check, options.replay)
     failure, hand = outcome.failure, outcome.hand
     code = failure.code if failure else 0
     stream = sys.stderr if options.json == "-" else sys.stdout
+    bug = f", with {plant} planted" if plant else ""
     if failure:
         print(failure.text.rstrip("\n"), file=stream)
         print(
-            f"failed at entry {failure.at} of {len(tape.entries)}: {code} {failure.kind}",
+            f"failed at entry {failure.at} of {len(tape.entries)}: {code} {failure.kind}{bug}",
             file=stream,
         )
     else:
-        print(f"{len(tape.entries)} entries, {hand.events} events: no failure", file=stream)
+        print(f"{len(tape.entries)} entries, {hand.events} events: no failure{bug}", file=stream)
     if options.json:
         found = {"code": code, "kind": failure.kind, "at": failure.at} if failure else None
         write_json(
@@ -235,7 +243,7 @@ def _replay(options: argparse.Namespace, command: str) -> int:
     return code
 
 
-def _check_known(tape: Tape, name: str) -> None:
+def check_known(tape: Tape, name: str) -> None:
     """The tape speaks only of what this version has."""
     known = operations.names()
     for number, entry in enumerate(tape.entries, 2):

@@ -5,6 +5,7 @@ Must not live here: running anything, or the files of a failure (fuzz_command).
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -118,8 +119,19 @@ def show(tally: Tally, settings: dict[str, object], files: dict[str, str], strea
         out.print(made)
         for kind in tally.sorted_kinds():
             path = files.get(kind.found.name)
-            again = f"hicache fuzz --replay {path}" if path else "(not written)"
-            print(f"\n{kind.found.code} {kind.found.kind}: {again}", file=stream)
+            print(f"\n{kind.found.code} {kind.found.kind}", file=stream)
+            for line in next_steps(path, not settings["planted"]) if path else ["(not written)"]:
+                print(f"    {line}", file=stream)
+
+
+def next_steps(path: str, export: bool) -> list[str]:
+    """From a tape to the line at fault and, unless its bug is planted, to the test that stays."""
+    tape, small = shlex.join([path]), shlex.join([path.removesuffix(".jsonl") + ".small.jsonl"])
+    return [
+        f"replay:  hicache fuzz --replay {tape}",
+        f"shrink:  hicache shrink {tape} -o {small}{' --export tests/regress/' * export}",
+        f"explain: hicache explain {tape}",
+    ]
 
 
 def _most(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:

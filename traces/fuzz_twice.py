@@ -21,8 +21,8 @@ from hicache.core.view import CoreView
 from invariants.determinism import Trail
 from invariants.fuzz import play
 from invariants.fuzz import tape as tapes
-from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base as operations
+from invariants.fuzz.ranked_hand import hand_of
 from invariants.fuzz.tape import Tape
 from invariants.watch import Watch
 
@@ -39,6 +39,11 @@ class Source(Protocol):
     def components(self) -> tuple[str, ...]: ...
     @property
     def policy(self) -> str: ...
+    @property
+    def plant(self) -> str: ...
+
+    def command(self, seed: int) -> str:
+        """What plays the sequence of a seed again."""
 
     def drawn(self, seed: int) -> Tape:
         """The tape of a seed."""
@@ -75,7 +80,7 @@ class Follower(Watch):
 def trail_of(tape: Tape) -> list[Step]:
     """Of a replay."""
     follower, ops = Follower(), operations.load()
-    hand = Hand(tape.config, tape.order, follower)
+    hand = hand_of(tape, follower)
     for entry in tape.entries:
         play.step(hand, ops, entry)
     play.end(hand)
@@ -95,10 +100,7 @@ def differs(tape: Tape, source: Source) -> str:
     if not found:
         return ""
     sentence = "DETERMINISM: The same input leaves the same trail in every process."
-    command = f"hicache fuzz --seed {tape.seed} --sequences 1 --twice 100"
-    command += f" --operations {source.operations}"
-    command += f" --components {','.join(source.components)}" if source.components else ""
-    command += f" --write-policy {source.policy}" if source.policy else ""
+    command = f"{source.command(tape.seed)} --twice 100"
     return f"{sentence}\n    {found}\nreplay: {command}"
 
 
@@ -120,6 +122,7 @@ def _elsewhere(tape: Tape, source: Source) -> dict[str, Any]:
         "operations": source.operations,
         "components": source.components,
         "policy": source.policy,
+        "plant": source.plant,
     }
     hash_seed = int(sha256(text.encode()).hexdigest()[:6], 16)
     ran = subprocess.run(

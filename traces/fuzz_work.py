@@ -7,15 +7,12 @@ here: which seeds there are, or who runs them (fuzz_command, fuzz_executors).
 from __future__ import annotations
 
 import re
-import signal
-import threading
+import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import corpus, play
@@ -28,8 +25,10 @@ from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tape import Tape
 from invariants.watch import Level
 
+from .alarm import alarm
 from .fuzz_canary import canary
 from .fuzz_twice import differs
+from .planting import NOTE, planted
 
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far beyond what a sequence takes on a busy machine
 
@@ -76,13 +75,16 @@ class Work:
     folder: str = ""
     canary: bool = False
     limit_s: float = 0.0  # 0: what so many operations may take
+    plant: str = ""  # the planted bug that all of it is played with
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
         ops = operations.load()
         swarm = self.swarm(seed)
-        with canary(self.canary), self.in_time():
-            outcome = play.generate(swarm, ops, seed, self.operations, self.level)
+        with canary(self.canary), planted(self.plant), self.in_time():
+            command = self.command(seed)
+            outcome = play.generate(swarm, ops, seed, self.operations, self.level, None, command)
+        outcome = replace(outcome, tape=self.noted(outcome.tape))
         hand = outcome.hand
         found = self.judge(outcome) if outcome.failure else None
         twice = found is None and Draws(seed, "twice").chance(self.twice)
@@ -112,7 +114,7 @@ class Work:
             )
             return found_of(what, outcome.tape, self.path(name_of(what, outcome.tape)))
         if self.canary:
-            sound = self.replayed(outcome.tape, name, planted=False)
+            sound = self.replayed(outcome.tape, name, bird=False)
             if sound is not None and (sound.code, sound.kind) == (first.code, first.kind):
                 return None
         return found_of(again, outcome.tape, self.path(name))
@@ -123,12 +125,13 @@ class Work:
     def path(self, name: str) -> str:
         return str(Path(self.folder) / f"{name}.jsonl")
 
-    def replayed(self, tape: Tape, name: str, planted: bool) -> Failure | None:
-        with canary(planted), self.in_time():
+    def replayed(self, tape: Tape, name: str, bird: bool) -> Failure | None:
+        with canary(bird), planted(self.plant), self.in_time():
             return play.replay(tape, operations.load(), self.level, self.path(name)).failure
 
     def look_twice(self, tape: Tape) -> Found | None:
-        text = differs(tape, self)
+        with planted(self.plant):
+            text = differs(tape, self)
         if not text:
             return None
         what = Failure(NONDETERMINISM, "DETERMINISM", text, len(tape.entries))
@@ -137,7 +140,23 @@ class Work:
     def drawn(self, seed: int) -> Tape:
         """The tape of a seed, with no check."""
         ops = operations.load()
-        return play.generate(self.swarm(seed), ops, seed, self.operations, "off").tape
+        with planted(self.plant):
+            outcome = play.generate(self.swarm(seed), ops, seed, self.operations, "off")
+        return self.noted(outcome.tape)
+
+    def noted(self, tape: Tape) -> Tape:
+        """It notes the bug that it is played with, so that whoever plays it again does the same."""
+        return replace(tape, notes=tape.notes | {NOTE: self.plant}) if self.plant else tape
+
+    def command(self, seed: int) -> str:
+        """What plays this sequence again, and no other."""
+        words = ["hicache", "fuzz", "--seed", str(seed), "--sequences", "1", "--operations"]
+        words.append(str(self.operations))
+        words += ["--check", self.level] if self.level != "every" else []
+        words += ["--components", ",".join(self.components)] if self.components else []
+        words += ["--write-policy", self.policy] if self.policy else []
+        words += ["--plant", self.plant] if self.plant else []
+        return shlex.join(words)
 
 
 def found_of(failure: Failure, tape: Tape, path: str) -> Found:
@@ -159,20 +178,6 @@ def allowed_s(entries: int) -> float:
     return LEAST_S + PER_ENTRY_S * entries
 
 
-@contextmanager
-def limit(seconds: float) -> Iterator[None]:
-    """Whatever takes longer is stuck. Only where a signal can say so: in a main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise Hangs(f"one sequence was still at work after {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+def limit(seconds: float) -> AbstractContextManager[None]:
+    """Whatever takes longer is stuck."""
+    return alarm(seconds, Hangs(f"one sequence was still at work after {seconds:g} s"))

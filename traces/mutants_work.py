@@ -11,12 +11,13 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import FrameType
 
 from invariants.fuzz.mutate import Mutant
 from invariants.fuzz.score import Endless, Hunt, hunt
+
+from .alarm import alarm
 
 SEQUENCE_S = 10.0  # many times what the longest sequence takes: then it is endless
 MEMORY = 4 << 30
@@ -73,20 +74,9 @@ def work(job: Job) -> Killed:
     return Killed(found, time.monotonic() - began)
 
 
-@contextmanager
-def limited(seconds: float = SEQUENCE_S) -> Iterator[None]:
+def limited(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:
     """Raises Endless into a block that takes longer."""
-
-    def late(number: int, frame: FrameType | None) -> None:
-        raise Endless(f"more than {seconds:.0f} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    return alarm(seconds, Endless(f"more than {seconds:.0f} s"))
 
 
 def bounded() -> None:

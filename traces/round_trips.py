@@ -34,10 +34,6 @@ _LAYERS = 3
 _HEADS = 4
 _PAGE_BYTES = 16_384
 _PAGE_SIZE = 4
-_ENDS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 _COUNTS = {Tier.DEVICE: DEVICE_PAGES, Tier.HOST: HOST_PAGES}
 _Mirror: TypeAlias = dict[tuple[Tier, str], list[Bytes]]
 
@@ -168,7 +164,7 @@ class _Run:
 
     def one(self, name: str, direction: Direction) -> None:
         """One page set."""
-        near, far = _ENDS[direction]
+        near, far = direction.ends
         draw = self._draw
         count = int(draw.integers(1, min(_COUNTS.values()) + 1))
         source, target = (_some(draw, _COUNTS[tier], count) for tier in (near, far))

@@ -14,8 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,14 @@ from invariants.fuzz.export import file_name, pytest_file
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, replay
 from invariants.fuzz.simpler import weight
-from invariants.fuzz.tape import Entry, Tape
-from invariants.planted import base as bugs
+from invariants.fuzz.spoken import spoken
+from invariants.fuzz.tape import Tape
 
 from . import options as read
+from . import planting
 from .output import check_writable, write_whole
 from .results import write_json
+from .tape_file import open_tape
 
 SUMMARY = "make a failing tape small, keeping its failure, and export it as a test"
 
@@ -42,7 +43,7 @@ _HASH_SEEDS = ("0", "1")
 # An exported test, run without pytest: exit code 1 and its message where it fails.
 _RUN_EXPORTED = """\
 import runpy, sys
-from traces.shrink_command import planted
+from traces.planting import planted
 found = runpy.run_path(sys.argv[1])
 with planted(sys.argv[2]):
     try:
@@ -67,7 +68,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("tape", metavar="TAPE", help="a tape that fails, as `hicache fuzz` writes them")
     add("-o", "--output", default="-", metavar="FILE", help="the small tape; - is stdout")
     add("--export", metavar="FOLDER", help="write it as a pytest file there, too (tests/regress)")
-    add("--plant", metavar="NAME", help="with this planted bug (default: what the tape notes)")
+    planting.add_option(made, "what the tape notes")
     add(
         "--plays",
         type=read.at_least(1),
@@ -82,7 +83,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
 def shrink(options: argparse.Namespace, command: str) -> int:
     """Runs the command; returns its exit code."""
     _check(options)
-    tape = tapes.read(Path(options.tape))
+    tape = open_tape(options.tape)
     ops = load()
     strange = sorted({entry.op for entry in tape.entries} - ops.keys())
     if strange:
@@ -91,8 +92,8 @@ def shrink(options: argparse.Namespace, command: str) -> int:
             f"{strange[0]!r}; record it again"
         )
     _check_arguments(options.tape, tape)
-    plant = options.plant if options.plant is not None else tape.notes.get("plant", "")
-    with planted(plant):
+    plant = planting.wanted(options, tape)
+    with planting.planted(plant):
         failure = replay(tape, ops, name=options.tape).failure
         if options.as_is:
             return _show(options, failure)
@@ -105,23 +106,13 @@ def shrink(options: argparse.Namespace, command: str) -> int:
         begun = time.perf_counter()
         found = shrinker.shrink(tape, failure, lambda one: replay(one, ops), options.plays)
         seconds = time.perf_counter() - begun
-    notes = tape.notes | ({"plant": plant} if plant else {})
+    notes = tape.notes | ({planting.NOTE: plant} if plant else {})
     found = replace(found, tape=replace(found.tape, notes=notes))
     text, name = pytest_file(found.tape, found.failure, plant), file_name(found.tape, found.failure)
-    _verify(found, plant, text)
+    _verify(found, plant, text, f"\nreplay: {_replay(options.tape, plant)}")
     written = _write(options, found.tape, name, text)
     _report(options, found, plant, len(tape.entries), seconds, written)
     return 0
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """With that bug in the core; with none for an empty name."""
-    if not name:
-        yield
-        return
-    with bugs.planted(name):
-        yield
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -166,9 +157,9 @@ def _show(options: argparse.Namespace, failure: Failure | None) -> int:
 # -- in fresh processes
 
 
-def _verify(found: shrinker.Shrunk, plant: str, text: str) -> None:
+def _verify(found: shrinker.Shrunk, plant: str, text: str, again: str) -> None:
     """Twice each, under other hash seeds: the small tape fails the same way; the test fails, and
-    where the bug is planted, passes without it."""
+    where the bug is planted, passes without it. again: what plays the whole tape."""
     wanted = [found.failure.code, found.failure.kind]
     with tempfile.TemporaryDirectory() as folder:
         tape, test = Path(folder) / "small.jsonl", Path(folder) / "test_small.py"
@@ -180,7 +171,7 @@ def _verify(found: shrinker.Shrunk, plant: str, text: str) -> None:
             if seen != wanted:
                 raise Unsteady(
                     f"shrink: expected the small tape to fail with {wanted} in a fresh process, "
-                    f"found {seen}; nothing was written"
+                    f"found {seen}; nothing was written{again}"
                 )
             for bug in dict.fromkeys((plant, "")):
                 verdict = "it fails" if bug == plant else "it passes"
@@ -188,8 +179,14 @@ def _verify(found: shrinker.Shrunk, plant: str, text: str) -> None:
                 if said != verdict:
                     raise Unsteady(
                         f"shrink: expected of the test that {verdict} with "
-                        f"{bug or 'nothing'} planted, found: {said[-60:]!r}; nothing was written"
+                        f"{bug or 'nothing'} planted, found: {said[-60:]!r}; nothing was "
+                        f"written{again}"
                     )
+
+
+def _replay(path: str, plant: str) -> str:
+    bug = ["--plant", plant] if plant else []
+    return shlex.join(["hicache", "fuzz", "--replay", path, *bug])
 
 
 def _failure(text: str) -> list[Any] | None:
@@ -262,25 +259,14 @@ def _report(
         f"{failure.kind}: exit code {failure.code}{with_bug}",
         f"{before} -> {count} operations, {found.plays} plays, {seconds:.1f} s{rest}",
         f"the same failure {len(_HASH_SEEDS)} times in fresh processes",
-        *(f"    {_told(entry)}" for entry in found.tape.entries),
+        *(f"    {spoken(entry)}" for entry in found.tape.entries),
     ]
     if found.others:
         kinds = ", ".join(f"{kind} ({code})" for code, kind in sorted(found.others))
         lines.append(f"other failures met on the way: {kinds}")
     lines += [f"written: {path}" for path in written]
     if options.output != "-":
-        again = ["hicache", "shrink", options.output, "--as-is"]
-        lines.append(f"again: {shlex.join(again)}")
+        small = shlex.join([options.output])
+        lines.append(f"replay: {_replay(options.output, '')}")
+        lines.append(f"explain: hicache explain {small}")
     print("\n".join(lines), file=stream)
-
-
-def _told(entry: Entry) -> str:
-    """An entry in a line: its operation, its arguments, and what is unusual about its time."""
-    words = [entry.op, *(f"{name}={value}" for name, value in entry.args.items())]
-    words += [f"gap={entry.gap}"] * (entry.gap != 1) + ["no poll"] * (not entry.poll)
-    words += ["replies: " + "; ".join(_reply(act) for act in entry.acts)] * bool(entry.acts)
-    return " ".join(words)
-
-
-def _reply(act: tapes.Act) -> str:
-    return f"after {act.delay}{f', {act.fault}' if act.fault else ''}"

@@ -12,10 +12,10 @@ from rich.table import Table
 WIDTH = 80
 
 
-def console(stream: TextIO | None = None) -> Console:
-    """Standard output: the terminal's own width and colours, or 80 plain columns when piped."""
+def console(stream: TextIO | None = None, piped: int = WIDTH) -> Console:
+    """Standard output: the terminal's own width and colours, or `piped` plain columns."""
     stream = stream or sys.stdout
-    width = None if stream.isatty() else WIDTH
+    width = None if stream.isatty() else piped
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 

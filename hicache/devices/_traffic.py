@@ -31,10 +31,6 @@ from .base import Direction, Peeker
 
 Numbers: TypeAlias = NDArray[np.int64]
 
-TIERS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 _MOVERS = "hicache.devices._movers"
 
 
@@ -199,9 +195,9 @@ def _routes(arena: TorchArena) -> dict[tuple[Direction, str], tuple[Route, ...]]
         (direction, component): tuple(
             route(source, target)
             for source, target in zip(
-                arena.pools(here, component), arena.pools(there, component), strict=True
+                *(arena.pools(tier, component) for tier in direction.ends), strict=True
             )
         )
-        for direction, (here, there) in TIERS.items()
+        for direction in Direction
         for component in arena.model.components
     }

@@ -24,8 +24,10 @@ __all__ = [
     "Bytes",
     "Device",
     "Direction",
+    "Front",
     "Holdable",
     "Inspectable",
+    "InspectableFront",
     "Mark",
     "Peeker",
     "Stream",
@@ -44,6 +46,13 @@ class Direction(Enum):
 
     DEVICE_TO_HOST = "d2h"
     HOST_TO_DEVICE = "h2d"
+
+    @property
+    def ends(self) -> tuple[Tier, Tier]:
+        """The tier that is read and the one that is written."""
+        if self is Direction.DEVICE_TO_HOST:
+            return Tier.DEVICE, Tier.HOST
+        return Tier.HOST, Tier.DEVICE
 
 
 class TransferFailed(Exception):
@@ -137,6 +146,7 @@ class Holdable(Inspectable, Protocol):
 
 
 D = TypeVar("D", bound=Device)
+InspectableD = TypeVar("InspectableD", bound=Inspectable)
 
 
 class Front(Generic[D]):
@@ -190,3 +200,29 @@ class Front(Generic[D]):
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         return self.inner.digest(tier, component, page)
+
+
+class InspectableFront(Front[InspectableD]):
+    """The same in front of a device with real bytes."""
+
+    def scribble(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        seeds: Words,
+        layers: tuple[int, int],
+    ) -> None:
+        self.inner.scribble(stream, tier, component, pages, seeds, layers)
+
+    def peek(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        layers: tuple[int, int],
+        then: Peeker,
+    ) -> None:
+        self.inner.peek(stream, tier, component, pages, layers, then)

@@ -17,28 +17,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Literal, TypeAlias
-
-import numpy as np
+from typing import Literal
 
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Pages, Tier
 from hicache.memory.arena import Arena
-from hicache.memory.layouts import Bytes
 from hicache.memory.segments import DEFAULT_BYTES, Registrar
 from hicache.memory.stamp import Words
 from hicache.models.base import ModelDescription
 
+from ._issue import Content, Fault, Issue, Reader, check_hold
 from .base import Direction, Mark, Peeker, Stream, TransferFailed
-
-Content: TypeAlias = Callable[[str, Pages], Words]
-Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
-Fault: TypeAlias = Callable[[Direction, str, Pages], bool]
-
-_TIERS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 
 
 class _Line:
@@ -97,8 +86,7 @@ class CpuDevice:
             registrar=registrar,
             segment_bytes=segment_bytes,
         )
-        self._content = content or self._fresh_seeds
-        self._written = 0
+        self._issue = Issue(self.arena, content)
         self._reader = reader
         self._fault = fault
         self._timer = timer
@@ -183,14 +171,7 @@ class CpuDevice:
     ) -> None:
         """Queue a copy of layers [first, last) of each page, for every pool of the component."""
         line = self._line(stream)
-        here, there = _TIERS[direction]
-        if len(source) != len(target):
-            raise CallerError(
-                f"copy for {why}: expected as many targets as sources, "
-                f"found {len(source)} and {len(target)}"
-            )
-        self._check_range(here, component, source, layers)
-        self._check_range(there, component, target, layers)
+        self._issue.check_copy(direction, component, source, target, layers, why)
         line.jobs.put(partial(self._copy, direction, component, source, target, layers, why))
 
     def touch(
@@ -204,13 +185,9 @@ class CpuDevice:
     ) -> None:
         """Queue the model's own read or write of device pages (KV of a forward pass)."""
         line = self._line(stream)
-        self._check_range(Tier.DEVICE, component, pages, layers)
+        self._issue.check_pages(Tier.DEVICE, component, pages, layers)
         if mode == "w":
-            seeds = np.array(self._content(component, pages), dtype=np.uint64)
-            if len(seeds) != len(pages):
-                raise CallerError(
-                    f"touch for {why}: expected {len(pages)} seeds, found {len(seeds)}"
-                )
+            seeds = self._issue.seeds(component, pages, why)
             line.jobs.put(partial(self._write, Tier.DEVICE, component, pages, seeds, layers))
         elif self._reader is not None:
             then = partial(self._reader, component, pages, layers)
@@ -227,7 +204,7 @@ class CpuDevice:
     ) -> None:
         """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
         line = self._line(stream)
-        self._check_range(tier, component, pages, layers)
+        self._issue.check_pages(tier, component, pages, layers)
         line.jobs.put(partial(self._write, tier, component, pages, seeds, layers))
 
     def peek(
@@ -241,13 +218,12 @@ class CpuDevice:
     ) -> None:
         """Queue a look at the pages' bytes; `then` gets a copy of them on the worker thread."""
         line = self._line(stream)
-        self._check_range(tier, component, pages, layers)
+        self._issue.check_pages(tier, component, pages, layers)
         line.jobs.put(partial(self._read, tier, component, pages, layers, then))
 
     def hold(self, stream: Stream, time_ns: int) -> None:
         """Keep the stream busy for so long, to force an order of ends."""
-        if time_ns < 0:
-            raise CallerError(f"hold: expected 0 ns or more, found {time_ns}")
+        check_hold(time_ns)
         self._line(stream).jobs.put(partial(_rest, time_ns / 1e9))
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
@@ -309,7 +285,7 @@ class CpuDevice:
     ) -> None:
         if self._fault is not None and self._fault(direction, component, source):
             raise TransferFailed(f"{direction.value} of {component} for {why}")
-        here, there = _TIERS[direction]
+        here, there = direction.ends
         self.arena.copy(component, (here, source), (there, target), layers)
 
     def _write(
@@ -327,11 +303,6 @@ class CpuDevice:
             chosen = pool.plan.layers_in(*layers)
             read.append(pool.view[chosen.start : chosen.stop, pages])
         then(tuple(read))
-
-    def _fresh_seeds(self, component: str, pages: Pages) -> Words:
-        first = self._written
-        self._written += len(pages)
-        return np.arange(first, self._written, dtype=np.uint64)
 
     def _line(self, stream: Stream) -> _Line:
         self._check_open()
@@ -351,16 +322,6 @@ class CpuDevice:
     def _check_crashes(self) -> None:
         if self._crashes:
             raise CoreBug("a device worker crashed") from self._crashes[0]
-
-    def _check_range(
-        self, tier: Tier, component: str, pages: Pages, layers: tuple[int, int]
-    ) -> None:
-        self.arena.check_pages(tier, component, pages)
-        if not 0 <= layers[0] <= layers[1] <= self.layers:
-            raise CallerError(
-                f"layers: expected a range within 0 to {self.layers}, "
-                f"found {layers[0]} to {layers[1]}"
-            )
 
 
 def _block(reached: threading.Event) -> None:

@@ -15,29 +15,24 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
+from typing import Any, Literal
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
-from hicache.memory.layouts import Bytes, check
+from hicache.memory.layouts import check
 from hicache.memory.segments import DEFAULT_BYTES
 from hicache.memory.stamp import Words
 from hicache.memory.torch_arena import Place, TorchArena
 from hicache.models.base import ModelDescription
 
 from ._accelerator import Accelerator, unusable
+from ._issue import Content, Fault, Issue, Reader, check_hold
 from ._marks import Event, Marks
 from ._movers.base import Mover, Options
-from ._traffic import TIERS, Lane, Runtime, Traffic, mover_of
+from ._traffic import Lane, Runtime, Traffic, mover_of
 from .base import Direction, Mark, Peeker, Stream
 
 __all__ = ["BLOCKS", "CudaDevice", "Runtime", "unusable"]
-
-Content: TypeAlias = Callable[[str, Pages], Words]
-Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
-Fault: TypeAlias = Callable[[Direction, str, Pages], bool]
 
 BLOCKS = 16
 _SPAN_MS = 1000.0
@@ -109,8 +104,7 @@ class CudaDevice:
         timer: Callable[[], int] | None,
     ) -> None:
         self._traffic = Traffic(runtime, self.arena, mover)
-        self._content = content or self._fresh_seeds
-        self._written = 0
+        self._issue = Issue(self.arena, content)
         self._reader = reader
         self._fault = fault
         self._timed = timer is not None
@@ -183,8 +177,7 @@ class CudaDevice:
 
     def hold(self, stream: Stream, time_ns: int) -> None:
         """Keep the stream busy for about so long, to force an order of ends."""
-        if time_ns < 0:
-            raise CallerError(f"hold: expected 0 ns or more, found {time_ns}")
+        check_hold(time_ns)
         self._accelerator.hold(self._lane(stream).stream, time_ns)
 
     def copy(
@@ -199,14 +192,7 @@ class CudaDevice:
     ) -> None:
         """Queue a copy of layers [first, last) of each page, for every pool of the component."""
         lane = self._lane(stream)
-        here, there = TIERS[direction]
-        if len(source) != len(target):
-            raise CallerError(
-                f"copy for {why}: expected as many targets as sources, "
-                f"found {len(source)} and {len(target)}"
-            )
-        self._check_range(here, component, source, layers)
-        self._check_range(there, component, target, layers)
+        self._issue.check_copy(direction, component, source, target, layers, why)
         if len(source) and self._fault is not None and self._fault(direction, component, source):
             lane.failed = True
             return
@@ -223,13 +209,9 @@ class CudaDevice:
     ) -> None:
         """Queue the model's own read or write of device pages (KV of a forward pass)."""
         lane = self._lane(stream)
-        self._check_range(Tier.DEVICE, component, pages, layers)
+        self._issue.check_pages(Tier.DEVICE, component, pages, layers)
         if mode == "w":
-            seeds = np.array(self._content(component, pages), dtype=np.uint64)
-            if len(seeds) != len(pages):
-                raise CallerError(
-                    f"touch for {why}: expected {len(pages)} seeds, found {len(seeds)}"
-                )
+            seeds = self._issue.seeds(component, pages, why)
             self._traffic.write(lane, Tier.DEVICE, component, pages, seeds, layers)
         elif self._reader is not None:
             then = partial(self._reader, component, pages, layers)
@@ -248,7 +230,7 @@ class CudaDevice:
     ) -> None:
         """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
         lane = self._lane(stream)
-        self._check_range(tier, component, pages, layers)
+        self._issue.check_pages(tier, component, pages, layers)
         self._traffic.write(lane, tier, component, pages, seeds, layers)
 
     def peek(
@@ -262,7 +244,7 @@ class CudaDevice:
     ) -> None:
         """Queue a look at the pages' bytes; `then` gets a copy when a later mark is seen."""
         lane = self._lane(stream)
-        self._check_range(tier, component, pages, layers)
+        self._issue.check_pages(tier, component, pages, layers)
         self._traffic.look(lane, tier, component, pages, layers, then)
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
@@ -300,11 +282,6 @@ class CudaDevice:
         if since_ms > _SPAN_MS:
             self._zero, self._zero_ns = event, at_ns
 
-    def _fresh_seeds(self, component: str, pages: Pages) -> Words:
-        first = self._written
-        self._written += len(pages)
-        return np.arange(first, self._written, dtype=np.uint64)
-
     def _lane(self, stream: Stream) -> Lane:
         self._check_open()
         if not 0 <= stream < len(self._lanes):
@@ -314,13 +291,3 @@ class CudaDevice:
     def _check_open(self) -> None:
         if self._closed:
             raise CallerError("device: expected an open one, found it closed")
-
-    def _check_range(
-        self, tier: Tier, component: str, pages: Pages, layers: tuple[int, int]
-    ) -> None:
-        self.arena.check_pages(tier, component, pages)
-        if not 0 <= layers[0] <= layers[1] <= self.layers:
-            raise CallerError(
-                f"layers: expected a range within 0 to {self.layers}, "
-                f"found {layers[0]} to {layers[1]}"
-            )

@@ -1,14 +1,13 @@
 """The bytes of every pool of a model as torch tensors: device pools, and views of host pools.
 
-Lives here: device allocation, tensors over the host's memory (pools), page contents on the device,
-digests. Must not live here: layouts, sizes and host memory (layouts, pools), streams, copies
+Lives here: device allocation, tensors over the host's memory (pools), page contents on the device.
+Must not live here: names, layouts, sizes and host memory (table, layouts, pools), streams, copies
 between tiers, CUDA calls: a device hands in a place, what is free there, and a way to register
 memory. Works with a place on the CPU as well, which is how it is tested.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,15 +16,15 @@ import torch
 from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier
 from hicache.models.base import ModelDescription
 
-from .arena import check_sizes
-from .host import check_node, check_room
-from .layouts import axes, check
+from .host import check_room
+from .layouts import Bytes, axes
 from .pools import DEVICE_LAYOUT, HostPool, PoolPlan
 from .segments import DEFAULT_BYTES, Registrar
 from .stamp import Words
+from .table import PoolTable, plans_of, room_of
 
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -49,7 +48,7 @@ class TorchPool(NamedTuple):
     segment: int
 
 
-class TorchArena:
+class TorchArena(PoolTable[TorchPool]):
     """All pools of one model on the device and host tiers of one rank. Close it to unregister."""
 
     def __init__(
@@ -68,28 +67,13 @@ class TorchArena:
     ) -> None:
         """pages: per tier and component. layout, node, registrar, segment_bytes: of the host tier.
 
-        Raises CallerError for names and sizes that cannot be, and with the numbers where there is
-        no memory.
+        Raises CallerError as `plans_of` does, and with the numbers where there is no memory.
         """
-        check(layout, backend)
-        check_sizes(model, pages)
-        check_node(node)
-        self.model = model
-        self.page_size = page_size
-        self.pages = {tier: dict(sizes) for tier, sizes in pages.items()}
-        layouts = {Tier.DEVICE: DEVICE_LAYOUT, Tier.HOST: layout}
-        plans = {
-            (tier, component): [
-                PoolPlan.of(tier.name.lower(), pool, count, page_size, layouts[tier], tp)
-                for pool in model.pools_of(component)
-            ]
-            for tier, sizes in self.pages.items()
-            for component, count in sizes.items()
-        }
-        check_room(_wanted(plans, Tier.HOST))
-        _check_free(_wanted(plans, Tier.DEVICE), place)
+        plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
+        super().__init__(model, page_size, pages)
+        check_room(room_of(plans, Tier.HOST))
+        _check_free(room_of(plans, Tier.DEVICE), place)
         self._hosts: list[HostPool] = []
-        self._pools: dict[tuple[Tier, str], tuple[TorchPool, ...]] = {}
         try:
             for (tier, component), made in plans.items():
                 self._pools[tier, component] = tuple(
@@ -102,42 +86,15 @@ class TorchArena:
             self.close()
             raise
 
-    def pools(self, tier: Tier, component: str) -> tuple[TorchPool, ...]:
-        """The pools that the component's page numbers index on a tier, its own before sidecars."""
-        found = self._pools.get((tier, component))
-        if found is None:
-            known = ", ".join(f"{name} on {at.name.lower()}" for at, name in self._pools)
-            raise CallerError(
-                f"pool: expected one of {known}, found {component} on {tier.name.lower()}"
-            )
-        return found
-
-    def check_pages(self, tier: Tier, component: str, pages: Pages) -> None:
-        """Raises CallerError for a page number outside the component's pools on the tier."""
-        self.pools(tier, component)
-        capacity = self.pages[tier][component]
-        if len(pages) and (pages.min() < 0 or pages.max() >= capacity):
-            raise CallerError(
-                f"pages: expected 0 to {capacity - 1} of {component} on {tier.name.lower()}, "
-                f"found {pages.min()} to {pages.max()}"
-            )
-
-    def digest(self, tier: Tier, component: str, page: int) -> bytes:
-        """SHA-256 of a page over all pools and layers, equal for equal bytes in any layout.
-
-        Work on the page must be over: nothing here waits for a stream but its own.
-        """
-        self.check_pages(tier, component, np.array([page]))
-        digest = hashlib.sha256()
-        for pool in self.pools(tier, component):
-            digest.update(pool.view[:, page].contiguous().cpu().numpy().data)
-        return digest.digest()
-
     def close(self) -> None:
         """Unregister the host pools. The device must be idle."""
         for host in self._hosts:
             host.close()
         self._hosts.clear()
+
+    def _page(self, pool: TorchPool, number: int) -> Bytes:
+        page: Bytes = pool.view[:, number].contiguous().cpu().numpy()
+        return page
 
     def _on_host(
         self,
@@ -161,15 +118,6 @@ class TorchArena:
         self._hosts.append(host)
         segment = host.segments[0].size if len(host.segments) > 1 else 0
         return _seen(plan, torch.from_numpy(host.flat), segment)
-
-
-def _wanted(plans: Mapping[tuple[Tier, str], list[PoolPlan]], tier: Tier) -> dict[str, int]:
-    return {
-        plan.label: plan.total_bytes
-        for (at, _), made in plans.items()
-        if at is tier
-        for plan in made
-    }
 
 
 def _check_free(wanted: Mapping[str, int], place: Place) -> None:

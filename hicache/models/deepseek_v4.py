@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Unpack
 
+from ._family import Figures, heads_of, model
 from .base import ModelDescription, PoolDescription
 
 _FEW, _MANY = 4, 128
@@ -24,19 +26,12 @@ def describe(
     source: str,
     *,
     ratios: Sequence[int],
-    hidden_size: int,
-    vocabulary: int,
-    attention_heads: int,
     head_elements: int,
     rope_elements: int,
     index_elements: int,
     window: int,
-    parameters: int,
-    active_parameters: int,
-    experts: int,
-    experts_per_token: int,
     quantized: bool = True,
-    weight_bytes: int = 1,
+    **figures: Unpack[Figures],
 ) -> ModelDescription:
     """ratios: of each layer, the tokens that share a row, or 0 for the window alone.
 
@@ -53,25 +48,13 @@ def describe(
         replace(key, layers=layers[_FEW], compression=_FEW),
         replace(row, name="c128", layers=layers[_MANY], compression=_MANY),
     ]
-    return ModelDescription(
-        name=name,
-        family="deepseek-v4",
-        source=source,
-        layers=len(ratios),
-        hidden_size=hidden_size,
-        vocabulary=vocabulary,
-        attention_heads=attention_heads,
-        score_elements=head_elements,
-        value_elements=head_elements,
-        decode_score_elements=head_elements,
-        decode_value_elements=head_elements,
-        parameters=parameters,
-        active_parameters=active_parameters,
-        experts=experts,
-        experts_per_token=experts_per_token,
-        embeddings=2,
-        weight_bytes=weight_bytes,
-        pools=(
+    return model(
+        name,
+        "deepseek-v4",
+        source,
+        len(ratios),
+        heads_of(head_elements),
+        (
             PoolDescription("logical", "full", "logical", (), (), 1, 0),
             *(replace(pool, component="full", anchor="logical") for pool in full),
             replace(row, layers=tuple(range(len(ratios))), window=window),
@@ -79,6 +62,7 @@ def describe(
             _state("c4_indexer_state", layers[_FEW], _FEW, index_elements),
             _state("c128_state", layers[_MANY], _MANY, head_elements),
         ),
+        **figures,
     )
 
 
@@ -134,6 +118,7 @@ MODELS = (
         active_parameters=49_779_081_059,
         experts=384,
         experts_per_token=6,
+        weight_bytes=1,
     ),
     describe(
         "deepseek-v4-flash",
@@ -151,5 +136,6 @@ MODELS = (
         active_parameters=13_799_632_471,
         experts=256,
         experts_per_token=6,
+        weight_bytes=1,
     ),
 )

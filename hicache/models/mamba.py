@@ -7,6 +7,9 @@ whose pages are states.
 
 from __future__ import annotations
 
+from typing import Unpack
+
+from ._family import Figures, heads_of, model
 from .base import ModelDescription, PoolDescription
 
 # SGLang's default distance between tracked states (server_args.py, mamba_track_interval).
@@ -19,9 +22,6 @@ def describe(
     *,
     layers: int,
     full_every: int,
-    hidden_size: int,
-    vocabulary: int,
-    attention_heads: int,
     kv_heads: int,
     head_elements: int,
     key_heads: int,
@@ -29,14 +29,9 @@ def describe(
     key_elements: int,
     value_elements: int,
     conv_width: int,
-    parameters: int,
-    active_parameters: int,
-    experts: int,
-    experts_per_token: int,
-    embeddings: int = 2,
     dtype: str = "bf16",
     state_dtype: str = "fp32",
-    weight_bytes: int = 2,
+    **figures: Unpack[Figures],
 ) -> ModelDescription:
     """A model of which every `full_every`th layer is full and the others are linear.
 
@@ -48,29 +43,18 @@ def describe(
     channels = 2 * key_elements + value_heads // key_heads * value_elements
     kv = PoolDescription("kv", "full", "kv", full, ("k", "v"), kv_heads, head_elements, dtype)
 
-    return ModelDescription(
-        name=name,
-        family="mamba",
-        source=source,
-        layers=layers,
-        hidden_size=hidden_size,
-        vocabulary=vocabulary,
-        attention_heads=attention_heads,
-        score_elements=head_elements,
-        value_elements=head_elements,
-        decode_score_elements=head_elements,
-        decode_value_elements=head_elements,
-        parameters=parameters,
-        active_parameters=active_parameters,
-        experts=experts,
-        experts_per_token=experts_per_token,
-        embeddings=embeddings,
-        weight_bytes=weight_bytes,
-        pools=(
+    return model(
+        name,
+        "mamba",
+        source,
+        layers,
+        heads_of(head_elements),
+        (
             kv,
             _state("ssm", linear, value_heads, key_elements * value_elements, state_dtype),
             _state("conv", linear, key_heads, (conv_width - 1) * channels, dtype),
         ),
+        **figures,
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
+from ._family import Dense, heads_of, model
 from .base import ModelDescription, PoolDescription
 
 
@@ -10,15 +13,10 @@ def describe(
     source: str,
     *,
     layers: int,
-    hidden_size: int,
-    vocabulary: int,
-    attention_heads: int,
     kv_heads: int,
     head_elements: int,
-    parameters: int,
-    embeddings: int = 2,
     dtype: str = "bf16",
-    weight_bytes: int = 2,
+    **figures: Unpack[Dense],
 ) -> ModelDescription:
     """A dense model whose only pool is `kv`: K and V per layer."""
     kv = PoolDescription(
@@ -31,25 +29,15 @@ def describe(
         head_elements=head_elements,
         dtype=dtype,
     )
-    return ModelDescription(
-        name=name,
-        family="mha",
-        source=source,
-        layers=layers,
-        hidden_size=hidden_size,
-        vocabulary=vocabulary,
-        attention_heads=attention_heads,
-        score_elements=head_elements,
-        value_elements=head_elements,
-        decode_score_elements=head_elements,
-        decode_value_elements=head_elements,
-        parameters=parameters,
-        active_parameters=parameters,
-        experts=0,
-        experts_per_token=0,
-        embeddings=embeddings,
-        weight_bytes=weight_bytes,
-        pools=(kv,),
+    return model(
+        name,
+        "mha",
+        source,
+        layers,
+        heads_of(head_elements),
+        (kv,),
+        active_parameters=figures["parameters"],
+        **figures,
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
+from ._family import Elements, Figures, model
 from .base import ModelDescription, PoolDescription
 
 
@@ -10,20 +13,12 @@ def describe(
     source: str,
     *,
     layers: int,
-    hidden_size: int,
-    vocabulary: int,
-    attention_heads: int,
     latent_elements: int,
     rope_elements: int,
     nope_elements: int,
     value_elements: int,
-    parameters: int,
-    active_parameters: int,
-    experts: int,
-    experts_per_token: int,
-    embeddings: int = 2,
     dtype: str = "bf16",
-    weight_bytes: int = 2,
+    **figures: Unpack[Figures],
 ) -> ModelDescription:
     """A model whose only pool is `kv`: the latent and the rotary key of each layer, in one row.
 
@@ -41,25 +36,19 @@ def describe(
         head_elements=latent_elements + rope_elements,
         dtype=dtype,
     )
-    return ModelDescription(
-        name=name,
-        family="mla",
-        source=source,
-        layers=layers,
-        hidden_size=hidden_size,
-        vocabulary=vocabulary,
-        attention_heads=attention_heads,
-        score_elements=nope_elements + rope_elements,
-        value_elements=value_elements,
-        decode_score_elements=latent_elements + rope_elements,
-        decode_value_elements=latent_elements,
-        parameters=parameters,
-        active_parameters=active_parameters,
-        experts=experts,
-        experts_per_token=experts_per_token,
-        embeddings=embeddings,
-        weight_bytes=weight_bytes,
-        pools=(kv,),
+    return model(
+        name,
+        "mla",
+        source,
+        layers,
+        Elements(
+            nope_elements + rope_elements,
+            value_elements,
+            latent_elements + rope_elements,
+            latent_elements,
+        ),
+        (kv,),
+        **figures,
     )
 
 

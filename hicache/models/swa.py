@@ -7,7 +7,9 @@ the full layers' stay: a component of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Unpack
 
+from ._family import Figures, heads_of, model
 from .base import ModelDescription, PoolDescription
 
 
@@ -18,18 +20,10 @@ def describe(
     layers: int,
     full_layers: Iterable[int],
     window: int,
-    hidden_size: int,
-    vocabulary: int,
-    attention_heads: int,
     kv_heads: int,
     head_elements: int,
-    parameters: int,
-    active_parameters: int,
-    experts: int = 0,
-    experts_per_token: int = 0,
-    embeddings: int = 2,
     dtype: str = "bf16",
-    weight_bytes: int = 2,
+    **figures: Unpack[Figures],
 ) -> ModelDescription:
     """A model with `kv` on the full layers and `swa` on all others, of one geometry."""
     full = tuple(full_layers)
@@ -47,28 +41,17 @@ def describe(
             window=window,
         )
 
-    return ModelDescription(
-        name=name,
-        family="swa",
-        source=source,
-        layers=layers,
-        hidden_size=hidden_size,
-        vocabulary=vocabulary,
-        attention_heads=attention_heads,
-        score_elements=head_elements,
-        value_elements=head_elements,
-        decode_score_elements=head_elements,
-        decode_value_elements=head_elements,
-        parameters=parameters,
-        active_parameters=active_parameters,
-        experts=experts,
-        experts_per_token=experts_per_token,
-        embeddings=embeddings,
-        weight_bytes=weight_bytes,
-        pools=(
+    return model(
+        name,
+        "swa",
+        source,
+        layers,
+        heads_of(head_elements),
+        (
             pool("kv", "full", full, 0),
             pool("swa", "swa", tuple(n for n in range(layers) if n not in full), window),
         ),
+        **figures,
     )
 
 

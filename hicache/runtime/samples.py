@@ -29,14 +29,10 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Bytes, Direction, Front, Inspectable, Mark, Peeker, Stream, Words
+from hicache.devices.base import Bytes, Direction, Inspectable, InspectableFront, Mark, Stream
 
 # Of each pool: its name and the model's layers that have it.
 PoolLayers: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
-_ENDS = {
-    Direction.DEVICE_TO_HOST: (Tier.DEVICE, Tier.HOST),
-    Direction.HOST_TO_DEVICE: (Tier.HOST, Tier.DEVICE),
-}
 _BACKLOG = 64
 _NAMED = 8
 
@@ -91,7 +87,7 @@ class _Sample:
     digests: dict[Tier, dict[tuple[int, int, int], bytes]] = field(default_factory=dict)
 
 
-class Samples(Front[Inspectable]):
+class Samples(InspectableFront[Inspectable]):
     """Implements `Inspectable`. `close` it, or use it in a `with` statement, to end its thread."""
 
     def __init__(
@@ -125,9 +121,6 @@ class Samples(Front[Inspectable]):
         self._worker = threading.Thread(target=self._hash, name="samples", daemon=True)
         self._worker.start()
 
-    def stream(self, name: str) -> Stream:
-        return self.inner.stream(name)
-
     def record(self, stream: Stream) -> Mark:
         mark = self.inner.record(stream)
         if stream in self._issued:
@@ -153,7 +146,7 @@ class Samples(Front[Inspectable]):
         layers: tuple[int, int],
         why: str,
     ) -> None:
-        near, far = _ENDS[direction]
+        near, far = direction.ends
         host = target if far is Tier.HOST else source
         for name, _ in self._pools[component]:
             self._count(name, direction).copied += len(host)
@@ -175,28 +168,6 @@ class Samples(Front[Inspectable]):
         self.inner.copy(stream, direction, component, source, target, layers, why)
         look(far, component, target[chosen], layers, partial(self._looked, sample, far))
         self._issued.setdefault(stream, []).append(sample)
-
-    def scribble(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        seeds: Words,
-        layers: tuple[int, int],
-    ) -> None:
-        self.inner.scribble(stream, tier, component, pages, seeds, layers)
-
-    def peek(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        layers: tuple[int, int],
-        then: Peeker,
-    ) -> None:
-        self.inner.peek(stream, tier, component, pages, layers, then)
 
     def report(self) -> Report:
         """Everything behind marks that the caller saw reached. Blocks until that is hashed."""
@@ -284,7 +255,7 @@ class Samples(Front[Inspectable]):
             self._tally(self._over.popleft())
 
     def _tally(self, sample: _Sample) -> None:
-        near, far = _ENDS[sample.direction]
+        near, far = sample.direction.ends
         source, target = sample.digests[near], sample.digests[far]
         backup = far is Tier.HOST
         wrong: dict[tuple[int, int], str] = {}

@@ -65,7 +65,7 @@ class Anchor(Check):
         mine = seat.tables[kind.at][step.end - step.span : step.end]
         if held is None:
             return  # a load fills these positions, or nobody reads them
-        required = np.arange(step.end - step.span, step.end) >= seat.trimmed - kind.need
+        required = np.arange(step.end - step.span, step.end) >= seat.low - kind.need
         required &= seat.boundary - kind.need < step.end <= seat.boundary
         wrong = (mine != held) & ((mine >= 0) | required)
         if wrong.any():

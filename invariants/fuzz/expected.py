@@ -212,6 +212,35 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     (
+        "any",
+        "BackupDone PrefillDone",
+        (
+            "{}: failed on every rank",
+            "{}: failed on one rank",
+            "{}: failed on rank 0 alone",
+        ),
+    ),
+    (
+        "any",
+        "Backup Load Prefill",
+        (
+            "{}: a rank is ahead by 1",
+            "{}: a rank is ahead by 2",
+        ),
+    ),
+    (
+        "any",
+        "",
+        (
+            "Backup: a rank is ahead by 4",
+            "LoadDone: failed on one rank",
+            "LoadDone: failed on rank 0 alone",
+            "Prefill: a rank is ahead by 4",
+            "ranks agree on replies of two kinds",
+            "ranks agree on three replies",
+        ),
+    ),
+    (
         "mamba",
         "",
         (
@@ -312,6 +341,7 @@ RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
         "swa demoted from device by PrefillDone",
         "swa lost from device by Finished",
         "Load of full by Admitted",
+        "Load: a rank is ahead by 2",
         "two loads at once",
     ),
     ("full", "swa", "mamba"): (
@@ -322,6 +352,7 @@ RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
         "load given back",
         "refused arriving, then aborted",
         "two loads at once",
+        "Load: a rank is ahead by 2",
         "Load of full+mamba by Admitted",
         "Load of full+swa by Admitted",
     ),

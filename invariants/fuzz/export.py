@@ -42,7 +42,7 @@ def pytest_file(tape: Tape, failure: Failure, plant: str = "") -> str:
         f"from invariants.fuzz.tape import {', '.join(names)}\n\n"
         f"TAPE = {_laid(_of_tape(tape), 0, len('TAPE = '))}\n\n\n"
         "def test_the_core_plays_it_clean() -> None:\n"
-        "    failure = replay(TAPE, load()).failure\n"
+        "    failure = replay(TAPE, load(), name=__file__).failure\n"
         "    assert failure is None, failure.text\n"
     )
 
@@ -102,6 +102,8 @@ def _of_tape(tape: Tape) -> _Group:
         parts.append(f"seed={tape.seed}")
     if tape.order != "time":
         parts.append(f"order={_word(tape.order)}")
+    if tape.ranks != 1:
+        parts.append(f"ranks={tape.ranks}")
     return _Group("Tape(", tuple(parts), ")")
 
 

@@ -28,7 +28,7 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import Key, Tier
-from hicache.runtime.driver import Driver
+from hicache.runtime.driver import Driver, Observer
 from invariants.watch import Watch
 
 from .content import Content
@@ -58,7 +58,7 @@ class Hand:
         self.core = Core(config)
         self.watch = watch if watch is not None else Watch("every")
         self._silent = Driver(self.core, self)
-        self.content = Content(config) if remember else None
+        self.content: Content | None = Content(config) if remember else None
         self.probes = Probes(config)
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that will see nothing
@@ -80,6 +80,10 @@ class Hand:
         self._driver = Driver(self.core, self, (self.watch, self.probes))
 
     # -- the core
+
+    def observe(self, observer: Observer) -> None:
+        """It sees every event and outcome too, before the checks do."""
+        self._driver.observers = (observer, *self._driver.observers)
 
     def feed(self, event: Event) -> list[Outcome]:
         """One event, watched; its actions get what the present entry has for them."""
@@ -161,11 +165,10 @@ class Hand:
         action = one.action
         kind = kind_of(one.fault, type(action).__name__)
         kind.before(self, one)
-        fine = kind.fine
+        fine = self.went_well(one, kind.fine)
         if isinstance(action, Prefill):
             reply: Reply = PrefillDone(action.flight, self._end_pass(action, fine))
         elif isinstance(action, Load):
-            fine = fine or action.flight in self.landed  # a pass that read it is done already
             self._end_copy(action, Tier.DEVICE, fine, kind.arrives)
             reply = LoadDone(action.flight, fine)
         else:
@@ -173,6 +176,11 @@ class Hand:
             reply = BackupDone(action.flight, fine)
         self.feed(reply)
         kind.after(self, one, reply)
+
+    def went_well(self, one: Pending, fine: bool) -> bool:
+        """What the reply says, where the fault of its action says `fine`."""
+        # of a load that a pass has read: it is there
+        return fine or (isinstance(one.action, Load) and one.number in self.landed)
 
     def _end_copy(
         self, action: Load | Backup, tier: Tier, fine: bool, arrives: Callable[[int, int], bool]

@@ -7,19 +7,22 @@ rounds); let go (everything aborted, answered and evicted: every pool whole agai
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
+from hicache.runtime.group import RankError
 from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.story import About
 from invariants.watch import Level, Watch
 
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
 from .ops.base import Operation
+from .ranked_hand import hand_of
 from .swarm import Swarm
 from .tape import Entry, Tape
 
@@ -33,12 +36,14 @@ class Stuck(AssertionError):
 
 @dataclass(frozen=True)
 class Failure:
-    """kind: what two failures share if they are the same one. at: entries played before it."""
+    """kind: what two failures share if they are the same one. at: entries played before it. about:
+    whose story explains it, where a check named them."""
 
     code: int
     kind: str
     text: str
     at: int
+    about: tuple[About, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,14 @@ def generate(
     operations: int,
     level: Level = "every",
     checks: Sequence[str] | None = None,
+    command: str = "",
 ) -> Outcome:
-    """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given."""
+    """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given.
+    command: what plays it again, for what is said of a failure."""
     asked = None if checks is None else [load_check(name) for name in checks]
-    command = f"hicache fuzz --seed {seed} --sequences 1"
-    hand = Hand(swarm.config, swarm.order, Watch(level, command, asked))
+    command = command or f"hicache fuzz --seed {seed} --sequences 1"
+    tape = Tape(swarm.config, (), seed, swarm.order, ranks=swarm.ranks)
+    hand = hand_of(tape, Watch(level, command, asked))
     entries: list[Entry] = []
     failure = None
     try:
@@ -72,8 +80,8 @@ def generate(
                 step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = failure_of(error, len(entries))
-    return Outcome(Tape(swarm.config, tuple(entries), seed, swarm.order), failure, hand)
+        failure = _repeatable(failure_of(error, len(entries)), command)
+    return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
 
 def replay(
@@ -82,11 +90,15 @@ def replay(
     level: Level = "every",
     name: str = "",
     checks: Sequence[str] | None = None,
+    follow: Callable[[Hand], None] | None = None,
 ) -> Outcome:
-    """Play a tape as it stands. checks: those that are asked; all unless given."""
+    """Play a tape as it stands. checks: those that are asked; all unless given. follow: is given
+    the hand before it plays, to watch it too."""
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
-    hand = Hand(tape.config, tape.order, Watch(level, command, asked))
+    hand = hand_of(tape, Watch(level, command, asked))
+    if follow is not None:
+        follow(hand)
     failure = None
     done = 0
     try:
@@ -95,7 +107,7 @@ def replay(
             step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = failure_of(error, done)
+        failure = _repeatable(failure_of(error, done), command)
     return Outcome(tape, failure, hand)
 
 
@@ -171,12 +183,22 @@ def let_go(hand: Hand) -> None:
             )
 
 
+def _repeatable(failure: Failure, command: str) -> Failure:
+    """Its words end with what plays it again, where anything is known to."""
+    if not command or "\nreplay: " in failure.text:
+        return failure
+    text = failure.text.rstrip("\n")
+    return replace(failure, text=f"{text}\nreplay: {command}")
+
+
 def failure_of(error: Exception, at: int) -> Failure:
     """What kind of failure an exception is."""
     if isinstance(error, Violation):
-        return Failure(error.exit_code, error.check, str(error), at)
+        return Failure(error.exit_code, error.check, str(error), at, error.about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", str(error), at)
+    if isinstance(error, RankError):
+        return Failure(error.exit_code, error.kind, str(error), at)
     if isinstance(error, Stuck):
         return Failure(LIVENESS, "LIVENESS", str(error), at)
     if isinstance(error, Misuse):

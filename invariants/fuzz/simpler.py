@@ -32,8 +32,8 @@ Weight = tuple[int, ...]
 
 
 def weight(tape: Tape) -> Weight:
-    """Fewer entries before all else, then fewer faults, then a smaller core, a plainer schedule,
-    and smaller arguments."""
+    """Fewer entries before all else, then fewer faults, then fewer ranks, a smaller core, a plainer
+    schedule, and smaller arguments."""
     config, entries = tape.config, tape.entries
     acts = [act for entry in entries for act in entry.acts]
     words = [unpack(entry.args["tokens"]) for entry in entries if "tokens" in entry.args]
@@ -42,6 +42,7 @@ def weight(tape: Tape) -> Weight:
         sum(entry.op not in {one.op for one in QUIET} for entry in entries),
         sum(bool(act.fault) for act in acts),
         sum(_rank(act.fault) for act in acts),
+        tape.ranks,
         len(config.components),
         config.page_size,
         sum(getattr(config, name) != usual for name, usual in _DEFAULTS.items()),
@@ -74,11 +75,14 @@ def changed(tape: Tape, at: int, entry: Entry) -> Tape:
 
 
 def plain(tape: Tape) -> Iterator[Tape]:
-    """Everything at once: nothing fails, all is prompt; only the faults; only the schedule."""
+    """Everything at once: one rank; nothing fails, all is prompt; only the faults; only the
+    schedule."""
 
     def every(make: Callable[[Entry], Entry]) -> Tape:
         return replace(tape, entries=tuple(map(make, tape.entries)))
 
+    for ranks in range(1, tape.ranks):
+        yield replace(tape, ranks=ranks)
     yield replace(every(lambda entry: entry._replace(acts=(), gap=1, poll=True)), order="time")
     yield every(lambda entry: entry._replace(acts=()))
     yield every(lambda entry: entry._replace(acts=tuple(Act(*act[:2]) for act in entry.acts)))
@@ -126,6 +130,12 @@ def schedules(tape: Tape, at: int) -> Iterator[Tape]:
     for one in dict.fromkeys(entry.acts):
         yield changed(tape, at, entry._replace(gap=1, poll=True, acts=(one._replace(tie=0),)))
         yield changed(tape, at, entry._replace(acts=(one,)))
+    for size in range(2, len(entry.acts)):  # ranks that differ take as many acts
+        yield changed(tape, at, entry._replace(acts=entry.acts[:size]))
+    for turn, act in enumerate(entry.acts):
+        for delay in (0, 1):
+            acts = (*entry.acts[:turn], Act(delay, 0, act.fault), *entry.acts[turn + 1 :])
+            yield changed(tape, at, entry._replace(acts=acts))
     yield changed(tape, at, entry._replace(acts=()))
     yield changed(tape, at, entry._replace(poll=True))
     for gap in (1, 0, 5, entry.gap // 2):

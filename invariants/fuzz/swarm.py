@@ -17,13 +17,15 @@ from .faults.base import names
 COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
 POLICIES = ("write_through", "write_through_selective", "write_back")
 FAULTS = names()
+RANKS = ((1, 14), (2, 1), (3, 1))
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
 
 @dataclass(frozen=True)
 class Swarm:
     """weights: of the operations that are on. faults: percent of actions, per kind that is on.
-    profile: how delays are drawn. polled: percent of entries before which the host polls."""
+    profile: how delays are drawn. polled: percent of entries before which the host polls.
+    ranks: how many cores are told the same."""
 
     config: Config
     order: str
@@ -31,6 +33,7 @@ class Swarm:
     faults: tuple[tuple[str, int], ...]
     profile: str
     polled: int
+    ranks: int = 1
 
 
 def draw_swarm(
@@ -38,8 +41,9 @@ def draw_swarm(
     weights: dict[str, int],
     components: tuple[str, ...] = (),
     policy: str = "",
+    ranks: int = 0,
 ) -> Swarm:
-    """components, policy: fixed where given."""
+    """components, policy, ranks: fixed where given."""
     draws = Draws(seed, "swarm")
     config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
     needed = ("arrive", "admit", "wait")
@@ -50,7 +54,9 @@ def draw_swarm(
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
     order = _draw_order(draws)
-    return Swarm(config, order, on, faults, draws.one(PROFILES), draws.one((100, 80, 40)))
+    profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
+    size = ranks or Draws(seed, "ranks").weighted(RANKS)
+    return Swarm(config, order, on, faults, profile, polled, size)
 
 
 def _draw_order(draws: Draws) -> str:

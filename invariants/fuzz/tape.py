@@ -27,6 +27,7 @@ from .schedules.base import schedule_of
 
 FORMAT, VERSION = "hicache-fuzz", 1
 MOST_BYTES = 64 << 20
+MOST_RANKS = 8
 
 
 class Act(NamedTuple):
@@ -48,13 +49,15 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """config: of the core. order: which schedule takes the replies. seed: where it came from."""
+    """config: of the core. order: which schedule takes the replies. seed: where it came from.
+    ranks: how many cores are told the same; said in the file where it is not 1."""
 
     config: Config
     entries: tuple[Entry, ...]
     seed: int = 0
     order: str = "time"
     notes: dict[str, str] = field(default_factory=dict)
+    ranks: int = 1
 
 
 def dumps(tape: Tape) -> str:
@@ -66,6 +69,8 @@ def dumps(tape: Tape) -> str:
         "notes": tape.notes,
         "config": asdict(tape.config),
     }
+    if tape.ranks != 1:
+        head["ranks"] = tape.ranks
     lines = [_line(head)]
     lines += [_line(_entry_document(entry)) for entry in tape.entries]
     lines.append(_line({"end": len(tape.entries)}))
@@ -100,7 +105,7 @@ def loads(text: str, name: str = "tape") -> Tape:
     seed, notes = head.get("seed", 0), head.get("notes", {})
     if not isinstance(seed, int) or not isinstance(notes, dict):
         raise CallerError(f"{name}: expected a number as seed and an object as notes")
-    return Tape(config, entries, seed, order, notes)
+    return Tape(config, entries, seed, order, notes, _ranks(head.get("ranks", 1), name))
 
 
 def read(path: Path) -> Tape:
@@ -167,6 +172,15 @@ def _config(document: Any, name: str) -> Config:
         return Config(**plain)
     except (CallerError, TypeError, ValueError) as error:
         raise CallerError(f"{name}: config: expected legal settings, found: {error}") from error
+
+
+def _ranks(found: Any, name: str) -> int:
+    if type(found) is not int or not 1 <= found <= MOST_RANKS:
+        raise CallerError(
+            f"{name}: ranks: expected 1 to {MOST_RANKS}, found {str(found)[:40]!r}; "
+            "record the tape again"
+        )
+    return found
 
 
 def _entry(row: dict[str, Any], name: str, number: int) -> Entry:

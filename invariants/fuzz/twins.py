@@ -53,6 +53,8 @@ def twins(tape: Tape) -> Iterator[Twin]:
             yield Twin(name, replace(tape, config=changed))
     for name, delay in (("prompt replies", 0), ("slow replies", 50)):
         yield Twin(name, _delayed(tape, delay))
+    if tape.ranks == 1:
+        yield Twin("two ranks", replace(tape, ranks=2))
     for order in ("time", "priority", "heavy", "starve:1:4", "pct:7:3:64"):
         if order != tape.order:
             yield Twin(f"order {order}", replace(tape, order=order))

@@ -11,6 +11,7 @@ function, wherever the project has bound it. Each file defines
     FAULTS  optional: kinds of faults each of which exposes it alone, and without which it is not
             seen in sequences that are otherwise calm (`exposed`)
     DELAYS  optional: how long replies take in those, a profile's name; all as long unless given
+    RANKS   optional: how many ranks it takes to have it; one has none of it
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
 Must not live here: what a bug does, or how it is hunted (`kill`, `exposed`).

@@ -49,9 +49,9 @@ def hunt(
     asked = None if checks is None else tuple(checks)
     events = count = 0
     with planted(name) as bug:
-        components = getattr(bug, "COMPONENTS", ())
+        components, ranks = getattr(bug, "COMPONENTS", ()), getattr(bug, "RANKS", 0)
         for seed in seeds:
-            swarm = draw_swarm(seed, weights, components)
+            swarm = draw_swarm(seed, weights, components, ranks=ranks)
             outcome = generate(swarm, ops, seed, operations, checks=asked)
             events += outcome.hand.events
             count += 1

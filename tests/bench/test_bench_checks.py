@@ -1,4 +1,4 @@
-"""Checked operations per second: the random caller of the tests on a tree of about 200 nodes."""
+"""Checked operations per second: one drawn tape, played on a tree of about 200 nodes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from time import perf_counter
 from typing import Any
 
 from hicache.core.config import Config
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.play import step
+from invariants.fuzz.tape import Entry
 from invariants.watch import Watch
-from tests.invariants.rig import Rig
+from tests.invariants.life import CLEARING, OPS, Life, corner
 
 from .conftest import Record
 
-WARM, MEASURED = 6_000, 10_000
+WARM, MEASURED = 3_000, 5_000
+CONFIG = Config(16, (260,), (520,), kv_events=True)
 
 
 class NoRecounts(Watch):
@@ -23,27 +27,38 @@ class NoRecounts(Watch):
         return 1 << 60
 
 
-def rate(watch: Watch) -> tuple[float, float]:
-    """Operations per second of caller, core and checks together, and mean live nodes."""
-    config = Config(16, (700,), (1_400,), kv_events=True)
-    rig = Rig(config, seed=3, fail_percent=0, words=9)
-    rig.watch = watch
-    rig.run(WARM)
-    before, nodes, start = len(rig.tape), [], perf_counter()
-    for _ in range(10):
-        rig.run(MEASURED // 10)
-        nodes.append(sum(1 for _ in rig.core.view.nodes()))
+def drawn() -> list[Entry]:
+    """Nothing fails, and nothing happens that empties the tree or looks at all of it."""
+    swarm = corner(CONFIG, fail=0, without=(*CLEARING, "misuse"))
+    life = Life(swarm, 3, Watch("off"), content=False)
+    life.run(WARM + MEASURED)
+    return life.entries
+
+
+def rate(entries: list[Entry], watch: Watch) -> tuple[float, float]:
+    """Operations per second of hand, core and checks together, and mean live nodes."""
+    hand = Hand(CONFIG, "time", watch, remember=False)
+    hand._driver.observers = (watch,)  # the probes count for the fuzzer
+    for entry in entries[:WARM]:
+        step(hand, OPS, entry)
+    before, nodes, start = hand.events, [], perf_counter()
+    for first in range(WARM, len(entries), MEASURED // 10):
+        for entry in entries[first : first + MEASURED // 10]:
+            step(hand, OPS, entry)
+        nodes.append(sum(1 for _ in hand.core.view.nodes()))
     spent = perf_counter() - start
-    return (len(rig.tape) - before) / spent, statistics.mean(nodes)
+    return (hand.events - before) / spent, statistics.mean(nodes)
 
 
 def test_checked_operations_per_second(benchmark: Any, record: Record) -> None:
+    entries = drawn()
+
     def triples() -> list[tuple[float, float, float, float]]:
         found = []
         for _ in range(3):
-            unchecked, _ = rate(Watch("off"))
-            alone, _ = rate(NoRecounts("every"))
-            checked, nodes = rate(Watch("every"))
+            unchecked, _ = rate(entries, Watch("off"))
+            alone, _ = rate(entries, NoRecounts("every"))
+            checked, nodes = rate(entries, Watch("every"))
             found.append((checked, unchecked / alone, unchecked / checked, nodes))
         return found
 

@@ -13,13 +13,14 @@ from hicache.core.errors import CoreBug
 from hicache.core.events import Flushed
 from hicache.core.types import Tier
 from invariants.base import CRASH, HARNESS, HarnessFault, Violation, check_names, load_check
+from invariants.fuzz.swarm import Swarm
 from invariants.garbage import garbage_report
 from invariants.kinds import kinds_of
 from invariants.watch import Watch
 
 from .faults import FAULTS, Fault
+from .life import CLEARING, Life, corner
 from .mutants import MUTANTS, MUTANTS_OF_HYBRIDS
-from .rig import Rig
 
 
 def tiny(page_size: int = 4, policy: str = "write_through") -> Config:
@@ -47,42 +48,42 @@ OF_HYBRIDS = {
 ROOMY = {"durable", "work-bound"}
 
 
-def corner(name: str, seed: int) -> Rig:
+def habitat_of(name: str) -> Swarm:
     """Where the check of this name has something to look at."""
     if name in ROOMY:
-        return Rig(hybrid(roomy=True), seed=seed, longest=12, fail_percent=0)
-    return Rig(hybrid() if name in OF_HYBRIDS else tiny(), seed=seed, longest=12)
+        return corner(hybrid(roomy=True), fail=0, without=CLEARING)
+    return corner(hybrid() if name in OF_HYBRIDS else tiny())
 
 
-def spoil(rig: Rig, fault: Fault, after: int = 30) -> list[bool]:
-    """Plants the fault behind the rig's core, at the first operation past `after` that fits."""
-    handle, done = rig.core.handle, []
-    state = rig.core._state
+def spoil(life: Life, fault: Fault, after: int = 30) -> list[bool]:
+    """Plants the fault behind the life's core, at the first operation past `after` that fits."""
+    handle, done = life.core.handle, []
+    state = life.core._state
 
     class Spoiled:
-        view = rig.core.view
+        view = life.core.view
 
         @staticmethod
         def handle(event: Any) -> list[Any]:
             outcomes = handle(event)
-            if not done and len(rig.tape) > after and fault(state, event, outcomes):
+            if not done and life.hand.events > after and fault(state, event, outcomes):
                 done.append(True)
             return outcomes
 
-    rig.core = Spoiled()  # type: ignore[assignment]
+    life.hand._driver.core = Spoiled()  # type: ignore[assignment]
     return done
 
 
 def run_until_found(fault: Fault, names: list[str], seeds: range) -> Violation | None:
     for seed in seeds:
-        rig = corner(names[0], seed)
-        rig.watch = Watch("every", f"seed {seed}", [load_check(name) for name in names])
-        done = spoil(rig, fault)
+        watch = Watch("every", f"seed {seed}", [load_check(name) for name in names])
+        life = Life(habitat_of(names[0]), seed, watch, content=False)
+        done = spoil(life, fault)
         try:
-            rig.run(400)
-            rig.drain()
-            rig.feed(Flushed())
-            rig.watch.finish(rig.core.view)
+            life.run(400)
+            life.drain()
+            life.hand.feed(Flushed())
+            watch.finish(life.core.view)
         except Violation as found:
             return found
         except Exception:
@@ -120,13 +121,12 @@ def test_a_change_that_the_core_does_not_own_up_to_is_a_harness_fault() -> None:
             del state.touched[node.id]
         return bool(fresh)
 
-    rig = Rig(tiny(), seed=1, longest=12)
-    rig.watch = Watch("every", "seed 1", [])
-    done = spoil(rig, forget)
+    life = Life(corner(tiny()), 1, Watch("every", "seed 1", []))
+    done = spoil(life, forget)
     while not done:
-        rig.step()
+        life.run(1)
     with pytest.raises(HarnessFault) as found:
-        rig.watch.audit(rig.core.view)
+        life.watch.audit(life.core.view)
     assert found.value.exit_code == HARNESS
 
 
@@ -141,13 +141,14 @@ def test_the_books_know_each_component_by_themselves_as_the_core_does() -> None:
 def test_the_share_of_garbage_is_counted_by_brute_force() -> None:
     seen = 0
     for seed in range(12):
-        rig = Rig(hybrid(), seed=seed, longest=12)
-        rig.run(200)
-        report = garbage_report(rig.core.view)
+        life = Life(corner(hybrid()), seed, Watch("off"))
+        life.run(200)
+        view = life.core.view
+        report = garbage_report(view)
         for tier, index in ((tier, index) for tier in (0, 1) for index in range(3)):
-            component = rig.core.view.components[index]
+            component = view.components[index]
             found = report[f"{Tier(tier).name.lower()} {component.name}"]
-            held = [(node.near, node.pages[tier][index]) for node in rig.core.view.nodes()]
+            held = [(node.near, node.pages[tier][index]) for node in view.nodes()]
             sizes = [(near, len(pages)) for near, pages in held if pages is not None]
             assert found["cached"] == sum(size for _, size in sizes)
             assert found["garbage"] == sum(size for near, size in sizes if near > component.reach)
@@ -166,9 +167,10 @@ def test_a_mutant_of_the_core_is_killed(name: str, monkeypatch: pytest.MonkeyPat
     codes: dict[int, str] = {}
     for seed in range(30):
         try:
-            rig = Rig(habitat(name, seed), seed=seed, longest=12, fail_percent=15 * (seed % 2))
-            rig.run(300)
-            rig.drain(empty=seed % 4 < 2)
+            swarm = corner(habitat(name, seed), fail=15 * (seed % 2))
+            life = Life(swarm, seed, content=False)
+            life.run(300)
+            life.end()
         except Violation as found:
             codes[found.exit_code] = found.check
             break

@@ -240,7 +240,7 @@ def test_the_exported_test_has_the_tape_and_fails_with_the_bug_alone(
     exported: tuple[Shrunk, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small, text = exported
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__file__": "exported"}
     exec(compile(text, "exported", "exec"), names)
     assert names["TAPE"] == replace(small.tape, notes={})
     names["test_the_core_plays_it_clean"]()

@@ -11,7 +11,7 @@ import pytest
 
 import hicache.models as models
 from hicache.core.types import Pages
-from hicache.memory import arena
+from hicache.memory import arena, table
 from hicache.memory.layouts import BACKENDS, LAYOUTS, Bytes, check, copy_direct, legal
 from traces.cli import main
 from traces.round_trips import DTYPES, cut, page_size
@@ -139,7 +139,7 @@ def test_an_illegal_choice_that_is_let_pass_is_a_failure(
     def lenient(layout: str, backend: str) -> None:
         check(layout, "kernel" if backend == "direct" else backend)
 
-    monkeypatch.setattr(arena, "check", lenient)
+    monkeypatch.setattr(table, "check", lenient)
     run(tmp_path, "--model", LLAMA, "--sets", "1", code=10)
     assert "direct with page_first: expected an error that names" in capsys.readouterr().err
 

@@ -258,7 +258,9 @@ def test_a_run_that_depends_on_its_process_is_named_by_its_first_event(
     assert found is not None
     assert (found.code, found.kind) == (16, "DETERMINISM")
     assert "event " in found.text
-    assert "--twice 100 --operations 120 --components full" in found.text
+    again = f"hicache fuzz --seed {seed} --sequences 1 --operations 120 --check off "
+    again += "--components full --write-policy write_through --twice 100"
+    assert found.text.endswith(f"replay: {again}")
 
 
 def test_the_first_difference_is_the_first() -> None:

@@ -35,8 +35,8 @@ def fuzz(*options: str) -> int:
 def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
     tape = corpus.read(path)
     assert 0 < len(tape.entries) <= 30
-    outcome = play.replay(tape, operations.load())
-    assert outcome.failure is None, outcome.failure
+    outcome = play.replay(tape, operations.load(), name=str(path))
+    assert outcome.failure is None, outcome.failure.text
     assert sum(outcome.hand.probes.seen.values()) > 20
     reached = {**outcome.hand.probes.seen, **outcome.hand.counts}
     assert all(reached[name] for name in tape.notes["reaches"].split("; "))

@@ -13,7 +13,7 @@ import numpy as np
 
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Device, Mark, Stream
+from hicache.devices.base import Device, Front, Mark, Stream
 from hicache.devices.cuda import CudaDevice
 from hicache.models import ModelDescription, get
 from hicache.runtime.controller import COMPUTE, TransferController
@@ -28,26 +28,18 @@ PAGES = 8
 _MODEL = get("llama-3.1-8b")
 
 
-class Dropping:
+class Dropping(Front[Device]):
     """Issue calls to the detector, without the wait of one number. waits: how many were asked."""
 
     def __init__(self, inner: Device, dropped: int) -> None:
-        self.stream = inner.stream
-        self.record = inner.record
-        self.query = inner.query
-        self.failed = inner.failed
-        self.copy = inner.copy
-        self.touch = inner.touch
-        self.digest = inner.digest
-        self.layers = inner.layers
-        self._inner = inner
+        super().__init__(inner)
         self._dropped = dropped
         self.waits = 0
 
     def wait(self, stream: Stream, mark: Mark) -> None:
         self.waits += 1
         if self.waits - 1 != self._dropped:
-            self._inner.wait(stream, mark)
+            self.inner.wait(stream, mark)
 
 
 def run(settings: Settings) -> Outcome:

@@ -1,0 +1,191 @@
+"""Ranks and their collectives: minimum, maximum and broadcast, each named by number and purpose.
+
+Ranks take the same decisions because each core is told the same events in the same order. What they
+have to agree on is what each knows alone: which of its transfers have ended, and how.
+
+A collective is a *turn*: a generator that yields its `Call` where somebody else must bring the
+ranks together (`lockstep`, for ranks of one process), and yields nothing where the group waits by
+itself (`gloo_group`, for processes). Ranks that enter unequal collectives would wait for each other
+for ever; here that is an error that names both sides.
+
+Must not live here: what is agreed on (agreement), processes, or any wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from hicache.core.errors import CallerError, HicacheError
+
+T = TypeVar("T")
+Values: TypeAlias = tuple[int, ...]
+
+
+class RankError(HicacheError):
+    """Ranks went apart. kind: what two such errors share if they are the same one."""
+
+    exit_code = 15
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        super().__init__(f"{kind}: {text}")
+
+
+class UnequalCollectives(RankError):
+    """Not all ranks are at the same collective: real ones would hang from here on."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("COLL-SEQ", f"ranks enter the same collectives in the same order; {text}")
+
+
+class Diverged(RankError):
+    """Ranks decided differently. what: which kind of decision it was."""
+
+    def __init__(self, what: str, text: str) -> None:
+        super().__init__(f"RANK-EQ {what}", f"ranks take the same decisions; {text}")
+
+
+class Call(NamedTuple):
+    """One rank at one collective. root: whose values a broadcast hands out."""
+
+    number: int
+    op: str
+    purpose: str
+    values: Values
+    root: int = 0
+
+    def __str__(self) -> str:
+        return f"collective {self.number}, {self.op} of {len(self.values)} for {self.purpose}"
+
+
+Turn: TypeAlias = Generator[Call, Values, T]
+
+
+class Group(Protocol):
+    """The ranks, as one of them sees them. Of n values given, each collective returns n.
+
+    waits: whether a turn waits for the other ranks itself, instead of yielding its calls.
+    """
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def waits(self) -> bool: ...
+
+    def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]: ...
+
+    def maximum(self, purpose: str, values: Sequence[int]) -> Turn[Values]: ...
+
+    def broadcast(self, purpose: str, values: Sequence[int], root: int = 0) -> Turn[Values]: ...
+
+
+class LocalGroup:
+    """One of several ranks in one process: its turns go through `lockstep`."""
+
+    waits = False
+
+    def __init__(self, rank: int, size: int) -> None:
+        if not 0 <= rank < size:
+            raise CallerError(f"rank: expected 0 to {size - 1}, found {rank}")
+        self.rank, self.size = rank, size
+        self._entered = 0
+
+    def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
+        return (yield self._call("minimum", purpose, values))
+
+    def maximum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
+        return (yield self._call("maximum", purpose, values))
+
+    def broadcast(self, purpose: str, values: Sequence[int], root: int = 0) -> Turn[Values]:
+        return (yield self._call("broadcast", purpose, values, root))
+
+    def _call(self, op: str, purpose: str, values: Sequence[int], root: int = 0) -> Call:
+        self._entered += 1
+        return Call(self._entered, op, purpose, tuple(values), root)
+
+
+def local_groups(size: int) -> list[LocalGroup]:
+    return [LocalGroup(rank, size) for rank in range(size)]
+
+
+def alone(turn: Turn[T]) -> T:
+    """What a turn comes to in a group that waits by itself."""
+    try:
+        call = next(turn)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise CallerError(
+        f"{call}: expected a group that waits for its ranks; play turns of one process in lockstep"
+    )
+
+
+class _Ended(NamedTuple):
+    value: Any
+
+
+def lockstep(turns: Sequence[Turn[T]]) -> list[T]:
+    """The turn of every rank, by rank, from one collective to the next until all have ended."""
+    last: list[Call | None] = [None] * len(turns)
+    answer: Values | None = None
+    while True:
+        calls = [_go_on(turn, answer) for turn in turns]
+        if all(isinstance(call, _Ended) for call in calls):
+            return [call.value for call in calls if isinstance(call, _Ended)]
+        entered = _same(calls, last, turns)
+        answer = combined(entered)
+        last = list(entered)
+
+
+def combined(calls: Sequence[Call]) -> Values:
+    """What equal calls of all ranks come to."""
+    first = calls[0]
+    if first.op == "broadcast":
+        return calls[first.root].values
+    choose = min if first.op == "minimum" else max
+    return tuple(choose(column) for column in zip(*(call.values for call in calls), strict=True))
+
+
+def differs(one: Call, other: Call) -> bool:
+    """Whether two ranks at these calls would not meet."""
+    return (*one[:3], len(one.values), one.root) != (*other[:3], len(other.values), other.root)
+
+
+def _go_on(turn: Turn[T], answer: Values | None) -> Call | _Ended:
+    try:
+        return next(turn) if answer is None else turn.send(answer)
+    except StopIteration as end:
+        return _Ended(end.value)
+
+
+def _same(
+    calls: Sequence[Call | _Ended], last: Sequence[Call | None], turns: Sequence[Turn[T]]
+) -> list[Call]:
+    first = next(at for at, call in enumerate(calls) if isinstance(call, Call))
+    one = calls[first]
+    assert isinstance(one, Call)
+    for rank, call in enumerate(calls):
+        if isinstance(call, _Ended):
+            before = last[rank]
+            since = f"behind {before}" if before else "without entering any"
+            raise UnequalCollectives(
+                f"rank {first} waits at {one} ({_site(turns[first])}), rank {rank} went on {since}"
+            )
+        if differs(one, call):
+            raise UnequalCollectives(
+                f"rank {first} waits at {one} ({_site(turns[first])}), "
+                f"rank {rank} at {call} ({_site(turns[rank])})"
+            )
+    return [call for call in calls if isinstance(call, Call)]
+
+
+def _site(turn: Any) -> str:
+    """Where in the code a turn waits: the function that asked its group."""
+    inner = turn
+    while getattr(inner, "gi_yieldfrom", None) is not None:
+        turn, inner = inner, inner.gi_yieldfrom
+    return f"{turn.gi_code.co_qualname}, line {turn.gi_frame.f_lineno}"

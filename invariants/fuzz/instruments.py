@@ -1,0 +1,382 @@
+"""Instruments on the core's records: every change of a page, lock or link, and the line of it.
+
+While `instruments` lasts, the methods of the page ledger and the attributes of nodes, requests,
+flights and pools report what they change and from where they were called. The core's decisions stay
+what they are. A planted bug must be planted before, so that its own lines are seen.
+
+Lives here: what is reported, and how a line is named. Must not live here: whose story a change
+belongs to (witness, story_of), or any verdict.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import hicache.core
+import invariants.planted
+from hicache.core.ledger import Pool
+from hicache.core.node import FAR, NONE, Flight, Node, Request
+from hicache.core.types import PageState, Tier
+
+CORE = Path(str(hicache.core.__file__)).resolve().parent
+PLANTED = Path(str(invariants.planted.__file__)).resolve().parent
+ROOT = CORE.parents[1]
+TAKING, MOVING, LENDING = ("take", "reserve"), ("cache", "move", "give_back"), ("lend", "repay")
+LINKS = ("parent", "end", "near", "queued")
+PROGRESS = ("seated", "shared", "computed", "last", "prefill", "load")
+HOLDER = re.compile(r"\b(request|backup|load) (\d+)")
+_UNSET = object()
+
+
+class Spot(NamedTuple):
+    """One line of the code: its file from the project's root, and the function around it."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}"
+
+
+class Change(NamedTuple):
+    """text: in words. spots: the lines it was done by, innermost first. tier, component, pages:
+    which pages of which pool. node: whose link, page or lock it is. whom: ("request" or "flight",
+    number) of those who had the pages or locks before and after. after: who has them now. lock: the
+    receipt's number, where a lock is taken or given up. minor: left out where there is much."""
+
+    text: str
+    spots: tuple[Spot, ...]
+    tier: int = -1
+    component: str = ""
+    pages: tuple[int, ...] = ()
+    node: int = -1
+    whom: tuple[tuple[str, int], ...] = ()
+    after: tuple[str, int] = ("", -1)
+    lock: int = 0
+    minor: bool = False
+
+
+Report = Callable[[Change], None]
+
+
+class Call(NamedTuple):
+    """A function of the core was called: where it begins, and how deep."""
+
+    spot: Spot
+    depth: int
+
+
+@contextmanager
+def instruments(report: Report, components: Sequence[str]) -> Iterator[None]:
+    """Until the block ends, every core that is made in it reports its changes."""
+    with ExitStack() as stack:
+        for name in (*TAKING, *MOVING, *LENDING):
+            _patch(stack, Pool, name, _ledger(name, vars(Pool)[name], report))
+        _patch(stack, Pool, "__setattr__", _protection(report))
+        _patch(stack, Node, "__init__", _birth(Node.__init__, report, components))
+        _patch(stack, Node, "__setattr__", _links(report))
+        _patch(stack, Request, "__setattr__", _owner("request", PROGRESS, report, components))
+        _patch(stack, Flight, "__setattr__", _owner("flight", (), report, components))
+        yield
+
+
+@contextmanager
+def calls(report: Callable[[Call], None]) -> Iterator[None]:
+    """Until the block ends, every function of the core's modules reports that it was called."""
+    depth = 0
+
+    def watched(real: Any, spot: Spot) -> Any:
+        def call(*args: Any, **named: Any) -> Any:
+            nonlocal depth
+            report(Call(spot, depth))
+            depth += 1
+            try:
+                return real(*args, **named)
+            finally:
+                depth -= 1
+
+        return call
+
+    with ExitStack() as stack:
+        made: dict[Any, Any] = {}
+        for space in _spaces():
+            for key, held in list(space.items()):
+                spot = spot_of(held) if isinstance(held, FunctionType) else None
+                if spot is not None:
+                    made.setdefault(held, watched(held, spot))
+                    space[key] = made[held]
+                    stack.callback(space.__setitem__, key, held)
+        yield
+
+
+def _spaces() -> Iterator[dict[Any, Any]]:
+    """The names of each module of the core, and the tables among them."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("hicache.core.") and isinstance(module, ModuleType):
+            yield vars(module)
+            yield from [held for held in vars(module).values() if type(held) is dict]
+
+
+def _patch(stack: ExitStack, owner: type, name: str, replacement: Any) -> None:
+    original = vars(owner).get(name, _UNSET)
+    setattr(owner, name, replacement)
+    if original is _UNSET:
+        stack.callback(delattr, owner, name)
+    else:
+        stack.callback(setattr, owner, name, original)
+
+
+def spot_of(function: Any) -> Spot | None:
+    """Where a function begins, if that is in the core or in a planted bug."""
+    code = getattr(function, "__code__", None)
+    return _spot(code, code.co_firstlineno) if code is not None else None
+
+
+def _spot(code: Any, line: int) -> Spot | None:
+    file = _file(code.co_filename)
+    return Spot(file, line, code.co_name) if file else None
+
+
+@cache
+def _file(name: str) -> str:
+    """From the project's root, where it is part of the core or a planted bug; else empty."""
+    path = Path(name)
+    if path.parent != PLANTED and CORE not in path.parents:
+        return ""
+    return path.relative_to(ROOT).as_posix()
+
+
+def _spots() -> tuple[Spot, ...]:
+    """The lines of the core that are being run, innermost first."""
+    found = []
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        spot = _spot(frame.f_code, frame.f_lineno)
+        if spot is not None:
+            found.append(spot)
+        frame = frame.f_back
+    return tuple(found)
+
+
+# -- the ledger
+
+
+def _ledger(name: str, real: Any, report: Report) -> Any:
+    def method(self: Pool, what: Any, *rest: Any) -> Any:
+        spots = _spots()
+        pages = [] if name in TAKING else _numbers(what)
+        before = [_had(self, page, name) for page in pages]
+        try:
+            result = real(self, what, *rest)
+        except Exception:
+            _tell(report, self, spots, pages, before, [f"refused ({name})"] * len(pages))
+            raise
+        if name in TAKING:
+            pages = _numbers(result)
+            before = ["free"] * len(pages)
+        _tell(report, self, spots, pages, before, [_had(self, page, name) for page in pages])
+        return result
+
+    return method
+
+
+def _numbers(pages: Any) -> list[int]:
+    listed: Any = getattr(pages, "tolist", list)()
+    return listed if isinstance(listed, list) else [int(listed)]
+
+
+def _had(pool: Pool, page: int, name: str = "") -> str:
+    """Whose page it is, in words; for a loan, on how many."""
+    if not 0 <= page < pool.capacity:
+        return "no page"
+    if name in LENDING:
+        count = int(pool.loans[page])
+        return f"on {count} loan{'s' * (count != 1)}"
+    owner = int(pool.owner[page])
+    return {
+        PageState.FREE: "free",
+        PageState.OWNED: f"request {owner}",
+        PageState.CACHED: f"node {owner}",
+        PageState.LENT: f"flight {owner}",
+        PageState.RETIRING: "retiring",
+    }[PageState(int(pool.state[page]))]
+
+
+def _tell(
+    report: Report,
+    pool: Pool,
+    spots: tuple[Spot, ...],
+    pages: Sequence[int],
+    before: Sequence[str],
+    after: Sequence[str],
+) -> None:
+    """One change for all pages that went the same way."""
+    ways = list(zip(before, after, strict=True))
+    where = f"{Tier(pool.tier).name.lower()} {pool.component}"
+    for way in dict.fromkeys(ways):
+        some = tuple(page for page, one in zip(pages, ways, strict=True) if one == way)
+        owners = tuple(one for one in map(_who, way) if one[0])
+        text = f"{where} {named(some)}: {way[0]} -> {way[1]}"
+        report(Change(text, spots, int(pool.tier), pool.component, some, -1, owners, _who(way[1])))
+
+
+def _who(words: str) -> tuple[str, int]:
+    kind, _, number = words.partition(" ")
+    return (kind, int(number)) if kind in ("request", "node", "flight") else ("", -1)
+
+
+def named(pages: Sequence[int]) -> str:
+    """`page 3`, `pages 3 4 5`; long runs cut short."""
+    shown = " ".join(str(page) for page in pages[:8])
+    more = f" ... ({len(pages)})" if len(pages) > 8 else ""
+    return f"page{'s' * (len(pages) != 1)} {shown}{more}"
+
+
+def _protection(report: Report) -> Any:
+    def setter(self: Pool, name: str, value: Any) -> None:
+        old = getattr(self, name, _UNSET)
+        object.__setattr__(self, name, value)
+        if name == "protected" and old is not _UNSET and old != value:
+            text = f"{Tier(self.tier).name.lower()} {self.component}: protected {old} -> {value}"
+            report(Change(text, _spots(), int(self.tier), self.component))
+
+    return setter
+
+
+# -- nodes
+
+
+class _Held(list[Any]):
+    """What a node has on a tier, by component."""
+
+    def __init__(self, values: Sequence[Any], node: int, tier: int, tell: Any) -> None:
+        super().__init__(values)
+        self.node, self.tier, self.tell = node, tier, tell
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        old = self[index]
+        super().__setitem__(index, value)
+        if value is not old:
+            text = f"{_pages_or_none(old)} -> {_pages_or_none(value)}"
+            self.tell(self.node, self.tier, index, text, _spots())
+
+
+class _Locks(dict[int, Any]):
+    """Who locks a component of a node on a tier."""
+
+    def __init__(self, node: int, tier: int, index: int, tell: Any) -> None:
+        super().__init__()
+        self.place, self.tell = (node, tier, index), tell
+
+    def __setitem__(self, number: int, receipt: Any) -> None:
+        fresh = number not in self
+        super().__setitem__(number, receipt)
+        if fresh:
+            self.tell(*self.place, f"locked by {receipt.holder}", _spots(), receipt)
+
+    def __delitem__(self, number: int) -> None:
+        self.pop(number)
+
+    def clear(self) -> None:
+        for number in list(self):
+            self.pop(number)
+
+    def pop(self, number: int, *default: Any) -> Any:
+        receipt = super().pop(number, *default)
+        if receipt is not None:
+            left = ", ".join(other.holder for other in self.values())
+            text = f"unlocked by {receipt.holder}{f', still locked by {left}' if left else ''}"
+            self.tell(*self.place, text, _spots(), receipt)
+        return receipt
+
+
+def _pages_or_none(pages: Any) -> str:
+    return "none" if pages is None else named(_numbers(pages))
+
+
+def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
+    def tell(
+        node: int, tier: int, index: int, text: str, spots: tuple[Spot, ...], receipt: Any = None
+    ) -> None:
+        name = components[index]
+        where = f"node {node}: {Tier(tier).name.lower()} {name}"
+        lock = 0 if receipt is None else receipt.id
+        whom = () if receipt is None else holder_of(receipt.holder)
+        report(Change(f"{where} {text}", spots, tier, name, (), node, whom, lock=lock))
+
+    def init(self: Node, number: int, parent: Node | None, *rest: Any) -> None:
+        real(self, number, parent, *rest)
+        sides = range(2)
+        self.pages = [_Held(self.pages[tier], number, tier, tell) for tier in sides]
+        self.holders = [
+            [_Locks(number, tier, index, tell) for index in range(len(components))]
+            for tier in sides
+        ]
+        above = "as the root" if parent is None else f"below {_shown('parent', parent)}"
+        text = f"node {number}: made {above}, ends at page {self.end}"
+        report(Change(text, _spots(), node=number))
+
+    return init
+
+
+def holder_of(words: str) -> tuple[tuple[str, int], ...]:
+    """The request or flight that the holder of a receipt names."""
+    found = HOLDER.search(words)
+    if found is None:
+        return ()
+    return (("request" if found[1] == "request" else "flight", int(found[2])),)
+
+
+def _links(report: Report) -> Any:
+    def setter(self: Node, name: str, value: Any) -> None:
+        old = getattr(self, name, _UNSET)
+        object.__setattr__(self, name, value)
+        known = name in LINKS and old is not _UNSET and hasattr(self, "digests")
+        if known and old is not value and old != value:
+            text = f"node {self.id}: {name} {_shown(name, old)} -> {_shown(name, value)}"
+            if name == "parent" and value is None:
+                text = f"node {self.id}: removed"
+            report(Change(text, _spots(), node=self.id, minor=name == "queued"))
+
+    return setter
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, Node):
+        return f"node {value.id}" if value.parent is not None else "the root"
+    if name == "near":
+        return {NONE: "none", FAR: "far"}.get(value, str(value))
+    if name == "queued":
+        return str([bit for bit in range(int(value).bit_length()) if value >> bit & 1])
+    return str(value)
+
+
+# -- requests and flights
+
+
+def _owner(kind: str, told: Sequence[str], report: Report, components: Sequence[str]) -> Any:
+    def setter(self: Any, name: str, value: Any) -> None:
+        old: Any = getattr(self, name, _UNSET)
+        object.__setattr__(self, name, value)
+        if old is _UNSET or old is value:
+            return
+        if name == "receipt" and old is not None:
+            for component, entries in zip(components, old.locked, strict=True):
+                for node, tier in entries:
+                    side = f"{Tier(tier).name.lower()} {component}"
+                    text = f"node {node.id}: {side}: {kind} {self.id} forgets its lock"
+                    whom = ((kind, self.id),)
+                    report(Change(text, _spots(), tier, component, node=node.id, whom=whom))
+        elif name in told and old != value:
+            text = f"{kind} {self.id}: {name} {_shown(name, old)} -> {_shown(name, value)}"
+            report(Change(text, _spots(), whom=((kind, self.id),)))
+
+    return setter

@@ -1,0 +1,62 @@
+"""Lives of one core, drawn by the fuzzer, in a corner and under a watch that a test chooses.
+
+Lives here: steering `invariants.fuzz` entry by entry. Must not live here: an operation, a fault, or
+a verdict.
+"""
+
+from __future__ import annotations
+
+from hicache.core.config import Config
+from invariants.fuzz import play
+from invariants.fuzz.generate import next_entry, weights_of
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.ops import base
+from invariants.fuzz.swarm import Swarm
+from invariants.fuzz.tape import Entry
+from invariants.watch import Watch
+
+OPS = base.load()
+WEIGHTS = weights_of(OPS)
+# What makes room or empties the tree.
+CLEARING = ("evict", "flush", "hold", "revisit")
+
+
+def corner(config: Config, fail: int = 5, without: tuple[str, ...] = ()) -> Swarm:
+    """Every operation but some, so many percent of actions that fail, and no other fault."""
+    weights = tuple((name, weight) for name, weight in WEIGHTS.items() if name not in without)
+    return Swarm(config, "time", weights, (("fail", fail),) if fail else (), "steady", 80)
+
+
+class Life:
+    """content: whether every page that is read or cached is compared with what it must hold."""
+
+    def __init__(
+        self, swarm: Swarm, seed: int, watch: Watch | None = None, content: bool = True
+    ) -> None:
+        self.watch = Watch("every", f"seed {seed}") if watch is None else watch
+        self.hand = Hand(swarm.config, swarm.order, self.watch, content)
+        self.core = self.hand.core
+        self._swarm = swarm
+        self._seed = seed
+        self._drawn = 0
+        self.entries: list[Entry] = []
+
+    def run(self, entries: int) -> None:
+        for _ in range(entries):
+            entry = next_entry(self.hand, self._swarm, OPS, self._seed, self._drawn)
+            self._drawn += 1
+            if entry is not None:
+                self.entries.append(entry)
+                play.step(self.hand, OPS, entry)
+
+    def drain(self) -> None:
+        """Everything is aborted and answered, nothing is evicted; the watch has a last look."""
+        self.hand.acts = ()
+        for job in list(self.hand.jobs.values()):
+            self.hand.abort(job)
+        self.hand.settle()
+        self.watch.finish(self.core.view)
+
+    def end(self) -> None:
+        """Until nothing is left: faults are over, all that runs ends well, all is evicted."""
+        play.end(self.hand)

@@ -1,0 +1,304 @@
+"""Several ranks in the fuzzer: alike without a bug, found apart with one, and read from a tape."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from hicache.core.events import Arrived, EvictWanted, LoadDone
+from hicache.core.types import Key, Tier
+from hicache.runtime.driver import Driver
+from invariants.fuzz import play, shrink, simpler
+from invariants.fuzz.export import pytest_file
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.ops import base
+from invariants.fuzz.play import Failure
+from invariants.fuzz.ranked_hand import RankedHand, hand_of
+from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.tape import Act, Entry, Tape, dumps, loads
+from invariants.planted import kill
+from invariants.planted.base import load, names, planted
+
+OPS = base.load()
+WEIGHTS = weights_of(OPS)
+OF_RANKS = {
+    "a-collective-for-each-reply": (15, "COLL-SEQ"),
+    "capacities-are-taken-as-they-are": (15, "RANK-EQ pools"),
+    "one-rank-speaks-for-all": (12, "BYTES by content"),
+    "ranks-without-news-stay-away": (15, "COLL-SEQ"),
+    "reductions-leave-a-rank-out": (15, "RANK-EQ reduction"),
+    "replies-in-the-order-of-their-ends": (15, "RANK-EQ replies"),
+    "stamps-by-a-clock-of-each-rank": (15, "RANK-EQ victims"),
+    "verdicts-are-not-reduced": (15, "RANK-EQ replies"),
+    "what-is-here-is-taken-to-be-everywhere": (15, "COLL-SEQ"),
+}
+CONFIG = Config(4, (16,), (12,))
+
+
+def entry(op: str, acts: tuple[Act, ...] = (), gap: int = 1, **args: Any) -> Entry:
+    return Entry(op, args, gap, True, acts)
+
+
+def one_prompt(*acts: Act, ranks: int = 2, then: tuple[Entry, ...] = ()) -> Tape:
+    """A prompt of two pages; its pass, and then its backup, have these acts."""
+    arrive = entry("arrive", request=0, tokens=[[1, 8]], space="", whole=False)
+    admit = entry("admit", acts, request=0, chunk=8)
+    return Tape(CONFIG, (arrive, admit, *then), ranks=ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_without_a_bug_are_alike(ranks: int) -> None:
+    for seed in range(4):
+        outcome = play.generate(draw_swarm(seed, WEIGHTS, ranks=ranks), OPS, seed, 60)
+        assert outcome.failure is None, outcome.failure.text
+        again = play.replay(loads(dumps(outcome.tape)), OPS)
+        assert again.failure is None
+        assert again.hand.events == outcome.hand.events
+        assert again.hand.probes.seen == outcome.hand.probes.seen
+
+
+def test_the_swarm_has_several_ranks_now_and_then_and_nothing_else_changes() -> None:
+    drawn = [draw_swarm(seed, WEIGHTS) for seed in range(200)]
+    several = [one for one in drawn if one.ranks > 1]
+    assert 10 <= len(several) <= 40
+    assert {one.ranks for one in several} == {2, 3}
+    fixed = [draw_swarm(seed, WEIGHTS, ranks=1) for seed in range(200)]
+    assert fixed == [replace(one, ranks=1) for one in drawn]
+
+
+def test_every_planted_bug_of_ranks_is_here() -> None:
+    assert sorted(OF_RANKS) == [name for name in names() if hasattr(load(name), "RANKS")]
+
+
+@pytest.mark.parametrize("name", OF_RANKS)
+def test_a_planted_bug_of_ranks_is_found_as_what_it_is(name: str) -> None:
+    hunt = kill.hunt(name, range(1, 8))
+    assert hunt.found == OF_RANKS[name]
+    assert hunt.failure is not None
+    assert hunt.tape is not None
+    assert re.search(r"rank \d", hunt.failure.text) or hunt.failure.code == 12
+    with planted(name):
+        again = play.replay(loads(dumps(hunt.tape)), OPS).failure
+        assert again == hunt.failure
+    alone = play.replay(replace(hunt.tape, ranks=1), OPS)
+    assert alone.failure is None
+
+
+# -- what an entry's acts say of ranks
+
+
+def answered(tape: Tape, polls: int) -> list[int]:
+    """By time, how many replies have been taken, entry by entry and then tick by tick."""
+    hand = hand_of(tape)
+    for one in tape.entries:
+        play.step(hand, OPS, one)
+    found = []
+    for _ in range(polls):
+        found.append(len(hand.pending))
+        hand.begin(1, True, ())
+    return found
+
+
+def test_a_rank_has_the_act_behind_that_of_the_rank_before_it() -> None:
+    late, soon = Act(6, 0), Act(1, 0)
+    assert answered(one_prompt(soon, ranks=1), 3)[0] == 1
+    for acts, ranks, until in (
+        ((soon,), 3, 1),
+        ((soon, late), 2, 6),
+        ((late, soon), 2, 6),
+        ((soon, soon, late), 2, 1),
+        ((soon, soon, late), 3, 6),
+    ):
+        assert answered(one_prompt(*acts, ranks=ranks), 8).index(0) <= until + 1
+        assert answered(one_prompt(*acts, ranks=ranks), until) == [1] * until
+
+
+@pytest.mark.parametrize("acts", [(Act(1, 0, "fail"), Act(1, 0)), (Act(1, 0), Act(1, 0, "fail"))])
+def test_what_failed_on_one_rank_failed(acts: tuple[Act, ...]) -> None:
+    outcome = play.replay(one_prompt(*acts), OPS)
+    assert outcome.failure is None
+    assert outcome.hand.probes.seen["PrefillDone: failed on one rank"] == 1
+    assert outcome.hand.probes.seen["Restarted by PrefillDone"] == 1
+    first = acts[0].fault == "fail"
+    assert outcome.hand.probes.seen["PrefillDone: failed on rank 0 alone"] == first
+    assert play.replay(one_prompt(*acts[1:]), OPS).hand.probes.seen["Restarted by PrefillDone"] == (
+        acts[1].fault == "fail"
+    )
+
+
+def test_what_failed_on_all_did_not_fail_on_one_alone() -> None:
+    seen = play.replay(one_prompt(Act(1, 0, "fail")), OPS).hand.probes.seen
+    assert seen["PrefillDone: failed on every rank"] == 1
+    assert seen["PrefillDone: failed on rank 0 alone"] == 0
+    assert seen["PrefillDone: failed on one rank"] == 0
+
+
+def test_a_pass_fails_on_the_rank_on_which_its_load_does() -> None:
+    """The load is torn on rank 1; the pass there is soon done, and ends before the load."""
+    warm = one_prompt().entries
+    again = {"request": 1, "tokens": [[1, 8], [2, 4]], "space": "", "whole": False}
+    acts = (Act(100, 0), Act(50, 0, "torn"), Act(1, 0))
+    entries = (
+        *warm,
+        entry("quiesce"),
+        entry("finish", request=0, ahead=0),
+        entry("quiesce"),
+        entry("revisit", acts, cold=["full"], chunk=12, **again),
+        entry("wait", gap=60, polls=1),
+    )
+    outcome = play.replay(Tape(CONFIG, entries, ranks=2), OPS)
+    assert outcome.failure is None
+    seen = outcome.hand.probes.seen
+    assert (seen["Load of full by Admitted"], seen["LoadDone: failed on one rank"]) == (1, 1)
+    assert seen["Restarted by PrefillDone"] == 1
+
+
+def test_a_lane_that_stands_still_does_on_every_rank() -> None:
+    assert answered(one_prompt(Act(1, 0, "clog")), 9) == [1] * 9
+    assert answered(one_prompt(Act(1, 0)), 3) == [1, 1, 0]
+
+
+def test_a_pass_that_is_taken_at_once_takes_what_is_before_it_on_every_rank() -> None:
+    """The ballast takes its own pass while another one is slow on the second rank."""
+    hold = entry("hold", (Act(1, 0),), take=True)
+    outcome = play.replay(one_prompt(Act(1, 0), Act(900, 0), then=(hold,)), OPS)
+    assert outcome.failure is None
+    assert outcome.hand.probes.seen["Prefill: a rank is ahead by 1"] >= 1
+
+
+# -- what is compared
+
+
+class Spoilt:
+    """A rank's core whose answers or state are not those of rank 0."""
+
+    def __init__(self, core: Core, spoil: Any) -> None:
+        self.view, self._core, self._spoil = core.view, core, spoil
+
+    def handle(self, event: Any) -> Any:
+        outcomes = self._core.handle(event)
+        return self._spoil(self._core._state, outcomes)
+
+
+def _no_last(state: Any, outcomes: list[Any]) -> list[Any]:
+    return outcomes[:-1]
+
+
+def _other_match(state: Any, outcomes: list[Any]) -> list[Any]:
+    return [one._replace(device_pages=one.device_pages + 1) for one in outcomes]
+
+
+def _a_page_less(state: Any, outcomes: list[Any]) -> list[Any]:
+    state.pools[Tier.HOST][0].take(1, 7)
+    return outcomes
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind"),
+    [
+        (_no_last, "RANK-EQ match"),
+        (_other_match, "RANK-EQ match"),
+        (_a_page_less, "RANK-EQ pools"),
+    ],
+)
+def test_the_first_difference_is_named(spoil: Any, kind: str) -> None:
+    hand = RankedHand(CONFIG)
+    driver = hand.ranks.drivers[0]
+    hand.ranks.drivers[0] = Driver(Spoilt(driver.core, spoil), driver.executor)  # type: ignore[arg-type]
+    key = Key.from_tokens([1] * 8, 4)
+    with pytest.raises(Exception, match=kind) as found:
+        hand.feed(Arrived(1, key, 8, 1))
+    failure = play.failure_of(found.value, 3)
+    assert (failure.code, failure.kind, failure.at) == (15, kind, 3)
+    assert "rank 0 has" in failure.text
+    assert "rank 1 has" in failure.text
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda node: setattr(node, "end", node.end + 1), "RANK-EQ splits"),
+        (lambda node: node.holders[0][0].update({99: None}), "RANK-EQ tree"),
+    ],
+)
+def test_trees_are_compared_too(change: Any, kind: str) -> None:
+    hand = RankedHand(CONFIG)
+    for one in one_prompt().entries:
+        play.step(hand, OPS, one)
+    hand.settle()
+    hand.ranks.look(hand)
+    change(next(hand.ranks.drivers[0].core.view.nodes()))
+    with pytest.raises(Exception, match=kind):
+        hand.ranks.look(hand)
+
+
+def test_the_same_event_is_fed_to_all_and_a_refused_one_to_none() -> None:
+    hand = RankedHand(CONFIG, ranks=3)
+    hand.feed(EvictWanted(Tier.DEVICE, "full", 1))
+    hand.refused(LoadDone(5))
+    assert len(hand.ranks.drivers) == 2
+    hand.ranks.look(hand)
+
+
+# -- tapes, shrinking, export
+
+
+def test_a_tape_says_ranks_only_where_there_are_several() -> None:
+    one, two = one_prompt(ranks=1), one_prompt(ranks=2)
+    assert "ranks" not in dumps(one)
+    assert loads(dumps(one)) == one
+    assert loads(dumps(two)) == two
+
+
+@pytest.mark.parametrize("found", [0, -1, 9, 1.5, "2", True, None, [2]])
+def test_ranks_that_cannot_be_are_one_line(found: object) -> None:
+    lines = dumps(one_prompt(ranks=2)).splitlines()
+    head = lines[0].replace('"ranks":2', f'"ranks":{_json(found)}')
+    with pytest.raises(CallerError, match="ranks: expected 1 to 8, found") as error:
+        loads("\n".join([head, *lines[1:]]) + "\n", "a tape")
+    assert "\n" not in str(error.value)
+
+
+def _json(value: object) -> str:
+    words = {True: "true", None: "null"}
+    if value is True or value is None:
+        return words[value]
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def test_ranks_shrink_to_one_where_one_fails_and_to_two_where_it_takes_several() -> None:
+    tape = one_prompt(Act(1, 0), Act(5, 0), Act(9, 0), ranks=3)
+    assert simpler.weight(replace(tape, ranks=2)) < simpler.weight(tape)
+
+    def fails(with_ranks: int) -> Any:
+        def fake(one: Tape) -> Any:
+            failure = Failure(15, "COLL-SEQ", "", len(one.entries))
+            hand = Hand(one.config)
+            return play.Outcome(one, failure if one.ranks >= with_ranks else None, hand)
+
+        return fake
+
+    for least in (1, 2, 3):
+        found = shrink.shrink(tape, Failure(15, "COLL-SEQ", "", 2), fails(least), 300)
+        assert found.tape.ranks == least
+
+
+def test_a_real_one_shrinks_and_its_test_says_how_many_ranks() -> None:
+    name = "verdicts-are-not-reduced"
+    hunt = kill.hunt(name, range(1, 8))
+    assert hunt.tape is not None
+    assert hunt.failure is not None
+    with planted(name):
+        found = shrink.shrink(hunt.tape, hunt.failure, lambda one: play.replay(one, OPS), 400)
+    assert found.tape.ranks == 2
+    assert len(found.tape.entries) <= 8
+    text = pytest_file(found.tape, found.failure, name)
+    assert "ranks=2" in text
+    assert "RANK-EQ replies" in text

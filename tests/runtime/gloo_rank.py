@@ -1,0 +1,64 @@
+"""One rank of a real process group; test_gloo starts two of them and reads what they print.
+
+python -m tests.runtime.gloo_rank ADDRESS RANK
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from hicache.core.actions import Backup, Prefill
+from hicache.core.config import Config
+from hicache.core.events import BackupDone, PrefillDone
+from hicache.core.types import NO_PAGES
+from hicache.runtime.agreement import Agreement, agree_on_settings
+from hicache.runtime.gloo_group import GlooGroup, join, leave
+from hicache.runtime.group import RankError, alone
+
+from .test_agreement import Scripted
+
+
+def said(group: GlooGroup) -> dict[str, object]:
+    """What each kind of question comes to."""
+    rank = group.rank
+    many = [rank * 1000 + at for at in range(130)]
+    found: dict[str, object] = {
+        "minimum": alone(group.minimum("least", [rank, 5 - rank])),
+        "maximum": alone(group.maximum("most", many))[-1],
+        "broadcast": alone(group.broadcast("root's", many, root=1))[-1],
+    }
+    agreed = alone(agree_on_settings(Config(4, (8 + rank,), (30 - rank,)), group))
+    found["settings"] = (agreed.device_pages, agreed.host_pages)
+    first, last = [BackupDone(1)], [BackupDone(2, rank == 1)]
+    executor = Scripted([first, last, []] if rank == 0 else [last, [], first])
+    agreement = Agreement(executor, group)
+    agreement.submit(Backup(1, ()))
+    agreement.submit(Backup(2, ()))
+    agreement.begin(Prefill(3, 0, 0, 1, NO_PAGES, (), True))
+    agreement.end(PrefillDone(3, rank == 0))
+    found["replies"] = [[list(reply) for reply in agreement.poll()] for _ in range(3)]
+    return found
+
+
+def refused(group: GlooGroup, purpose: str, count: int) -> str:
+    try:
+        alone(group.minimum(purpose, [0] * count))
+    except RankError as error:
+        return str(error)
+    return "taken"
+
+
+def main(address: str, rank: int) -> None:
+    group = join(address, rank, 2, timeout_s=60)
+    found = said(group)
+    found["purpose"] = refused(group, f"purpose {rank}", 1)
+    found["count"] = refused(group, "count", 1 + 100 * rank)
+    if rank == 0:
+        found["gone"] = refused(group, "nobody comes", 1)
+    print(json.dumps(found))
+    leave()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,194 @@
+"""Ranks of one process: collectives in lockstep, and replies that all ranks have, in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hicache.core.actions import Action, Backup, Load, Prefill, Released, Restarted
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.core.events import BackupDone, LoadDone, PrefillDone, Reply
+from hicache.core.types import NO_PAGES
+from hicache.runtime.agreement import REPLIES, Agreement, agree_on_settings
+from hicache.runtime.decisions import Decisions
+from hicache.runtime.group import (
+    Diverged,
+    LocalGroup,
+    Turn,
+    UnequalCollectives,
+    alone,
+    local_groups,
+    lockstep,
+)
+
+ACTIONS: tuple[Action, ...] = (
+    Backup(1, ()),
+    Load(2, 0, ()),
+    Backup(3, ()),
+    Prefill(4, 0, 0, 1, NO_PAGES, (2,), True),
+    Load(5, 0, ()),
+)
+
+
+class Scripted:
+    """An executor whose n-th poll gives the n-th list."""
+
+    def __init__(self, polls: Sequence[Sequence[Reply]]) -> None:
+        self.polls = [list(one) for one in polls]
+        self.submitted: list[int] = []
+
+    def submit(self, action: Load | Backup) -> None:
+        self.submitted.append(action.flight)
+
+    def start(self) -> None:
+        """Nothing waits for it."""
+
+    def poll(self) -> list[Reply]:
+        return self.polls.pop(0) if self.polls else []
+
+
+def told(polls: Sequence[Sequence[Sequence[Reply]]], turns: int) -> list[list[Reply]]:
+    """By poll, what every rank was told: the same. polls: by rank, what ends at which."""
+    groups = local_groups(len(polls))
+    ranks = [Agreement(Scripted(one), group) for one, group in zip(polls, groups, strict=True)]
+    for action in ACTIONS:
+        for rank in ranks:
+            rank.begin(action) if isinstance(action, Prefill) else rank.submit(action)
+    found = []
+    for _ in range(turns):
+        lockstep([rank.agree() for rank in ranks])
+        replies = [rank.poll() for rank in ranks]
+        assert all(one == replies[0] for one in replies)
+        found.append(replies[0])
+    return found
+
+
+def test_a_reply_waits_for_the_last_rank_and_for_those_before_it() -> None:
+    fast = [[BackupDone(3), LoadDone(2)], [BackupDone(1)], [], []]
+    slow = [[BackupDone(1)], [], [LoadDone(2)], [BackupDone(3), PrefillDone(4)]]
+    assert told([fast, slow], 5) == [[], [BackupDone(1)], [LoadDone(2)], [BackupDone(3)], []]
+
+
+def test_it_went_well_only_if_it_did_everywhere() -> None:
+    for bad in range(3):
+        polls = [[[BackupDone(1, rank != bad), PrefillDone(4)]] for rank in range(3)]
+        assert told(polls, 1) == [[BackupDone(1, False), PrefillDone(4, True)]]
+
+
+ENDS = st.lists(
+    st.tuples(st.integers(0, 4), st.booleans()), min_size=len(ACTIONS), max_size=len(ACTIONS)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ENDS, min_size=1, max_size=3))
+def test_any_latencies_and_failures_lead_to_one_order(ranks: list[list[tuple[int, bool]]]) -> None:
+    """Each once, in the order of its kind, at the latest poll of those before it, good iff all."""
+    polls: list[list[list[Reply]]] = []
+    for ends in ranks:
+        rows: list[list[Reply]] = [[] for _ in range(5)]
+        for action, (at, ok) in zip(ACTIONS, ends, strict=True):
+            rows[at].append(REPLIES[type(action)](action.flight, ok))
+        polls.append(rows)
+    found = told(polls, 5)
+    for kind in REPLIES:
+        latest = 0
+        for number, action in enumerate(ACTIONS):
+            if type(action) is kind:
+                latest = max(latest, *(ends[number][0] for ends in ranks), 0)
+                fine = all(ends[number][1] for ends in ranks)
+                assert REPLIES[kind](action.flight, fine) in found[latest]
+    assert sum(map(len, found)) == len(ACTIONS)
+
+
+# -- collectives
+
+
+def turn(group: LocalGroup, script: Sequence[tuple[str, str, list[int]]]) -> Turn[list[object]]:
+    found: list[object] = []
+    for op, purpose, values in script:
+        found.append((yield from getattr(group, op)(purpose, values)))
+    return found
+
+
+def test_what_collectives_come_to() -> None:
+    for order in permutations(range(3)):
+        script = [("minimum", "a"), ("maximum", "b"), ("broadcast", "c")]
+        turns = [
+            turn(group, [(op, name, [order[at], 7]) for op, name in script])
+            for at, group in enumerate(local_groups(3))
+        ]
+        assert lockstep(turns) == [[(0, 7), (2, 7), (order[0], 7)]] * 3
+
+
+SAME = ("minimum", "acks", [1])
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ([SAME, ("minimum", "hits", [1])], ("for acks", "for hits")),
+        ([SAME, ("maximum", "acks", [1])], ("minimum of 1", "maximum of 1")),
+        ([SAME, ("minimum", "acks", [1, 2])], ("minimum of 1", "minimum of 2")),
+        ([SAME], ("rank 0 waits at collective 2", "rank 1 went on behind collective 1")),
+        ([], ("rank 0 waits at collective 1", "rank 1 went on without entering any")),
+    ],
+)
+def test_unequal_collectives_are_an_error_that_names_both(
+    other: list[tuple[str, str, list[int]]], words: tuple[str, str]
+) -> None:
+    one, two = local_groups(2)
+    with pytest.raises(UnequalCollectives) as found:
+        lockstep([turn(one, [SAME, SAME]), turn(two, other)])
+    assert (found.value.exit_code, found.value.kind) == (15, "COLL-SEQ")
+    assert all(word in str(found.value) for word in words)
+    assert "turn, line" in str(found.value)  # where in the code
+
+
+def test_a_local_group_does_not_wait() -> None:
+    (group,) = local_groups(1)
+    with pytest.raises(CallerError, match="lockstep"):
+        alone(group.minimum("acks", [1]))
+    with pytest.raises(CallerError, match="expected 0 to 1, found 2"):
+        LocalGroup(2, 2)
+
+
+# -- decisions and settings
+
+
+def test_cores_that_went_apart_are_an_error_at_the_next_poll() -> None:
+    seen = [Decisions(), Decisions()]
+    groups = local_groups(2)
+    ranks = [Agreement(Scripted([]), *pair) for pair in zip(groups, seen, strict=True)]
+    for one in seen:
+        one.add([Released(1)])
+    lockstep([rank.agree() for rank in ranks])
+    seen[0].add([Released(2)])
+    seen[1].add([Restarted(2)])
+    with pytest.raises(Diverged, match="RANK-EQ decisions") as found:
+        lockstep([rank.agree() for rank in ranks])
+    assert seen[0].short() in str(found.value)
+
+
+def test_every_rank_has_as_many_pages_as_the_one_with_least() -> None:
+    offered = [Config(4, (8, 9), (3, 0), ("full", "swa"), swa_window=8)]
+    offered.append(Config(4, (9, 7), (2, 0), ("full", "swa"), swa_window=8))
+    turns = zip(offered, local_groups(2), strict=True)
+    one, two = lockstep([agree_on_settings(config, group) for config, group in turns])
+    assert one == two
+    assert (one.device_pages, one.host_pages) == ((8, 7), (2, 0))
+
+
+def test_settings_that_are_not_those_of_the_others_are_named() -> None:
+    for other in (Config(8, (8,)), Config(4, (8,), write_policy="write_back")):
+        turns = zip((Config(4, (8,)), other), local_groups(2), strict=True)
+        with pytest.raises(CallerError, match="expected the same on every rank") as found:
+            lockstep([agree_on_settings(config, group) for config, group in turns])
+        assert str(found.value).startswith(
+            "page_size: " if other.page_size == 8 else "write_policy: "
+        )

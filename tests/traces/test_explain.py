@@ -1,0 +1,361 @@
+"""`hicache explain`: what it tells of a failure, whom it may be asked about, and its timeline."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache.core import insertion
+from hicache.core.config import Config
+from hicache.core.core import _HANDLERS
+from hicache.core.ledger import Pool
+from hicache.core.node import Flight, Node, Request
+from invariants.fuzz import corpus, explain, play
+from invariants.fuzz.ops import base as operations
+from invariants.fuzz.tape import Act, Entry, Tape, write
+from invariants.fuzz.witness import witnessed
+from invariants.planted.base import planted
+from traces.cli import main
+from traces.fuzz_work import Work
+from traces.timeline import timeline
+
+CORPUS = Path(__file__).resolve().parents[1] / "corpus"
+BUG = "failed-backup-keeps-its-lock"
+FAILING = Tape(
+    Config(2, (9,), (7,)),
+    (
+        Entry("arrive", {"request": 4, "tokens": [[2, 7]], "space": "", "whole": False}),
+        Entry("admit", {"request": 4, "chunk": 20}, acts=(Act(3, 0), Act(3, 1, "fail"))),
+        Entry("wait", {"polls": 2}, 40, True, (Act(2, 0, "fail"),)),
+        Entry("wait", {"polls": 2}, 40),
+    ),
+    notes={"plant": BUG},
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def failing() -> str:
+    write(Path("tape.jsonl"), FAILING)
+    return "tape.jsonl"
+
+
+def told(*options: str) -> dict[str, Any]:
+    main(["explain", *options, "--json", "out.json"])
+    found: dict[str, Any] = json.loads(Path("out.json").read_text())
+    return found
+
+
+# -- the story
+
+
+def test_the_story_leads_from_the_sentence_to_the_line(
+    failing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", failing]) == 11
+    said = capsys.readouterr().out
+    assert all(len(line) <= 100 for line in said.splitlines())
+    for words in (
+        f"11 LOCK-BAL, with {BUG} planted",
+        "exactly one holder per seated request",
+        "expected 1 holders, found 2",
+        "What became of node 1",
+        "device full locked by backup 2",
+        "flight 2 is over; its lock on",
+        "flight.receipt = None",
+        "in _forget",
+        "replay: hicache fuzz --replay tape.jsonl",
+    ):
+        assert words in said
+    found = told(failing)
+    assert found["exit_code"] == found["failure"]["code"] == 11
+    assert found["look"][0]["function"] == "_forget"
+    assert found["look"][0]["file"] == "invariants/planted/failed_backup_keeps_its_lock.py"
+    assert any(one["function"] == "_backup_done" for one in found["ran"])
+    rows = found["stories"][0]["story"]
+    assert found["stories"][0]["about"] == "node 1"
+    assert [row["event"] for row in rows] == sorted(row["event"] for row in rows)
+    assert {"entry", "event", "time", "what", "change", "lines"} == rows[0].keys()
+    assert main(["explain", failing, "--plant", ""]) == 0
+
+
+def test_a_clean_tape_is_said_to_be_clean(failing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", failing, "--plant", ""]) == 0
+    said = capsys.readouterr().out
+    assert said == "tape.jsonl: 4 entries, 8 events: no failure\n"
+    assert main(["explain", failing, "--plant", "", "--request", "4"]) == 0
+    assert "What became of request 4" in capsys.readouterr().out
+
+
+def test_any_page_node_request_or_component_can_be_asked_about(failing: str) -> None:
+    def about(*options: str) -> list[str]:
+        return [one["about"] for one in told(failing, *options)["stories"]]
+
+    assert about("--page", "1") == ["device full page 1", "host full page 1"]
+    assert about("--page", "1", "--component", "full") == about("--page", "1")
+    assert about("--node", "1", "--flight", "2") == ["node 1", "flight 2"]
+    assert about("--component", "full") == ["device pool of full", "host pool of full"]
+    (one,) = told(failing, "--request", "4")["stories"]
+    assert any("Arrived" in row["what"] for row in one["story"])
+
+
+def test_a_leak_is_told_by_the_pages_that_are_missing() -> None:
+    """Found only at the end, when everything is evicted: no check named anybody."""
+    with planted("duplicates-leak"):
+        account = found_by(lambda failure: True, range(1, 4), checks=[])
+    assert account.outcome.failure is not None
+    assert "pages are missing" in account.outcome.failure.text
+    whom = explain.named(account)
+    assert whom
+    assert all(one.kind == "page" for one in whom)
+    for one in whom:
+        last = explain.rows(account, one)[-1]
+        assert " -> free" not in last.text
+    assert any(
+        "is over; the page stays with it" in row.text for row in explain.rows(account, whom[0])
+    )
+
+
+def found_by(
+    wanted: Callable[[play.Failure], bool], seeds: Any, checks: list[str] | None = None
+) -> Any:
+    """The first failing sequence of these seeds, witnessed."""
+    work, ops = Work(80), operations.load()
+    for seed in seeds:
+        outcome = play.generate(work.swarm(seed), ops, seed, 80, "every", checks)
+        if outcome.failure is not None and wanted(outcome.failure):
+            return witnessed(outcome.tape, ops, checks=checks)
+    raise AssertionError("no seed fails")
+
+
+def test_a_crash_names_the_line_that_it_came_from() -> None:
+    with planted("failed-backup-freed-twice"):
+        account = found_by(lambda failure: failure.code == 10, range(1, 9))
+    said = explain.verdict(account.outcome.failure)
+    assert "double free" in said.equation
+    assert said.spots[0].file == "hicache/core/ledger.py"
+    whom = explain.named(account)
+    assert [one.kind for one in whom] == ["page"]
+    assert explain.places(account, whom)[0].spot.function == "_twice"
+    assert "refused (give_back)" in explain.rows(account, whom[0])[-1].text
+
+
+BUGS = (
+    "ack-unlocks-the-unlocked",
+    "sentinel-is-freed",
+    "split-loses-its-locks",
+    "release-frees-the-shared-prefix",
+)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_what_is_shown_contains_the_planted_lines(bug: str) -> None:
+    with planted(bug):
+        account = found_by(lambda failure: True, range(1, 12))
+    file = f"invariants/planted/{bug.replace('-', '_')}.py"
+    spots = [call.spot for call, _ in explain.ran(account.steps[-1])]
+    for place in explain.places(account, explain.named(account)):
+        spots += [place.spot, *place.via]
+    assert file in [spot.file for spot in spots]
+
+
+# -- the witness changes nothing
+
+
+def test_a_witnessed_replay_is_the_same_replay() -> None:
+    ops = operations.load()
+    before = (vars(Pool).copy(), dict(_HANDLERS), vars(insertion).copy())
+    for path in corpus.paths(CORPUS)[:4]:
+        tape = corpus.read(path)
+        plain, account = play.replay(tape, ops), witnessed(tape, ops)
+        assert account.outcome.failure is None
+        assert account.outcome.hand.counts == plain.hand.counts
+        assert account.outcome.hand.events == plain.hand.events == len(account.steps)
+        assert account.outcome.hand.probes.seen == plain.hand.probes.seen
+    assert (vars(Pool).copy(), dict(_HANDLERS), vars(insertion).copy()) == before
+    assert all("__setattr__" not in vars(one) for one in (Pool, Node, Request, Flight))
+
+
+def test_every_change_of_a_page_is_told() -> None:
+    """Added up, the changes that were told are the ledger itself, after every tape."""
+    ops = operations.load()
+    for path in corpus.paths(CORPUS)[:4]:
+        account = witnessed(corpus.read(path), ops)
+        owners: dict[tuple[int, str, int], str] = {}
+        for change in (change for step in account.steps for change in step.changes):
+            if change.pages and "loan" not in change.text:
+                for page in change.pages:
+                    owners[change.tier, change.component, page] = change.text.partition(" -> ")[2]
+        view = account.outcome.hand.core.view
+        for tier in (0, 1):
+            for pool in view.pools(tier):
+                for page in range(pool.capacity):
+                    assert owners.get((tier, pool.component, page), "free") == "free"
+                    assert pool.state[page] == 0
+        assert owners
+
+
+# -- the timeline: the rules of the trace event format
+
+NEEDED = {
+    "M": {"args"},
+    "X": {"ts", "dur"},
+    "i": {"ts", "s"},
+    "C": {"ts", "args"},
+    "b": {"ts", "id", "cat"},
+    "e": {"ts", "id", "cat"},
+    "s": {"ts", "id", "cat"},
+    "f": {"ts", "id", "cat", "bp"},
+}
+
+
+def lively() -> Any:
+    """A sequence that loads, backs up, evicts and refuses."""
+    ops = operations.load()
+    for path in corpus.paths(CORPUS):
+        account = witnessed(corpus.read(path), ops)
+        names = {type(item).__name__ for step in account.steps for item in step.outcomes}
+        if {"Load", "Backup", "Evicted", "Refused"} <= names:
+            return account
+    raise AssertionError("no tape of the corpus does all of that")
+
+
+def test_the_timeline_keeps_the_rules_of_its_format() -> None:
+    document = json.loads("".join(timeline(lively())))
+    events = document["traceEvents"]
+    assert {one["ph"] for one in events} == NEEDED.keys()
+    for one in events:
+        assert {"ph", "pid", "tid", "name"} | NEEDED[one["ph"]] <= one.keys()
+        assert isinstance(one["pid"], int)
+        assert isinstance(one["tid"], int)
+        assert one.get("dur", 0) >= 0
+        if one["ph"] == "C":
+            assert one["args"]
+            assert all(isinstance(value, int) for value in one["args"].values())
+    timed = [one for one in events if one["ph"] != "M"]
+    assert [one["ts"] for one in timed] == sorted(one["ts"] for one in timed)
+    named = {(one["pid"], one["tid"]) for one in events if one["name"] == "thread_name"}
+    assert {one["pid"] for one in timed} <= {
+        one["pid"] for one in events if one["name"] == "process_name"
+    }
+    assert {(one["pid"], one["tid"]) for one in timed} <= named
+
+
+def test_the_slices_of_a_thread_nest_and_what_begins_ends() -> None:
+    events = json.loads("".join(timeline(lively())))["traceEvents"]
+    threads: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    open_: dict[tuple[str, str], int] = defaultdict(int)
+    for one in events:
+        if one["ph"] == "X":
+            threads[one["pid"], one["tid"]].append((one["ts"], one["ts"] + one["dur"]))
+        elif one["ph"] in "be":
+            key = (one["id"], one["name"])
+            open_[key] += 1 if one["ph"] == "b" else -1
+            assert open_[key] in (0, 1)
+    assert not any(open_.values())
+    for slices in threads.values():
+        ordered = sorted(slices)
+        for (_, end), (start, _) in pairwise(ordered):
+            assert start >= end - 1e-6
+
+
+def test_an_arrow_leads_from_each_load_to_the_pass_that_reads_it() -> None:
+    account = lively()
+    events = json.loads("".join(timeline(account)))["traceEvents"]
+    slices = [one for one in events if one["ph"] == "X"]
+    starts = {one["id"]: one for one in events if one["ph"] == "s"}
+    ends = {one["id"]: one for one in events if one["ph"] == "f"}
+    assert starts.keys() == ends.keys()
+    expected = {
+        f"{load}/pass {item.flight}"
+        for step in account.steps
+        for item in step.outcomes
+        if type(item).__name__ == "Prefill"
+        for load in item.after
+    }
+    assert starts.keys() == expected != set()
+    for number in expected:
+        assert starts[number]["ts"] <= ends[number]["ts"]
+        for end, name in ((starts, "load"), (ends, "pass")):
+            one = end[number]
+            (held,) = (
+                found
+                for found in slices
+                if (found["pid"], found["tid"]) == (one["pid"], one["tid"])
+                and found["ts"] <= one["ts"] < found["ts"] + found["dur"]
+            )
+            assert held["name"].startswith(name)
+
+
+def test_the_counters_are_the_pools_and_the_failure_is_marked(failing: str) -> None:
+    assert main(["explain", failing, "--trace", "trace.json"]) == 11
+    events = json.loads(Path("trace.json").read_text())["traceEvents"]
+    counters = [one for one in events if one["ph"] == "C"]
+    assert {one["name"]: sum(one["args"].values()) for one in counters} == {
+        "device full": 9,
+        "host full": 7,
+    }
+    (failure,) = (one for one in events if one["ph"] == "i" and one["s"] == "g")
+    assert failure["name"] == "FAILURE 11 LOCK-BAL"
+    assert failure["ts"] == max(one["ts"] for one in events if one["ph"] != "M")
+
+
+# -- bad input
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "an unknown bug": (["--plant", "failed-backup-keeps-its-look"], f"did you mean {BUG}?"),
+    "a page that no pool has": (["--page", "99"], "--page: expected a number"),
+    "a node that is never made": (["--node", "77"], "--node: expected a number"),
+    "a request that never comes": (["--request", "5"], "--request: expected a number"),
+    "a flight that never leaves": (["--flight", "5000"], "--flight: expected a number"),
+    "a component that it lacks": (["--component", "swa"], "expected one of full"),
+    "a negative page": (["--page", "-1"], "--page"),
+    "no folder for the trace": (["--trace", "no/trace.json"], "no directory"),
+    "no folder for the document": (["--json", "no/out.json"], "no directory"),
+    "two things on stdout": (["--trace", "-", "--json", "-"], "the trace goes to stdout"),
+}
+
+
+@pytest.mark.parametrize(("options", "words"), BAD.values(), ids=BAD.keys())
+def test_a_bad_option_is_one_line(
+    options: list[str], words: str, failing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = options if "--trace" in options else [*options, "--trace", "trace.json"]
+    assert main(["explain", failing, *given]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("hicache: ")
+    assert words in said.err
+    assert [path.name for path in Path().iterdir()] == ["tape.jsonl"]
+
+
+def test_a_bad_tape_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("cut.jsonl").write_text('{"tape":"hicache-fuzz","version":1}\n')
+    Path("test_other.py").write_text("SOMETHING = 1\n")
+    Path("test_broken.py").write_text("import nothing_of_that_name\n")
+    write(Path("op.jsonl"), Tape(Config(2, (9,)), (Entry("jump", {}),)))
+    for name, words in (
+        ("gone.jsonl", "readable tape"),
+        ("cut.jsonl", "cut off"),
+        ("op.jsonl", "'jump'"),
+        ("gone.py", "a test that shrink exported"),
+        ("test_other.py", "found none"),
+        ("test_broken.py", "nothing_of_that_name"),
+    ):
+        for command in (["explain"], ["fuzz", "--replay"]):
+            assert main([*command, name]) == 2
+            said = capsys.readouterr()
+            assert said.out == ""
+            assert said.err.count("\n") == 1
+            assert words in said.err

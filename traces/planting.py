@@ -1,0 +1,45 @@
+"""`--plant`: one bug of invariants/planted in the core for as long as a command runs.
+
+Must not live here: what a bug is or does (invariants/planted).
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from invariants.fuzz.tape import Tape
+from invariants.planted import base as bugs
+
+NOTE = "plant"
+
+
+def add_option(parser: ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--plant", metavar="NAME", help=f"with this planted bug (default: {default})"
+    )
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With that bug in the core; with none for an empty name. Raises CallerError for a name that
+    is not there."""
+    if not name:
+        yield
+        return
+    with bugs.planted(name):
+        yield
+
+
+def check(name: str) -> str:
+    """The name, if there is such a bug or it is empty. Raises CallerError."""
+    if name:
+        bugs.load(name)
+    return name
+
+
+def wanted(options: Namespace, tape: Tape) -> str:
+    """The bug that was asked for, else the one that the tape notes."""
+    asked = options.plant if options.plant is not None else tape.notes.get(NOTE, "")
+    return check(str(asked))
