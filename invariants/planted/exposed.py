@@ -39,9 +39,10 @@ def hunt(name: str, fault: str, seeds: Iterable[int], operations: int = 120) -> 
     events = count = 0
     with planted(name) as bug:
         components = getattr(bug, "COMPONENTS", ())
-        delays = getattr(bug, "DELAYS", "even")
+        delays, ranks = getattr(bug, "DELAYS", "even"), getattr(bug, "RANKS", 1)
         for seed in seeds:
-            swarm = calm(draw_swarm(seed, weights, components), fault, delays)
+            drawn = draw_swarm(seed, weights, components, ranks=ranks)
+            swarm = calm(drawn, fault, delays)
             outcome = generate(swarm, ops, seed, operations)
             events += outcome.hand.events
             count += 1
