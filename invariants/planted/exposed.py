@@ -13,39 +13,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from invariants.fuzz.generate import weights_of
-from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import generate
-from invariants.fuzz.swarm import Swarm, draw_swarm
+from invariants.fuzz.swarm import Swarm
 
-from .base import planted
+from . import kill
+from .base import load
 from .kill import Hunt
 
 CALM = ("arrive", "admit", "proceed", "finish", "look", "wait", "quiesce")
 PERCENT = 40
 
 
-def calm(swarm: Swarm, fault: str = "", delays: str = "even") -> Swarm:
+def calm(swarm: Swarm, fault: str = "", delays: str = "even", ranks: int = 1) -> Swarm:
     """The same corner, where nothing goes wrong, or one kind of fault does."""
-    weights = tuple(one for one in swarm.weights if one[0] in CALM)
-    faults = ((fault, PERCENT),) if fault else ()
-    return replace(swarm, order="time", weights=weights, faults=faults, profile=delays, polled=100)
+    return replace(
+        swarm,
+        order="time",
+        weights=tuple(one for one in swarm.weights if one[0] in CALM),
+        faults=((fault, PERCENT),) if fault else (),
+        profile=delays,
+        polled=100,
+        ranks=ranks,
+    )
 
 
 def hunt(name: str, fault: str, seeds: Iterable[int], operations: int = 120) -> Hunt:
     """As `kill.hunt`, in calm sequences with this kind of fault, or with none for an empty name."""
-    ops = load()
-    weights = weights_of(ops)
-    events = count = 0
-    with planted(name) as bug:
-        components = getattr(bug, "COMPONENTS", ())
-        delays, ranks = getattr(bug, "DELAYS", "even"), getattr(bug, "RANKS", 1)
-        for seed in seeds:
-            drawn = draw_swarm(seed, weights, components, ranks=ranks)
-            swarm = calm(drawn, fault, delays)
-            outcome = generate(swarm, ops, seed, operations)
-            events += outcome.hand.events
-            count += 1
-            if outcome.failure is not None:
-                return Hunt(name, outcome.failure, events, count, seed, outcome.tape)
-    return Hunt(name, None, events, count)
+    bug = load(name)
+    delays, ranks = getattr(bug, "DELAYS", "even"), getattr(bug, "RANKS", 1)
+    return kill.hunt(name, seeds, operations, shape=lambda swarm: calm(swarm, fault, delays, ranks))

@@ -6,14 +6,14 @@ knowledge of a particular bug.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from invariants.base import check_names, load_check
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, generate, replay
-from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tape import Tape
 
 from .base import planted
@@ -40,10 +40,15 @@ class Hunt:
 
 
 def hunt(
-    name: str, seeds: Iterable[int], operations: int = 120, checks: Iterable[str] | None = None
+    name: str,
+    seeds: Iterable[int],
+    operations: int = 120,
+    checks: Iterable[str] | None = None,
+    shape: Callable[[Swarm], Swarm] = lambda swarm: swarm,
 ) -> Hunt:
     """Play a sequence per seed with the bug planted, until one fails. checks: by their registry
-    names; all of them unless given. The core's asserts, the content and the end always look."""
+    names; all of them unless given. The core's asserts, the content and the end always look.
+    shape: what is made of the corner that a seed draws."""
     ops = load()
     weights = weights_of(ops)
     asked = None if checks is None else tuple(checks)
@@ -51,7 +56,7 @@ def hunt(
     with planted(name) as bug:
         components, ranks = getattr(bug, "COMPONENTS", ()), getattr(bug, "RANKS", 0)
         for seed in seeds:
-            swarm = draw_swarm(seed, weights, components, ranks=ranks)
+            swarm = shape(draw_swarm(seed, weights, components, ranks=ranks))
             outcome = generate(swarm, ops, seed, operations, checks=asked)
             events += outcome.hand.events
             count += 1
