@@ -22,8 +22,8 @@ HEAD = """# Planted bugs
 
 One file each in `invariants/planted/`. *Operations*: events fed to cores, over all sequences, until
 the first finding. *Noticed by*: the first, and who else notices that tape when asked alone;
-*content and asserts* stands for what always looks: the bytes, the core's own asserts, the end of the
-run. *Shrunk*: entries of the tape before and after. Made from the matrix of `hicache mutants`:
+*content and asserts* stands for what always looks: the bytes, the core's own asserts, the end of
+the run. *Shrunk*: entries of the tape before and after. Made from the matrix of `hicache mutants`:
 
     hicache mutants --kind planted --shrink --json kill.json
     python -m tests.invariants.planted_table kill.json > docs/planted.md
@@ -33,8 +33,8 @@ run. *Shrunk*: entries of the tape before and after. Made from the matrix of `hi
 FAULTS = """
 ## Exposed by a fault
 
-In sequences that are calm but for that kind (`invariants/planted/exposed.py`) each of these is seen,
-and in calm ones it is not. Kinds that expose none: {bare}.
+In sequences that are calm but for that kind (`invariants/planted/exposed.py`) each of these is
+seen, and in calm ones it is not. Kinds that expose none: {bare}.
 
 | bug | kinds |
 |---|---|"""
