@@ -9,7 +9,7 @@ function, wherever the project has bound it. Each file defines
             the end of a run do, or one of several checks
     COMPONENTS  optional: the only set of components that has it, so that a hunt looks there
     FAULTS  optional: kinds of faults each of which exposes it alone, and without which it is not
-            seen in sequences that are otherwise calm (`exposed`)
+            seen in sequences that are otherwise calm (`exposed`); a hunt has them on more often
     DELAYS  optional: how long replies take in those, a profile's name; all as long unless given
     RANKS   optional: how many ranks it takes to have it; one has none of it
     plant   plant(patch), which calls patch(module or class, attribute, replacement)

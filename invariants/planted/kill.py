@@ -7,7 +7,7 @@ knowledge of a particular bug.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from invariants.base import check_names, load_check
 from invariants.fuzz.generate import weights_of
@@ -16,9 +16,10 @@ from invariants.fuzz.play import Failure, generate, replay
 from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tape import Tape
 
-from .base import planted
+from .base import PlantedBug, planted
 
 ALWAYS = "content and asserts"
+PERCENT = 20  # of actions, that a kind of fault hits in every other sequence
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def hunt(
 ) -> Hunt:
     """Play a sequence per seed with the bug planted, until one fails. checks: by their registry
     names; all of them unless given. The core's asserts, the content and the end always look.
-    shape: what is made of the corner that a seed draws."""
+    shape: what is made of the corner that a seed draws. A bug that a kind of fault exposes has one
+    of them on in every other sequence."""
     ops = load()
     weights = weights_of(ops)
     asked = None if checks is None else tuple(checks)
@@ -56,13 +58,24 @@ def hunt(
     with planted(name) as bug:
         components, ranks = getattr(bug, "COMPONENTS", ()), getattr(bug, "RANKS", 0)
         for seed in seeds:
-            swarm = shape(draw_swarm(seed, weights, components, ranks=ranks))
-            outcome = generate(swarm, ops, seed, operations, checks=asked)
+            swarm = _beside(draw_swarm(seed, weights, components, ranks=ranks), bug, seed)
+            outcome = generate(shape(swarm), ops, seed, operations, checks=asked)
             events += outcome.hand.events
             count += 1
             if outcome.failure is not None:
                 return Hunt(name, outcome.failure, events, count, seed, outcome.tape)
     return Hunt(name, None, events, count)
+
+
+def _beside(swarm: Swarm, bug: PlantedBug, seed: int) -> Swarm:
+    """With one of the kinds of faults that expose it on, and its delays, where it has any."""
+    kinds: tuple[str, ...] = getattr(bug, "FAULTS", ())
+    if not kinds or seed % 2:
+        return swarm
+    one = kinds[seed // 2 % len(kinds)]
+    faults = tuple(pair for pair in swarm.faults if pair[0] != one)
+    profile = getattr(bug, "DELAYS", swarm.profile)
+    return replace(swarm, faults=((one, PERCENT), *faults), profile=profile)
 
 
 def noticers(name: str, tape: Tape) -> tuple[str, ...]:

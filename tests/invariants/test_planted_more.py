@@ -15,6 +15,7 @@ from invariants.planted.kill import hunt
 SEQUENCES = 20
 OWNED = {
     "a-full-pool-is-called-draining": "live-evict",
+    "a-load-is-reported-a-page-short": "anchor",
     "a-load-lands-in-part": "all-or-clamp",
     "a-middle-answer-is-sorted": "bytes",
     "answered-backups-stay-in-flight": "live-ack",
