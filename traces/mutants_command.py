@@ -25,6 +25,7 @@ from . import options as read
 from . import planted_report, planted_work
 from .mutants_work import Job, Killed, run
 from .output import check_writable
+from .progress import progress
 from .results import write_json
 from .tables import console, pairs, percent
 
@@ -113,16 +114,19 @@ class Done:
 def _hunt(options: argparse.Namespace, chosen: Chosen, done: Done) -> None:
     """One kind after the other, each as it is done."""
     most = options.jobs or os.cpu_count() or 1
-    for row in planted_work.run(chosen.planted, most):
-        done.planted.append(row)
-        _progress(len(done.planted), len(chosen.planted), row.name)
-    for trial in planted_work.each(planted_work.attempt, chosen.trials, most):
-        done.trials.append(trial)
-        _progress(len(done.trials), len(chosen.trials), f"{trial.name} {trial.fault}")
+    with progress("planted bugs", len(chosen.planted), "hunted") as tell:
+        for row in planted_work.run(chosen.planted, most):
+            done.planted.append(row)
+            tell(len(done.planted))
+    with progress("exposed by a fault", len(chosen.trials), "trials") as tell:
+        for trial in planted_work.each(planted_work.attempt, chosen.trials, most):
+            done.trials.append(trial)
+            tell(len(done.trials))
     if chosen.generic:
-        for one in run(chosen.generic, min(most, len(chosen.generic))):
-            done.generic.append(one)
-            _progress(len(done.generic), len(chosen.generic), one.hunt.name)
+        with progress("generic mutants", len(chosen.generic), "hunted") as tell:
+            for one in run(chosen.generic, min(most, len(chosen.generic))):
+                done.generic.append(one)
+                tell(len(done.generic))
 
 
 def _chosen(options: argparse.Namespace) -> Chosen:
@@ -156,12 +160,6 @@ def _exact(only: str, names: list[str]) -> list[str]:
             "hicache mutants --list has the names"
         )
     return exact
-
-
-def _progress(count: int, whole: int, name: str) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if count == whole else "\r"
-        print(f"\x1b[2K{count} of {whole}  {name}"[:100], end=end, file=sys.stderr)
 
 
 # -- what is said

@@ -29,9 +29,17 @@ def sole(rows: Sequence[Row]) -> dict[str, int]:
     return dict(sorted(alone.items()))
 
 
+def strictly(rows: Sequence[Row]) -> dict[str, int]:
+    """Those of `sole` whose bug nobody else notices in more sequences, either."""
+    alone = Counter(
+        row.noticed[0] for row in rows if row.others is not None and not row.others.check
+    )
+    return dict(sorted(alone.items()))
+
+
 def bare_checks(rows: Sequence[Row]) -> Gaps:
     """Checks that are alone with none of the bugs."""
-    return gaps(check_names(), sole(rows), reviewed("implied.txt"))
+    return gaps(check_names(), strictly(rows), reviewed("implied.txt"))
 
 
 def bare_faults() -> Gaps:
@@ -53,7 +61,8 @@ def is_short(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:
 
 def document(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[str, object]:
     """The kill matrix for other tools: the names in it are kept."""
-    found: dict[str, object] = {"planted": [_row(row) for row in rows], "sole_killers": sole(rows)}
+    found: dict[str, object] = {"planted": [_row(row) for row in rows]}
+    found |= {"sole_killers": sole(rows), "sole_in_more": strictly(rows)}
     if rows:
         found |= {"summary": _figures(rows), "checks_without": asdict(bare_checks(rows))}
     if trials:
@@ -67,6 +76,7 @@ def document(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[str, object]:
 def _row(row: Row) -> dict[str, object]:
     bug = load(row.name)
     small = None if row.small is None else asdict(row.small)
+    others = None if row.others is None else asdict(row.others)
     return {
         "name": row.name,
         "rows": list(bug.ROWS),
@@ -80,6 +90,7 @@ def _row(row: Row) -> dict[str, object]:
         "seconds": round(row.seconds, 3),
         "noticed_by": list(row.noticed),
         "faults": list(getattr(bug, "FAULTS", ())),
+        "others": others,
         "shrunk": small,
     }
 
@@ -158,6 +169,8 @@ def _together(rows: Sequence[Row], whole: bool) -> list[tuple[str, str]]:
         ]  # fmt: skip
     alone = ", ".join(f"{name} {count}" for name, count in sole(rows).items() if name != ALWAYS)
     said.append(("alone in noticing", alone or "none"))
+    strict = ", ".join(f"{name} {count}" for name, count in strictly(rows).items())
+    said.append(("  in more sequences, too", strict or "none"))
     if whole:
         said += _gaps("checks", bare_checks(rows))
     return said

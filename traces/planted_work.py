@@ -5,7 +5,8 @@ Lives here: clocks, the pool, one hunt as a job. Must not live here: options and
 
     rounds   each bug gets a slice of time, and those that survive it the whole; all times are those
              of one core, so that others on the machine do not count
-    matrix   on the tape that failed, every check is asked alone; the tape is shrunk, if wanted
+    matrix   on the tape that failed, every check is asked alone; where one alone notices it, the
+             others are asked for more sequences; the tape is shrunk, if wanted
     trials   a bug that a kind of fault exposes: with that kind alone, and in calm sequences
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from invariants.base import LIVENESS
+from invariants.base import LIVENESS, check_names
 from invariants.fuzz import shrink as shrinker
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Outcome, replay
@@ -32,6 +33,7 @@ from .mutants_work import SEQUENCE_S, bounded, limited
 
 SEEDS = range(1, 1_000_000)
 FIRST_S = 1.0
+MORE = 20  # sequences
 SHRINK_S = 60.0
 SLOWER = 10  # times that a hunt may take longer than the time of a core that it has
 CALM_OPERATIONS = 60
@@ -63,9 +65,19 @@ class Small:
 
 
 @dataclass(frozen=True)
+class Others:
+    """What all but the only check that noticed a tape came to, asked for the same bug in so many
+    sequences: what noticed it, or "" for nobody."""
+
+    check: str
+    sequences: int
+
+
+@dataclass(frozen=True)
 class Row:
     """One row of the matrix. noticed: who notices the failing tape when asked alone, `kill.ALWAYS`
-    for what always looks. seconds: until it was killed, or all that it had."""
+    for what always looks. seconds: until it was killed, or all that it had. others: where a check
+    was alone in noticing."""
 
     name: str
     code: int
@@ -76,6 +88,7 @@ class Row:
     seconds: float
     noticed: tuple[str, ...] = ()
     small: Small | None = None
+    others: Others | None = None
 
     @property
     def killed(self) -> bool:
@@ -146,7 +159,22 @@ def work(job: BugJob) -> Row:
     if found.tape is None:
         return row
     row = replace(row, noticed=kill.noticers(job.name, found.tape))
+    row = replace(row, others=_others(row))
     return replace(row, small=_small(job.name, found.tape)) if job.shrink else row
+
+
+def _others(row: Row) -> Others | None:
+    """The sequences from the first on, and some behind the one in which the check noticed it."""
+    if len(row.noticed) != 1 or row.noticed[0] not in check_names():
+        return None
+    asked = [name for name in check_names() if name != row.noticed[0]]
+    seeds = SEEDS[: row.sequences + MORE]
+    try:
+        with limited(SLOWER * len(seeds) + SEQUENCE_S):
+            found = kill.hunt(row.name, seeds, checks=asked)
+    except Endless:
+        return Others("ENDLESS", 0)
+    return Others(found.found[1] if found.found else "", found.sequences)
 
 
 def _small(name: str, tape: Tape) -> Small | None:

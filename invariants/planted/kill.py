@@ -81,13 +81,9 @@ def _beside(swarm: Swarm, bug: PlantedBug, seed: int) -> Swarm:
 def noticers(name: str, tape: Tape) -> tuple[str, ...]:
     """Who notices the bug on this tape, asked alone: checks, by their registry names; and first,
     ALWAYS, where no check has to be asked, because the core's asserts, the content, the end of the
-    run or the recount of the books do."""
-    ops, found = load(), []
+    run or the recount of the books do. What a check notices behind that does not count."""
+    noticed: list[str] = []
     with planted(name):
-        if replay(tape, ops, checks=()).failure is not None:
-            found.append(ALWAYS)
-        for check in check_names():
-            failure = replay(tape, ops, checks=(check,)).failure
-            if failure is not None and failure.kind == load_check(check).name:
-                found.append(check)
-    return tuple(found)
+        failure = replay(tape, load(), follow=lambda hand: hand.watch.note(noticed)).failure
+    alone = [check for check in check_names() if load_check(check).name in noticed]
+    return tuple([ALWAYS, *alone] if failure is not None else alone)
