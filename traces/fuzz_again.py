@@ -18,8 +18,13 @@ from .planting import planted
 if __name__ == "__main__":
     given = json.load(sys.stdin)
     tape = tapes.loads(given["tape"])
-    components = tuple(given["components"])
-    work = Work(given["operations"], components, given["policy"], plant=given["plant"])
+    work = Work(
+        given["operations"],
+        tuple(given["components"]),
+        given["policy"],
+        ranks=given["ranks"],
+        plant=given["plant"],
+    )
     with planted(work.plant):
         trail = [astuple(step) for step in trail_of(tape)]
     json.dump({"drawn": tapes.dumps(work.drawn(tape.seed)), "trail": trail}, sys.stdout)

@@ -18,9 +18,10 @@ from pathlib import Path
 from hicache import registry
 from hicache.core.errors import CallerError
 from invariants.fuzz import play
+from invariants.fuzz.faults import base as faults
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.swarm import COMPONENTS, FAULTS, POLICIES
-from invariants.fuzz.tape import Tape
+from invariants.fuzz.swarm import COMPONENTS, POLICIES
+from invariants.fuzz.tape import MOST_RANKS, Tape
 
 from . import options as read
 from . import planting
@@ -56,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--components", type=_components, default=(), metavar="LIST", help="such as full,swa")
     add("--write-policy", type=read.choice(POLICIES), help=", ".join(POLICIES))
+    add("--ranks", type=_ranks, default=0, metavar="N", help=f"1 to {MOST_RANKS} (default: drawn)")
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
     add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
     add(
@@ -102,6 +104,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         0 if options.canary else options.twice,
         options.output,
         options.canary,
+        ranks=options.ranks,
         plant=planting.check(options.plant or ""),
     )
     if options.sequences is None and options.seconds is None:
@@ -169,6 +172,7 @@ def _settings(options: argparse.Namespace, seed: int) -> dict[str, object]:
         "operations a sequence": options.operations,
         "components": ",".join(options.components),
         "write policy": options.write_policy,
+        "ranks": options.ranks or "",
         "planted": options.plant,
         "checks": options.check,
         "executor": options.executor,
@@ -252,12 +256,19 @@ def check_known(tape: Tape, name: str) -> None:
                 f"{name}, line {number}: expected an operation of this version "
                 f"({', '.join(known)}), found {entry.op!r}; record the tape again"
             )
-        strange = [act.fault for act in entry.acts if act.fault not in ("", *FAULTS)]
+        strange = [act.fault for act in entry.acts if act.fault and act.fault not in faults.load()]
         if strange:
             raise CallerError(
-                f"{name}, line {number}: expected a fault of this version ({', '.join(FAULTS)}), "
+                f"{name}, line {number}: expected a fault of this version "
+                f"({', '.join(faults.load())}), "
                 f"found {strange[0]!r}; record the tape again"
             )
+
+
+def _ranks(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_RANKS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected 1 to {MOST_RANKS}, found {text!r}")
 
 
 def _components(text: str) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ class Source(Protocol):
     @property
     def policy(self) -> str: ...
     @property
+    def ranks(self) -> int: ...
+    @property
     def plant(self) -> str: ...
 
     def command(self, seed: int) -> str:
@@ -122,6 +124,7 @@ def _elsewhere(tape: Tape, source: Source) -> dict[str, Any]:
         "operations": source.operations,
         "components": source.components,
         "policy": source.policy,
+        "ranks": source.ranks,
         "plant": source.plant,
     }
     hash_seed = int(sha256(text.encode()).hexdigest()[:6], 16)

@@ -75,6 +75,7 @@ class Work:
     folder: str = ""
     canary: bool = False
     limit_s: float = 0.0  # 0: what so many operations may take
+    ranks: int = 0  # of every sequence; 0: drawn
     plant: str = ""  # the planted bug that all of it is played with
 
     def __call__(self, seed: int) -> Result:
@@ -95,7 +96,8 @@ class Work:
         return Result(seed, entries, hand.events, busy, twice, hand.counts, hand.probes.seen, found)
 
     def swarm(self, seed: int) -> Swarm:
-        return draw_swarm(seed, weights_of(operations.load()), self.components, self.policy)
+        weights = weights_of(operations.load())
+        return draw_swarm(seed, weights, self.components, self.policy, self.ranks)
 
     def judge(self, outcome: Outcome) -> Found | None:
         """The failure, said anew by its own tape; a planted one only if it is the planted bug."""
@@ -155,6 +157,7 @@ class Work:
         words += ["--check", self.level] if self.level != "every" else []
         words += ["--components", ",".join(self.components)] if self.components else []
         words += ["--write-policy", self.policy] if self.policy else []
+        words += ["--ranks", str(self.ranks)] if self.ranks else []
         words += ["--plant", self.plant] if self.plant else []
         return shlex.join(words)
 

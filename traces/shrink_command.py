@@ -253,11 +253,12 @@ def _report(
         }
         write_json(options.json, document)
     stream = sys.stderr if "-" in (options.output, options.json) else sys.stdout
+    ranks = f" on {found.tape.ranks} ranks" if found.tape.ranks > 1 else ""
     with_bug = f", with {plant} planted" if plant else ""
     rest = "" if found.whole else f"; stopped by --plays {options.plays}, more might go"
     lines = [
         f"{failure.kind}: exit code {failure.code}{with_bug}",
-        f"{before} -> {count} operations, {found.plays} plays, {seconds:.1f} s{rest}",
+        f"{before} -> {count} operations{ranks}, {found.plays} plays, {seconds:.1f} s{rest}",
         f"the same failure {len(_HASH_SEEDS)} times in fresh processes",
         *(f"    {spoken(entry)}" for entry in found.tape.entries),
     ]

@@ -13,7 +13,6 @@ Lives here: frames. Must not live here: starting processes, or what is agreed on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -87,15 +86,11 @@ class GlooGroup:
         return [one.numpy() for one in frames]
 
 
-def join(address: str, rank: int, size: int, timeout_s: float = 300.0) -> GlooGroup:
-    """This process becomes a rank. address: as of torch.distributed (tcp://host:port, file://...).
-    timeout_s: how long to wait for the others, now and at each collective."""
+def join(address: str, rank: int, size: int, timeout: Any = None) -> GlooGroup:
+    """This process becomes a rank. address, timeout: as of torch.distributed (tcp://host:port or
+    file://path; a timedelta, how long to wait for the others, now and at each collective)."""
     dist.init_process_group(
-        "gloo",
-        init_method=address,
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=timeout_s),
+        "gloo", init_method=address, rank=rank, world_size=size, timeout=timeout
     )
     return GlooGroup()
 

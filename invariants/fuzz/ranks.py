@@ -32,6 +32,7 @@ from hicache.runtime.group import Diverged, local_groups, lockstep
 
 from .alike import compare_answers, compare_touched, compare_trees
 from .faults.base import Player, kind_of
+from .faults.skew import lane_of
 from .probes import Probes
 from .records import Pending
 from .schedules.base import Schedule
@@ -87,8 +88,9 @@ class Local:
 
     def _is_done(self, action: Action) -> bool:
         due = self._fates[action.flight][self.rank].due
-        slow = self._front.slow.get(type(action).__name__, 0)
-        return due == FORCED or max(due, slow) <= self._front.now
+        slow = self._front.slow
+        until = max(slow.get(type(action).__name__, 0), slow.get(lane_of(self.rank), 0))
+        return due == FORCED or max(due, until) <= self._front.now
 
 
 class Ranks:
@@ -148,8 +150,8 @@ class Ranks:
             fates.append(Fate(due, kind.fine, kind.arrives))
         self.fates[action.flight] = fates
         self._begin(0, action)
-        latest = max(one.due for one in fates)
-        return max(latest, front.slow.get(site, 0))
+        lanes = (site, *map(lane_of, range(self.size)))
+        return max([one.due for one in fates] + [front.slow.get(lane, 0) for lane in lanes])
 
     def _begin(self, rank: int, action: Action) -> None:
         """An action is under way on a rank whose driver does not see to it."""

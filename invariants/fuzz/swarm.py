@@ -55,7 +55,12 @@ def draw_swarm(
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
-    size = ranks or Draws(seed, "ranks").weighted(RANKS)
+    some = Draws(seed, "ranks")
+    size = some.weighted(RANKS)
+    size = ranks or size
+    if size > 1:
+        of_ranks = names(of_ranks=True)
+        faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
     return Swarm(config, order, on, faults, profile, polled, size)
 
 

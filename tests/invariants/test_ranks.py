@@ -16,6 +16,7 @@ from hicache.core.types import Key, Tier
 from hicache.runtime.driver import Driver
 from invariants.fuzz import play, shrink, simpler
 from invariants.fuzz.export import pytest_file
+from invariants.fuzz.faults import base as faults
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
@@ -30,6 +31,7 @@ OPS = base.load()
 WEIGHTS = weights_of(OPS)
 OF_RANKS = {
     "a-collective-for-each-reply": (15, "COLL-SEQ"),
+    "a-late-rank-is-given-up": (15, "COLL-SEQ"),
     "capacities-are-taken-as-they-are": (15, "RANK-EQ pools"),
     "one-rank-speaks-for-all": (12, "BYTES by content"),
     "ranks-without-news-stay-away": (15, "COLL-SEQ"),
@@ -70,7 +72,9 @@ def test_the_swarm_has_several_ranks_now_and_then_and_nothing_else_changes() -> 
     assert 10 <= len(several) <= 40
     assert {one.ranks for one in several} == {2, 3}
     fixed = [draw_swarm(seed, WEIGHTS, ranks=1) for seed in range(200)]
-    assert fixed == [replace(one, ranks=1) for one in drawn]
+    for one, alone in zip(drawn, fixed, strict=True):
+        assert replace(one, ranks=1, faults=alone.faults) == alone
+        assert one.faults[: len(alone.faults)] == alone.faults
 
 
 def test_every_planted_bug_of_ranks_is_here() -> None:
@@ -86,7 +90,9 @@ def test_a_planted_bug_of_ranks_is_found_as_what_it_is(name: str) -> None:
     assert re.search(r"rank \d", hunt.failure.text) or hunt.failure.code == 12
     with planted(name):
         again = play.replay(loads(dumps(hunt.tape)), OPS).failure
-        assert again == hunt.failure
+        assert again is not None
+        assert (again.code, again.kind, again.at) == (*OF_RANKS[name], hunt.failure.at)
+        assert hunt.failure.text.startswith(again.text)  # but for the line that plays it again
     alone = play.replay(replace(hunt.tape, ranks=1), OPS)
     assert alone.failure is None
 
@@ -158,6 +164,35 @@ def test_a_pass_fails_on_the_rank_on_which_its_load_does() -> None:
     seen = outcome.hand.probes.seen
     assert (seen["Load of full by Admitted"], seen["LoadDone: failed on one rank"]) == (1, 1)
     assert seen["Restarted by PrefillDone"] == 1
+
+
+@pytest.mark.parametrize("name", faults.names(of_ranks=True))
+def test_a_rank_falls_behind_and_comes_back(name: str) -> None:
+    tape = one_prompt(Act(1, 0, name))
+    hand = hand_of(tape)
+    for one in tape.entries:
+        play.step(hand, OPS, one)
+    assert hand.counts[f"fault {name} Prefill"] == 1
+    due = hand.pending[0].due
+    hand.begin(due - hand.now - 1, True, ())
+    assert [one.number for one in hand.pending] == [1]
+    ahead = hand.ranks.agreements["first" in name].leading()  # type: ignore[attr-defined]
+    assert ahead == [0, 0, 1]
+    hand.begin(1, True, ())
+    assert not [one for one in hand.pending if one.number == 1]
+    assert play.replay(tape, OPS).failure is None
+    assert play.replay(replace(tape, ranks=1), OPS).failure is None
+
+
+def test_the_swarm_draws_what_happens_to_ranks_only_where_there_are_several() -> None:
+    of_ranks = {*faults.names(of_ranks=True)}
+    assert of_ranks
+    assert not of_ranks & {*faults.names()}
+    for ranks in (1, 2):
+        drawn = {
+            name for seed in range(30) for name, _ in draw_swarm(seed, WEIGHTS, ranks=ranks).faults
+        }
+        assert (of_ranks <= drawn) == (ranks == 2)
 
 
 def test_a_lane_that_stands_still_does_on_every_rank() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
 
 from hicache.core.actions import Backup, Prefill
 from hicache.core.config import Config
@@ -50,7 +51,7 @@ def refused(group: GlooGroup, purpose: str, count: int) -> str:
 
 
 def main(address: str, rank: int) -> None:
-    group = join(address, rank, 2, timeout_s=60)
+    group = join(address, rank, 2, timedelta(seconds=60))
     found = said(group)
     found["purpose"] = refused(group, f"purpose {rank}", 1)
     found["count"] = refused(group, "count", 1 + 100 * rank)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from invariants.fuzz import play
+from invariants.fuzz import tape as tapes
 from invariants.fuzz.ops import base as operations
 from traces import fuzz_canary, fuzz_command, fuzz_twice, fuzz_work
 from traces.cli import main
@@ -88,6 +90,21 @@ def test_what_is_fixed_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (config.components, config.write_policy) == (("full", "swa"), "write_back")
     assert {Work(25).swarm(seed).config.components for seed in range(20)} > {("full", "swa")}
     assert fuzz("--sequences", "2", "--components", "full,swa", "--write-policy", "write-back") == 0
+    assert {Work(25, ranks=3).swarm(seed).ranks for seed in range(8)} == {3}
+    assert {Work(25).swarm(seed).ranks for seed in range(60)} >= {1, 2}
+    assert "--ranks 3" in Work(25, ranks=3).command(0)
+
+
+def test_several_ranks_replay_and_repeat_in_a_fresh_process(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2", "--twice", "100") == 0
+    tape = Work(25, ranks=2).drawn(5)
+    path = Path("two.jsonl")
+    path.write_text(tapes.dumps(replace(tape, notes={"plant": "ranks-without-news-stay-away"})))
+    assert fuzz("--replay", str(path)) == 15
+    assert "COLL-SEQ: " in capsys.readouterr().out
+    assert fuzz("--replay", str(path), "--plant", "") == 0
 
 
 def test_the_budget_of_seconds_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,10 +52,12 @@ class Player(Protocol):
 
 
 class Fault:
-    """One kind. sites: the actions that it can hit. fine: whether their reply is a good one."""
+    """One kind. sites: the actions that it can hit. fine: whether their reply is a good one.
+    of_ranks: whether it takes several ranks to mean anything."""
 
     sites: tuple[str, ...] = SITES
     fine = True
+    of_ranks = False
 
     def due(self, hand: Player, due: int) -> int:
         """When the reply is there, where it would have been at `due`."""
@@ -92,8 +94,9 @@ def load() -> dict[str, Fault]:
     return found
 
 
-def names() -> tuple[str, ...]:
-    return tuple(load())
+def names(of_ranks: bool = False) -> tuple[str, ...]:
+    """Those of one core; or those that take several ranks."""
+    return tuple(name for name, kind in load().items() if kind.of_ranks == of_ranks)
 
 
 def kind_of(name: str, site: str) -> Fault:
