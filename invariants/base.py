@@ -31,7 +31,8 @@ from .book import Book
 from .shadow import Shadow
 from .story import About
 
-CRASH, INVARIANT, WRONG_BYTES, LIVENESS, NONDETERMINISM, HARNESS = 10, 11, 12, 14, 16, 17
+CRASH, INVARIANT, WRONG_BYTES, HAZARD, LIVENESS = 10, 11, 12, 13, 14
+NONDETERMINISM, HARNESS = 16, 17
 
 
 class Violation(AssertionError):

@@ -18,7 +18,7 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Direction, Mark, Stream
+from hicache.devices.base import Direction, Mark, Peeker, Stream
 
 from .clock import Clock
 from .content import ROW_WORDS, Words
@@ -211,10 +211,42 @@ class SimDevice:
 
         self._issue(stream, check)
 
-    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+    def scribble(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        seeds: Words,
+        layers: Span,
+    ) -> None:
+        """Queue a write of bytes that the seeds stand for, on either tier."""
+        memory = self._kept("scribble")
+        place = (tier, component)
+        memory.claim(place, pages, seeds, layers)
+        self._issue(stream, lambda _: memory.write(place, pages, seeds, layers, "scribble"))
+
+    def peek(
+        self,
+        stream: Stream,
+        tier: Tier,
+        component: str,
+        pages: Pages,
+        layers: Span,
+        then: Peeker,
+    ) -> None:
+        """Queue a look at what the pages hold."""
+        memory = self._kept("peek")
+        place = (tier, component)
+        self._issue(stream, lambda _: then((memory.block(place, pages, layers).view(np.uint8),)))
+
+    def _kept(self, name: str) -> Memory:
         if self._memory is None:
-            raise CallerError("digest: expected a device that keeps bytes; turn checks on")
-        return self._memory.digest((tier, component), page)
+            raise CallerError(f"{name}: expected a device that keeps bytes; turn checks on")
+        return self._memory
+
+    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+        return self._kept("digest").digest((tier, component), page)
 
     def _issue(self, stream: Stream, work: Callable[[_Stream], None]) -> None:
         line = self._streams[stream]
@@ -253,8 +285,7 @@ class SimDevice:
             synced()
             return
         line.marks += 1
-        options = self._options
-        lag_ns = draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
+        lag_ns = self._lag_ns(line, mark)
         self._visible[mark] = now + lag_ns
         self._clock.after(lag_ns, lambda: self.listener())
 
@@ -276,7 +307,7 @@ class SimDevice:
         if self._memory is None:
             self._link.send(direction, size, [lambda: self._release(line)])
             return
-        parts = 1 + draw(self._options.chunks, self._options.seed, "chunks", number)
+        parts = self._parts(number)
         words = len(copy.source) * ROW_WORDS
         bounds = [words * part // parts for part in range(parts + 1)]
         self._link.send(
@@ -285,6 +316,15 @@ class SimDevice:
             [lambda part=part: self._chunk(line, copy, bounds, part) for part in range(parts)],  # type: ignore[misc]
         )
         self._read(copy, bounds, 0)
+
+    def _lag_ns(self, line: _Stream, mark: int) -> int:
+        """How long after it was reached the host sees a mark."""
+        options = self._options
+        return draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
+
+    def _parts(self, number: int) -> int:
+        """In how many chunks a copy is carried out."""
+        return 1 + draw(self._options.chunks, self._options.seed, "chunks", number)
 
     def _read(self, copy: _Copy, bounds: list[int], part: int) -> None:
         assert self._memory is not None

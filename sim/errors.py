@@ -9,9 +9,13 @@ from hicache.core.errors import HicacheError
 
 
 class SimError(HicacheError):
-    """A run cannot be believed from here on."""
+    """A run cannot be believed from here on. rule: which one was broken, in a word or two."""
 
     exit_code = 10
+
+    def __init__(self, text: str, rule: str = "") -> None:
+        super().__init__(text)
+        self.rule = rule
 
 
 class WrongBytesError(SimError):

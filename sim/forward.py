@@ -23,7 +23,6 @@ from hicache.runtime.controller import COMPUTE, TransferController
 
 from .accesses import Access, Accesses
 from .content import Words, partial_tag
-from .costs import CostModel
 from .sequence import Sequence
 
 
@@ -60,6 +59,18 @@ class Model(Protocol):
         """Call `action` once the mark is reached."""
 
 
+class Costs(Protocol):
+    """What a pass takes: `CostModel`, or whoever says it otherwise."""
+
+    layers: int
+
+    def layer_ns(self, chunks: Several[tuple[int, int]], decoding: int, context: int, /) -> int:
+        """Of one layer."""
+
+    def overhead_ns(self, chunks: Several[tuple[int, int]], decoding: int, /) -> int:
+        """Of all that is not a layer."""
+
+
 class Forward:
     """checked: report accesses and content; without it a pass is nothing but time."""
 
@@ -68,7 +79,7 @@ class Forward:
         model: Model,
         device: Device,
         controller: TransferController,
-        costs: CostModel,
+        costs: Costs,
         accesses: Accesses,
         page_size: int,
         checked: bool,

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hicache.core.config import Config
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import D, Direction, Front, Mark, Stream
 
@@ -27,6 +28,8 @@ from .errors import HazardError
 _Ticks = NDArray[np.int32]
 _Place = tuple[Tier, str]
 _REMEMBERED = 65_536
+# By the access before and the one that is not ordered after it: read after write, and so on.
+RULES = {("w", "r"): "RAW", ("r", "w"): "WAR", ("w", "w"): "WAW"}
 
 
 class _Lane:
@@ -37,6 +40,15 @@ class _Lane:
         self.index = index
         self.clock = [0] * size
         self.whys: dict[int, str] = {}
+
+
+def places_of(config: Config) -> dict[_Place, int]:
+    """The pages of each pool that the core of this configuration owns."""
+    return {
+        (tier, component): pages[index]
+        for index, component in enumerate(config.components)
+        for tier, pages in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
+    }
 
 
 class Hazards:
@@ -128,7 +140,8 @@ class Hazards:
             f"{ {'w': 'write', 'r': 'read'}[modes[1]] } by {why!r} on stream {lane.name} is not "
             f"ordered after the {'write' if modes[0] == 'w' else 'read'} by {before!r} on stream "
             f"{other.name}: {place[0].name.lower()} pages {pages[late].tolist()[:8]} of {place[1]} "
-            f"({int(late.sum())} in all), layer groups {layers[0]}..{layers[1] - 1}"
+            f"({int(late.sum())} in all), layer groups {layers[0]}..{layers[1] - 1}",
+            RULES[modes],
         )
 
 

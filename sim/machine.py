@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hicache.core.config import Config
-from hicache.core.types import Tier
 from hicache.devices.base import Device
 from hicache.models import ModelDescription
 
 from .clock import Clock
 from .device import DeviceOptions, SimDevice
 from .hardware import HardwareProfile
-from .hazards import HazardDevice, Hazards
+from .hazards import HazardDevice, Hazards, places_of
 from .link import Link
 from .memory import Memory
 from .options import WorldOptions
@@ -62,12 +61,8 @@ def build(
     if options.checks == "off":
         sim = SimDevice(clock, link, device_options)
         return Machine(clock, link, sim, sim, None, None)
-    capacities = {
-        (tier, component): pages[index]
-        for index, component in enumerate(config.components)
-        for tier, pages in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
-    }
-    memory, hazards = Memory(capacities, groups), Hazards(capacities, groups)
+    places = places_of(config)
+    memory, hazards = Memory(places, groups), Hazards(places, groups)
     sim = SimDevice(clock, link, device_options, memory)
     return Machine(clock, link, sim, HazardDevice(sim, hazards), memory, hazards)
 

@@ -92,6 +92,11 @@ class Memory:
         index = np.arange(words[0], words[1])
         self._rows[place][span[0] : span[1], pages[index // ROW_WORDS], index % ROW_WORDS] = block
 
+    def block(self, place: Place, pages: Pages, span: Span) -> Words:
+        """A copy of what the pages hold: uint64[layers of span, n, ROW_WORDS]."""
+        found: Words = self._rows[place][span[0] : span[1], pages]
+        return found
+
     def verify(self, place: Place, pages: Pages, tags: Words, span: Span, why: str) -> None:
         """Compare what the pages hold with what the tags say: one SHA-256 when they are equal.
 

@@ -141,7 +141,8 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
             else:
                 raise WrongBytesError(
                     f"{look.place[0].name.lower()} page {look.page} of {look.place[1]} was written "
-                    f"while it was free; seen before {look.why}"
+                    f"while it was free; seen before {look.why}",
+                    "POISON",
                 )
         self._compared = left
         return not left
@@ -158,7 +159,8 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         if mode == "r":
             raise HazardError(
                 f"read by {why!r}: expected pages that somebody has, found free "
-                f"{place[0].name.lower()} pages {free[:8]} of {place[1]} ({len(free)} in all)"
+                f"{place[0].name.lower()} pages {free[:8]} of {place[1]} ({len(free)} in all)",
+                "READ OF FREE",
             )
         self._compare(stream, place, np.array(free, dtype=np.int64), repr(why))
         for page in free:

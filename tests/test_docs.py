@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import re
+import shlex
 from pathlib import Path
 
+import pytest
+
+import traces.shrink_command
 from invariants.base import check_names, load_check
+from traces.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -30,3 +36,38 @@ def test_the_page_of_bugs_names_tests_and_checks_that_exist() -> None:
         assert known or name in {"too_large", "write_back", "CoreBug"}, name
     for path in re.findall(r"`((?:tests|sim|invariants)/[\w/.]+)`", page):
         assert (ROOT / path).exists(), path
+
+
+def walked() -> list[tuple[str, list[str]]]:
+    """The commands that the page of fuzzing shows, each with the lines that it is said to print."""
+    blocks = re.findall(
+        r"```console\n\$ (.*?)\n(.*?)```", (DOCS / "fuzzing.md").read_text(), re.DOTALL
+    )
+    return [(command, shown.splitlines()) for command, shown in blocks]
+
+
+def masked(line: str) -> str:
+    """Numbers move with the code and its draws, the words do not."""
+    return " ".join(re.sub(r"\b[0-9a-f]*\d[0-9a-f]*\b", "#", line).split())
+
+
+def test_the_walk_from_red_ci_to_the_line_is_what_the_commands_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # fresh processes have tests of their own
+    monkeypatch.setattr(traces.shrink_command, "_verify", lambda *_: None)
+    steps = walked()
+    assert [shlex.split(command)[1] for command, _ in steps] == ["fuzz", "shrink", "explain"]
+    for command, shown in steps:
+        words = [
+            name
+            for word in shlex.split(command)[1:]
+            for name in (sorted(glob.glob(word)) if "*" in word else [word])
+        ]
+        code = main(words)
+        said = set(map(masked, capsys.readouterr().out.splitlines()))
+        assert shown.pop() == f"[exit code {code}]", command
+        missing = [line for line in shown if line != "..." and masked(line) not in said]
+        assert not missing, f"docs/fuzzing.md: {command} does not print {missing}"
+    assert (tmp_path / "trace.json").exists()

@@ -12,7 +12,7 @@ import numpy as np
 
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import Bytes, Direction, Front, Holdable, Stream, Words
-from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
+from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 
 _SPOILED = np.uint64(0xDEAD << 48)
@@ -37,13 +37,7 @@ class Certified(Front[Holdable]):
         self, device: Holdable, model: ModelDescription, page_size: int, hold: Hold | None
     ) -> None:
         super().__init__(device)
-        self._plans = {
-            component: [
-                PoolPlan.of("device", pool, 0, page_size, DEVICE_LAYOUT)
-                for pool in model.pools_of(component)
-            ]
-            for component in model.components
-        }
+        self._plans = contents_of(model, page_size)
         self._hold = hold
         self._held = device.stream(hold.stream) if hold else None
         self._items = 0

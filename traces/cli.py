@@ -1,8 +1,7 @@
 """The `hicache` command: which options exist, and how a failure becomes one line and a code.
 
-Exit codes: 0 done, 2 the input or an option is wrong, 10 a defect of ours, 11 an invariant is
-violated, 12 wrong bytes, 13 a hazard, 14 no progress, 16 nondeterminism, 17 the harness itself, 19
-a canary that survived, 130 Ctrl-C. Must not live here: what a command does.
+Lives here: the commands, and the options of those that replay. Must not live here: what a command
+does.
 """
 
 from __future__ import annotations
@@ -49,21 +48,8 @@ BAD_INPUT = 2
 
 _ABOUT = """\
 Replay LLM serving traces through a hierarchical KV cache (device and host memory)
-on a simulated accelerator, with every invariant checked on the way.
-
-  replay     hit rates, latency, transfers and a verdict for one trace
-  generate   write a synthetic trace
-  inspect    statistics of a trace, and the hit rate that any cache size could reach
-  models     the described models: pools, bytes per token and page, shares of ranks
-  check-device  every pool, layout and backend on a device, byte for byte
-  calibrate  measure a device's copies and kernels: a hardware profile
-  twin       one trace on a device and on the simulator, side by side
-  force      a tape again on a device, without one wait and with a stream held back
-  fuzz       drawn operations, faults and schedules, every one checked
-  shrink     make a failing tape of the fuzzer small, and export it as a test
-  explain    the story of a failing tape, down to the lines of the core, and its timeline
-  gpu-check  run everything that needs a GPU, and write one report
-  mutants    plant bugs in the core, and report what kills each and how fast
+on a simulated accelerator or on real memory, with every invariant checked on the
+way; and hunt for bugs in it.
 """
 
 _EXAMPLES = """\
@@ -78,18 +64,27 @@ examples:
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
   hicache inspect trace.jsonl
+  hicache fuzz                                     60 s on every core; failures become tapes
+  hicache shrink TAPE.jsonl -o small.jsonl --export tests/regress
+  hicache explain small.jsonl
 
 Sizes take K, M, G (thousands) or Ki, Mi, Gi (1,024s). `hicache COMMAND --help` has the rest.
+
+exit codes:
+  0 done, 2 bad input or option, 10 crash, 11 invariant violated, 12 wrong bytes, 13 hazard,
+  14 no progress, 15 ranks diverge, 16 nondeterminism, 17 the harness itself, 18 a state not
+  reached, 19 a canary that survived, 130 interrupted
 """
 
-_LIMIT = "only the first N requests; all unless given"
+_LIMIT = "only the first N requests (default: all)"
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Says the default of an option that has one."""
+    """Says the default of an option that has one, unless its help says it in words."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return super()._get_help_string(action) if action.default is not None else action.help
+        said = action.default in (None, False, ()) or "(default: " in (action.help or "")
+        return action.help if said else super()._get_help_string(action)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,7 +129,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True
+    )
     _add_replay(commands)
     _add_generate(commands)
     _add_inspect(commands)

@@ -24,7 +24,7 @@ from hicache.core.core import Core
 from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Device, Front, Inspectable, Mark, Stream
 from hicache.memory.layouts import Bytes
-from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
+from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from hicache.runtime.driver import Driver, Observer
@@ -36,7 +36,7 @@ from sim.engine import Engine, EngineOptions
 from sim.errors import StuckError, WrongBytesError
 from sim.forward import Forward
 from sim.hardware import HardwareProfile
-from sim.hazards import HazardDevice, Hazards
+from sim.hazards import HazardDevice, Hazards, places_of
 from sim.sequence import RequestResult
 from sim.sequence import Sequence as Request
 from sim.workload import Job, Workload
@@ -87,13 +87,7 @@ class StandIn:
 
     def __init__(self, device: Inspectable, model: ModelDescription, page_size: int) -> None:
         self._device = device
-        self._plans = {
-            component: [
-                PoolPlan.of("device", pool, 0, page_size, DEVICE_LAYOUT)
-                for pool in model.pools_of(component)
-            ]
-            for component in model.components
-        }
+        self._plans = contents_of(model, page_size)
         self._synced: list[tuple[Mark, Callable[[], None]]] = []
         self._suspects: deque[tuple[str, tuple[Mark, ...]]] = deque()
         self.checked = 0
@@ -236,12 +230,7 @@ class DeviceRun:
         made: dict[str, object] | None = None,
         alone: bool = False,
     ) -> None:
-        places = {
-            (tier, component): pages[index]
-            for index, component in enumerate(config.components)
-            for tier, pages in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
-        }
-        self._hazards = Hazards(places, device.layers)
+        self._hazards = Hazards(places_of(config), device.layers)
         self._watch = Stopwatch(device, layer_bytes(model, config.page_size))
         self._device = shadow = HazardDevice(_Untouched(self._watch), self._hazards)
         self._stand_in = StandIn(device, model, config.page_size)

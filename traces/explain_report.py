@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from invariants.fuzz import explain
-from invariants.fuzz.instruments import ROOT
 from invariants.fuzz.spoken import spoken
+from invariants.fuzz.spots import ROOT, Spot
 from invariants.fuzz.witness import Account, Step
 from invariants.story import About, brief
 
@@ -116,13 +116,13 @@ def _ran(step: Step) -> Table:
     return made
 
 
-def _place(spot: explain.Spot) -> str:
+def _place(spot: Spot) -> str:
     return f"{spot.file.rpartition('/')[2]}:{spot.line}"
 
 
 def _look(account: Account, whom: Sequence[About]) -> Table:
     made = table("Where to look, likeliest first", "line", "event", "what it did there")
-    made.columns[1].justify, made.columns[2].justify = "right", "left"
+    made.columns[0].no_wrap, made.columns[2].justify = True, "left"
     for place in explain.places(account, explain.named(account) or whom):
         spot = place.spot
         source = linecache.getline(str(ROOT / spot.file), spot.line).strip()
@@ -147,7 +147,7 @@ def _when(step: Step) -> tuple[str, str]:
     return (str(step.entry) if step.entry else "end", str(step.number))
 
 
-def _short(spot: explain.Spot | None) -> str:
+def _short(spot: Spot | None) -> str:
     """File and function, without the folder that all share."""
     if spot is None:
         return ""

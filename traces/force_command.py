@@ -39,7 +39,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--layout", default="page_first_direct", help="of the host tier")
     add("--io-backend", default="direct", help="how pages are copied")
     add("--hardware", default="h100", metavar="NAME|FILE", help="what the simulator is like")
-    add("--drop", type=read.at_least(0), default=-1, metavar="N", help="leave out wait number N")
+    add(
+        "--drop",
+        type=read.at_least(0),
+        default=-1,
+        metavar="N",
+        help="leave out wait number N (default: none)",
+    )
     add(
         "--hold",
         default=None,

@@ -7,7 +7,6 @@ does (fuzz_work), who runs it (fuzz_executors), or what is said of it (fuzz_repo
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import time
@@ -28,7 +27,7 @@ from . import planting
 from .fuzz_executors import base as executors
 from .fuzz_report import Tally, document, show
 from .fuzz_work import Found, Work, allowed_s, limit
-from .output import check_writable, write_whole
+from .output import check_folder, check_writable, write_whole
 from .results import write_json
 from .settings import CHECKS
 from .tape_file import open_tape
@@ -55,8 +54,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.at_least(0),
         help="of the first sequence, the next one has the next (default: from the commit)",
     )
-    add("--components", type=_components, default=(), metavar="LIST", help="such as full,swa")
-    add("--write-policy", type=read.choice(POLICIES), help=", ".join(POLICIES))
+    add(
+        "--components",
+        type=_components,
+        default=(),
+        metavar="LIST",
+        help="such as full,swa (default: drawn)",
+    )
+    add(
+        "--write-policy", type=read.choice(POLICIES), help=f"{', '.join(POLICIES)} (default: drawn)"
+    )
     add("--ranks", type=_ranks, default=0, metavar="N", help=f"1 to {MOST_RANKS} (default: drawn)")
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
     add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
@@ -73,7 +80,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="of the sequences that are run again in a fresh process with another hash seed",
     )
-    add("--output", default=FOLDER, metavar="FOLDER", help="for the tape and text of each failure")
+    add(
+        "-o",
+        "--output",
+        default=FOLDER,
+        metavar="FOLDER",
+        help="for the tape and text of each failure",
+    )
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
     planting.add_option(parser, "none; of --replay, what the tape notes")
     one = parser.add_mutually_exclusive_group()
@@ -90,9 +103,11 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     if options.replay:
         return _replay(options, command)
     executor = executors.load(options.executor)
-    _check_folder(Path(options.output))
+    check_folder(options.output, f"--output {options.output}")
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
+    plant = planting.check(options.plant or "")
+    planting.at_home(options, plant)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if options.json == "-" else sys.stdout
     print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
@@ -105,7 +120,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         options.output,
         options.canary,
         ranks=options.ranks,
-        plant=planting.check(options.plant or ""),
+        plant=plant,
     )
     if options.sequences is None and options.seconds is None:
         options.seconds = SECONDS
@@ -197,16 +212,6 @@ def _keep(
         old.with_suffix(".txt").unlink(missing_ok=True)
     files[found.name] = str(path)
     print(f"{found.code} {found.kind}: {path}", file=sys.stderr, flush=True)
-
-
-def _check_folder(folder: Path) -> None:
-    """Before any work: it can be made, or written to."""
-    nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        found = "no right to write" if nearest.is_dir() else f"{nearest}, which is a file"
-        raise CallerError(
-            f"--output {folder}: expected a folder that can be written, found {found}; name another"
-        )
 
 
 def _replay(options: argparse.Namespace, command: str) -> int:

@@ -45,13 +45,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="mutants, planted bugs, or kinds of faults (default: all)",
     )
     add("--only", metavar="NAME", help="one bug, one mutant, or all that begin so")
-    add("--sample", type=read.at_least(0), default=0, metavar="N", help="so many mutants; 0: all")
+    add(
+        "--sample",
+        type=read.at_least(0),
+        default=0,
+        metavar="N",
+        help="so many mutants (default: all)",
+    )
     add("--seed", type=read.at_least(0), default=0, help="of the sample")
     add("--seconds", type=read.at_least(1), default=60, metavar="S", help="for each that survives")
     add("--shrink", action="store_true", help="make each planted bug's tape small, and say how")
     calm = "sequences without a fault in which a bug that one exposes is not to be seen"
     add("--calm", type=read.at_least(1), default=_CALM, metavar="N", help=calm)
-    add("--jobs", type=read.at_least(1), metavar="N", help="processes (default: all cores)")
+    add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
     add("--json", metavar="FILE", help="write the kill matrix there, too; - is stdout")
     add("--list", action="store_true", help="print the names, and hunt nothing")
 

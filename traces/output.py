@@ -6,8 +6,10 @@ beside it, which is renamed. What stood there before stays until then.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -58,3 +60,24 @@ def _unwritable(path: str, found: str | None) -> CallerError:
     return CallerError(
         f"{path}: expected a file that can be written, found: {found}; name another file"
     )
+
+
+def check_folder(path: str, what: str) -> None:
+    """Before long work: raises CallerError if no file could be written into the folder, which may
+    still have to be made. Leaves nothing behind."""
+    folder = Path(path).absolute()
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        file = isinstance(error, FileExistsError | NotADirectoryError)
+        found = "a file" if file else error.strerror
+        raise CallerError(
+            f"{what}: expected a folder that can be written, found: {found}; name another"
+        ) from None
+    finally:
+        for one in missing:
+            with contextlib.suppress(OSError):
+                one.rmdir()

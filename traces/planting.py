@@ -39,6 +39,14 @@ def check(name: str) -> str:
     return name
 
 
+def at_home(options: Namespace, name: str) -> None:
+    """What the bug needs to be there at all, where the options leave it open."""
+    if name:
+        bug = bugs.load(name)
+        options.components = options.components or getattr(bug, "COMPONENTS", ())
+        options.ranks = options.ranks or getattr(bug, "RANKS", 0)
+
+
 def wanted(options: Namespace, tape: Tape) -> str:
     """The bug that was asked for, else the one that the tape notes."""
     asked = options.plant if options.plant is not None else tape.notes.get(NOTE, "")

@@ -22,7 +22,7 @@ from hicache.core.core import Core
 from hicache.core.events import Admitted, Arrived, Continued, Event, Finished, PrefillDone
 from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Bytes, Inspectable, Mark, Stream, Words
-from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
+from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import Driver
@@ -102,13 +102,7 @@ class ShadowRun:
         model, components = sizes.model, sizes.model.components
         capacity = {Tier.DEVICE: sizes.device_pages, Tier.HOST: sizes.host_pages}
         self._size = sizes.page_size
-        self._plans = {
-            component: [
-                PoolPlan.of("device", pool, sizes.device_pages, sizes.page_size, DEVICE_LAYOUT)
-                for pool in model.pools_of(component)
-            ]
-            for component in components
-        }
+        self._plans = contents_of(model, sizes.page_size)
         places = {(tier, name): capacity[tier] for name in components for tier in capacity}
         self.hazards = Hazards(places, device.layers)
         layers = {

@@ -32,7 +32,7 @@ from invariants.fuzz.tape import Tape
 
 from . import options as read
 from . import planting
-from .output import check_writable, write_whole
+from .output import check_folder, check_writable, write_whole
 from .results import write_json
 from .tape_file import open_tape
 
@@ -123,16 +123,7 @@ def _check(options: argparse.Namespace) -> None:
         if path:
             check_writable(path)
     if options.export:
-        folder = Path(options.export)
-        if folder.exists() and not folder.is_dir():
-            raise CallerError(f"{folder}: expected a folder for the test, found a file")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CallerError(
-                f"{folder}: expected a folder for the test, found: {error.strerror}; name another"
-            ) from None
-        check_writable(str(folder / "test_.py"))
+        check_folder(options.export, f"--export {options.export}")
 
 
 def _check_arguments(name: str, tape: Tape) -> None:
@@ -221,6 +212,7 @@ def _write(options: argparse.Namespace, tape: Tape, name: str, text: str) -> lis
     """The files written."""
     written = []
     if options.export:
+        Path(options.export).mkdir(parents=True, exist_ok=True)
         path = str(Path(options.export) / name)
         write_whole(path, [text])
         written.append(path)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hicache.core.errors import CallerError
-from hicache.models.base import PoolDescription, heads_per_rank
+from hicache.models.base import ModelDescription, PoolDescription, heads_per_rank
 
 from .host import allocate
 from .layouts import Bytes, Sizes, canonical, run_bytes, shape
@@ -77,6 +77,17 @@ class PoolPlan(NamedTuple):
         row = size.head * size.head_bytes
         made = stamp(seeds, number, layers, size.part, size.token, row)
         return made.reshape(*made.shape[:4], size.head, size.head_bytes)
+
+
+def contents_of(model: ModelDescription, page_size: int) -> dict[str, tuple[PoolPlan, ...]]:
+    """For whoever wants bytes and no memory: of each component, plans without a page."""
+    return {
+        component: tuple(
+            PoolPlan.of("device", pool, 0, page_size, DEVICE_LAYOUT)
+            for pool in model.pools_of(component)
+        )
+        for component in model.components
+    }
 
 
 class Pool:

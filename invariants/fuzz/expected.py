@@ -31,6 +31,37 @@ ROWS: tuple[Row, ...] = (
     ),
     (
         "any",
+        "Aborted Admitted Arrived BackupDone Continued EvictWanted Finished Flushed "
+        "LoadDone MatchWanted PagesWanted PrefillDone Retracted",
+        (
+            "{} while a backup is in chunks on the device",
+            "{} between an end on the device and its reply",
+        ),
+    ),
+    (
+        "any",
+        "Aborted Admitted Arrived BackupDone Continued EvictWanted Finished MatchWanted "
+        "PagesWanted PrefillDone Retracted",
+        ("{} while a load is in chunks on the device",),
+    ),
+    (
+        "any",
+        "",
+        (
+            "a backup failed on the device",
+            "a backup failed with another of its batch",
+            "a batch of one on the load stream",
+            "a batch of one on the write stream",
+            "a batch of several on the write stream",
+            "a load failed on the device",
+            "a pass waits for its load on the device",
+            "a poll saw ends of two streams",
+            "a poll saw nothing though something was done",
+            "copies both ways at once on the device",
+        ),
+    ),
+    (
+        "any",
         "BackupDone LoadDone PrefillDone",
         ("failed {}",),
     ),

@@ -25,14 +25,14 @@ from hicache.core.events import (
 from hicache.core.types import PageState, Tier
 from invariants.story import About
 
-from .instruments import Call, Change, Spot, spot_of
+from .instruments import Change
 from .play import Failure
+from .spots import Call, Spot, spot_of
 from .witness import Account, Step
 
-MOST_NAMED, MOST_ROWS, MOST_PLACES = 4, 14, 8
+MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6
 # What every change of its kind goes through: the line that decided it is further out.
 PLUMBING = ("ledger.py", "locks.py", "lru.py", "node.py", "tree.py", "boundaries.py")
-_FRAME = re.compile(r'((?:hicache/core|invariants/planted)/[\w/]+[.]py)", line (\d+), in (\w+)')
 _TIERS = {"device": int(Tier.DEVICE), "host": int(Tier.HOST)}
 _ENDS = (Finished, Aborted, Retracted)
 _REPLIES = (LoadDone, BackupDone, PrefillDone)
@@ -68,35 +68,51 @@ class Verdict(NamedTuple):
 
 
 def verdict(failure: Failure) -> Verdict:
-    """From the words of the failure, which carry the frames where the core crashed."""
-    lines = [line for line in failure.text.splitlines() if line.strip()] or [failure.kind]
+    """From the words of the failure, and the lines that it was raised by."""
+    told = (line for line in failure.text.splitlines() if not line.startswith("replay: "))
+    lines = [line for line in told if line.strip()] or [failure.kind]
     if lines[0].startswith("Traceback"):
-        frames = reversed(_FRAME.findall(failure.text))
-        return Verdict("", lines[-1], tuple(Spot(file, int(at), by) for file, at, by in frames))
-    if len(lines) > 1 and lines[0].startswith(f"{failure.kind}: "):
-        return Verdict(lines[0].removeprefix(f"{failure.kind}: "), lines[1].strip())
-    return Verdict("", lines[0])
+        return Verdict("", lines[-1], failure.raised)
+    first = lines[0].removeprefix(f"{failure.kind}: ")
+    if len(lines) > 1 and first != lines[0]:
+        return Verdict(first, lines[1].strip(), failure.raised)
+    words = "\n".join([first, *map(str.strip, lines[1:MOST_WORDS])])
+    return Verdict("", words, failure.raised)
 
 
 # -- whom
 
 
 def named(account: Account) -> list[About]:
-    """Whom the failure names: by its check, else in its words, else what is left over."""
+    """Whom the failure names: by its check, else in its words, else what is left over, else whom
+    the last event was about."""
     failure = account.outcome.failure
     if failure is None:
         return []
     found = list(failure.about) or list(_in_words(verdict(failure).equation, account))
-    return list(dict.fromkeys(found or _left_over(failure, account)))[:MOST_NAMED]
+    found = found or list(_left_over(failure, account)) or list(_at_work(account.steps[-1:]))
+    return list(dict.fromkeys(found))[:MOST_NAMED]
+
+
+def _at_work(steps: Sequence[Step]) -> Iterator[About]:
+    for step in steps:
+        for kind in ("request", "flight"):
+            number = getattr(step.event, kind, None)
+            if number is not None:
+                yield About(kind, number)
 
 
 def _in_words(text: str, account: Account) -> Iterator[About]:
     names = account.outcome.tape.config.components
     word = "|".join(names)
-    for tier, name, page in re.findall(rf"\b(device|host) (?:({word}) )?pages? \[?(\d+)", text):
+    for tier, name, page in re.findall(rf"\b(device|host) (?:({word}) )?pages? (\d+)", text):
         yield page_of(_TIERS[tier], name or names[0], int(page), names)
     for tier, name, page in re.findall(
         rf"\b(device|host) pool of ({word}):.*\bpages? \[?(\d+)", text
+    ):
+        yield page_of(_TIERS[tier], name, int(page), names)
+    for tier, page, name in re.findall(
+        rf"\b(device|host) pages \[(\d+)[\d, ]*\] of ({word})\b", text
     ):
         yield page_of(_TIERS[tier], name, int(page), names)
     for name, at, page in re.findall(rf"\b({word}) tier (\d) page (\d+)", text):
@@ -104,7 +120,7 @@ def _in_words(text: str, account: Account) -> Iterator[About]:
     for kinds, kind in (
         ("node", "node"),
         ("request|decode of|state of", "request"),
-        ("flight|backup|load|pass", "flight"),
+        ("flights?|backup|load|pass", "flight"),
     ):
         for number in re.findall(rf"(?<![\w-])(?:{kinds})[ =](\d+)", text):
             yield About(kind, int(number))
@@ -288,7 +304,7 @@ def places(account: Account, whom: Sequence[About]) -> list[Place]:
     failure = account.outcome.failure
     crash = verdict(failure).spots if failure is not None else ()
     now.sort(key=lambda row: "loan" not in row.text)
-    ranked = list(_place(last, "crashed here", crash))
+    ranked = list(_place(last, "the failure came from here", crash))
     for row in reversed(now):
         ranked += _place(row.step, row.text, row.spots)
     for one, some in told:
@@ -312,7 +328,7 @@ def _beside(step: Step, one: About) -> Iterator[Place]:
         alike = change.lock > 0 if one.kind == "node" else "loan" not in change.text
         if one.kind in ("page", "pool"):
             same = (change.tier, change.component) == (one.tier, one.component)
-            alike &= same and change.node < 0
+            alike &= same and change.node < 0 and (one.kind == "pool" or bool(change.pages))
         if alike and change.spots:
             done = True
             yield from _place(step, change.text, change.spots)

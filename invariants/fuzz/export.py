@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from hicache.core.config import Config
 
+from .executors import REPLIES
 from .play import Failure
 from .tape import Act, Entry, Tape, dumps
 
@@ -102,6 +103,8 @@ def _of_tape(tape: Tape) -> _Group:
         parts.append(f"seed={tape.seed}")
     if tape.order != "time":
         parts.append(f"order={_word(tape.order)}")
+    if tape.executor != REPLIES:
+        parts.append(f"executor={_word(tape.executor)}")
     if tape.ranks != 1:
         parts.append(f"ranks={tape.ranks}")
     return _Group("Tape(", tuple(parts), ")")

@@ -95,11 +95,15 @@ class Hand:
             elif isinstance(item, Restarted):
                 job = self.jobs[item.request]
                 job.stage, job.computed, job.told, job.loads = "waiting", 0, 0, ()
-            if self.content is not None:
-                self.content.see(item)
+            self.see(item)
         if self.content is not None and self.events % AUDIT_EVERY == 0:
             self.content.audit(self.core.view)
         return outcomes
+
+    def see(self, item: Outcome) -> None:
+        """An outcome of the core, its action submitted."""
+        if self.content is not None:
+            self.content.see(item)
 
     def submit(self, action: Action) -> None:
         """As the driver's executor: the action is under way."""
@@ -119,6 +123,10 @@ class Hand:
         if isinstance(action, Prefill):
             job = self.jobs[action.request]
             job.stage, job.flight, job.loads = "prefilling", action.flight, action.after
+        self.carry_out(self.pending[-1], act.tie)
+
+    def carry_out(self, one: Pending, tie: int) -> None:
+        """The work of an action begins; here there is none, and its reply is there when due."""
 
     def start(self) -> None:
         """As the driver's executor: everything has begun when it was submitted."""
@@ -230,7 +238,26 @@ class Hand:
                 self.take(min(self.pending, key=by_time))
                 self.finish()
 
+    def wait(self) -> bool:
+        """Time passes until a reply is due, and it is taken. False where none is under way."""
+        due = [one.due for one in self.pending]
+        if due:
+            self.now = max(self.now, min(due)) if min(due) < self.never else self.now
+            self.take_due()
+        return bool(due)
+
+    def at_rest(self) -> None:
+        """Nothing is under way: everything that is cached holds what it must."""
+        if self.content is not None:
+            self.content.audit(self.core.view)
+
     # -- requests
+
+    def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
+        """Tokens of the span are generated, by which the request has `tokens`, named by `ids`."""
+        if self.content is not None:
+            self.content.extend(ids, job.namespace, tokens)
+            self.content.decode(job.id, ids, *span)
 
     def remember(self, tokens: list[int], namespace: str) -> None:
         """Later prompts may begin like this one."""

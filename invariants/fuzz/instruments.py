@@ -4,46 +4,29 @@ While `instruments` lasts, the methods of the page ledger and the attributes of 
 flights and pools report what they change and from where they were called. The core's decisions stay
 what they are. A planted bug must be planted before, so that its own lines are seen.
 
-Lives here: what is reported, and how a line is named. Must not live here: whose story a change
+Lives here: what is reported. Must not live here: whose story a change
 belongs to (witness, story_of), or any verdict.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
-from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-import hicache.core
-import invariants.planted
 from hicache.core.ledger import Pool
 from hicache.core.node import FAR, NONE, Flight, Node, Request
 from hicache.core.types import PageState, Tier
 
-CORE = Path(str(hicache.core.__file__)).resolve().parent
-PLANTED = Path(str(invariants.planted.__file__)).resolve().parent
-ROOT = CORE.parents[1]
+from .spots import Spot, spots_now
+
 TAKING, MOVING, LENDING = ("take", "reserve"), ("cache", "move", "give_back"), ("lend", "repay")
-LINKS = ("parent", "end", "near", "queued")
+LINKS, MINOR = ("parent", "end", "near", "hits", "unsaved", "queued"), ("hits", "queued")
+BITS = ("unsaved", "queued")
 PROGRESS = ("seated", "shared", "computed", "last", "prefill", "load")
 HOLDER = re.compile(r"\b(request|backup|load) (\d+)")
 _UNSET = object()
-
-
-class Spot(NamedTuple):
-    """One line of the code: its file from the project's root, and the function around it."""
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} {self.function}"
 
 
 class Change(NamedTuple):
@@ -67,13 +50,6 @@ class Change(NamedTuple):
 Report = Callable[[Change], None]
 
 
-class Call(NamedTuple):
-    """A function of the core was called: where it begins, and how deep."""
-
-    spot: Spot
-    depth: int
-
-
 @contextmanager
 def instruments(report: Report, components: Sequence[str]) -> Iterator[None]:
     """Until the block ends, every core that is made in it reports its changes."""
@@ -88,43 +64,6 @@ def instruments(report: Report, components: Sequence[str]) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def calls(report: Callable[[Call], None]) -> Iterator[None]:
-    """Until the block ends, every function of the core's modules reports that it was called."""
-    depth = 0
-
-    def watched(real: Any, spot: Spot) -> Any:
-        def call(*args: Any, **named: Any) -> Any:
-            nonlocal depth
-            report(Call(spot, depth))
-            depth += 1
-            try:
-                return real(*args, **named)
-            finally:
-                depth -= 1
-
-        return call
-
-    with ExitStack() as stack:
-        made: dict[Any, Any] = {}
-        for space in _spaces():
-            for key, held in list(space.items()):
-                spot = spot_of(held) if isinstance(held, FunctionType) else None
-                if spot is not None:
-                    made.setdefault(held, watched(held, spot))
-                    space[key] = made[held]
-                    stack.callback(space.__setitem__, key, held)
-        yield
-
-
-def _spaces() -> Iterator[dict[Any, Any]]:
-    """The names of each module of the core, and the tables among them."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("hicache.core.") and isinstance(module, ModuleType):
-            yield vars(module)
-            yield from [held for held in vars(module).values() if type(held) is dict]
-
-
 def _patch(stack: ExitStack, owner: type, name: str, replacement: Any) -> None:
     original = vars(owner).get(name, _UNSET)
     setattr(owner, name, replacement)
@@ -134,44 +73,12 @@ def _patch(stack: ExitStack, owner: type, name: str, replacement: Any) -> None:
         stack.callback(setattr, owner, name, original)
 
 
-def spot_of(function: Any) -> Spot | None:
-    """Where a function begins, if that is in the core or in a planted bug."""
-    code = getattr(function, "__code__", None)
-    return _spot(code, code.co_firstlineno) if code is not None else None
-
-
-def _spot(code: Any, line: int) -> Spot | None:
-    file = _file(code.co_filename)
-    return Spot(file, line, code.co_name) if file else None
-
-
-@cache
-def _file(name: str) -> str:
-    """From the project's root, where it is part of the core or a planted bug; else empty."""
-    path = Path(name)
-    if path.parent != PLANTED and CORE not in path.parents:
-        return ""
-    return path.relative_to(ROOT).as_posix()
-
-
-def _spots() -> tuple[Spot, ...]:
-    """The lines of the core that are being run, innermost first."""
-    found = []
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        spot = _spot(frame.f_code, frame.f_lineno)
-        if spot is not None:
-            found.append(spot)
-        frame = frame.f_back
-    return tuple(found)
-
-
 # -- the ledger
 
 
 def _ledger(name: str, real: Any, report: Report) -> Any:
     def method(self: Pool, what: Any, *rest: Any) -> Any:
-        spots = _spots()
+        spots = spots_now()
         pages = [] if name in TAKING else _numbers(what)
         before = [_had(self, page, name) for page in pages]
         try:
@@ -246,7 +153,7 @@ def _protection(report: Report) -> Any:
         object.__setattr__(self, name, value)
         if name == "protected" and old is not _UNSET and old != value:
             text = f"{Tier(self.tier).name.lower()} {self.component}: protected {old} -> {value}"
-            report(Change(text, _spots(), int(self.tier), self.component))
+            report(Change(text, spots_now(), int(self.tier), self.component))
 
     return setter
 
@@ -266,7 +173,22 @@ class _Held(list[Any]):
         super().__setitem__(index, value)
         if value is not old:
             text = f"{_pages_or_none(old)} -> {_pages_or_none(value)}"
-            self.tell(self.node, self.tier, index, text, _spots())
+            self.tell(self.node, self.tier, index, text, spots_now())
+
+
+class _Uses(list[Any]):
+    """When each component of a node was last used there."""
+
+    def __init__(self, values: Sequence[Any], node: int, report: Report) -> None:
+        super().__init__(values)
+        self.node, self.report = node, report
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        old = list(self)
+        super().__setitem__(index, value)
+        if old != self:
+            text = f"node {self.node}: last use {old} -> {list(self)}"
+            self.report(Change(text, spots_now(), node=self.node, minor=True))
 
 
 class _Locks(dict[int, Any]):
@@ -280,7 +202,7 @@ class _Locks(dict[int, Any]):
         fresh = number not in self
         super().__setitem__(number, receipt)
         if fresh:
-            self.tell(*self.place, f"locked by {receipt.holder}", _spots(), receipt)
+            self.tell(*self.place, f"locked by {receipt.holder}", spots_now(), receipt)
 
     def __delitem__(self, number: int) -> None:
         self.pop(number)
@@ -294,7 +216,7 @@ class _Locks(dict[int, Any]):
         if receipt is not None:
             left = ", ".join(other.holder for other in self.values())
             text = f"unlocked by {receipt.holder}{f', still locked by {left}' if left else ''}"
-            self.tell(*self.place, text, _spots(), receipt)
+            self.tell(*self.place, text, spots_now(), receipt)
         return receipt
 
 
@@ -322,7 +244,7 @@ def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
         ]
         above = "as the root" if parent is None else f"below {_shown('parent', parent)}"
         text = f"node {number}: made {above}, ends at page {self.end}"
-        report(Change(text, _spots(), node=number))
+        report(Change(text, spots_now(), node=number))
 
     return init
 
@@ -337,6 +259,8 @@ def holder_of(words: str) -> tuple[tuple[str, int], ...]:
 
 def _links(report: Report) -> Any:
     def setter(self: Node, name: str, value: Any) -> None:
+        if name == "last_use":
+            value = _Uses(value, self.id, report)
         old = getattr(self, name, _UNSET)
         object.__setattr__(self, name, value)
         known = name in LINKS and old is not _UNSET and hasattr(self, "digests")
@@ -344,7 +268,7 @@ def _links(report: Report) -> Any:
             text = f"node {self.id}: {name} {_shown(name, old)} -> {_shown(name, value)}"
             if name == "parent" and value is None:
                 text = f"node {self.id}: removed"
-            report(Change(text, _spots(), node=self.id, minor=name == "queued"))
+            report(Change(text, spots_now(), node=self.id, minor=name in MINOR))
 
     return setter
 
@@ -354,7 +278,7 @@ def _shown(name: str, value: Any) -> str:
         return f"node {value.id}" if value.parent is not None else "the root"
     if name == "near":
         return {NONE: "none", FAR: "far"}.get(value, str(value))
-    if name == "queued":
+    if name in BITS:
         return str([bit for bit in range(int(value).bit_length()) if value >> bit & 1])
     return str(value)
 
@@ -374,9 +298,9 @@ def _owner(kind: str, told: Sequence[str], report: Report, components: Sequence[
                     side = f"{Tier(tier).name.lower()} {component}"
                     text = f"node {node.id}: {side}: {kind} {self.id} forgets its lock"
                     whom = ((kind, self.id),)
-                    report(Change(text, _spots(), tier, component, node=node.id, whom=whom))
+                    report(Change(text, spots_now(), tier, component, node=node.id, whom=whom))
         elif name in told and old != value:
             text = f"{kind} {self.id}: {name} {_shown(name, old)} -> {_shown(name, value)}"
-            report(Change(text, _spots(), whom=((kind, self.id),)))
+            report(Change(text, spots_now(), whom=((kind, self.id),)))
 
     return setter

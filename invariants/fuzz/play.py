@@ -14,15 +14,25 @@ from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
 from hicache.runtime.group import RankError
-from invariants.base import CRASH, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.base import (
+    CRASH,
+    HAZARD,
+    INVARIANT,
+    LIVENESS,
+    WRONG_BYTES,
+    Violation,
+    load_check,
+)
 from invariants.story import About
 from invariants.watch import Level, Watch
+from sim.errors import HazardError, StuckError, WrongBytesError
 
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
 from .ops.base import Operation
 from .ranked_hand import hand_of
+from .spots import Spot, raised
 from .swarm import Swarm
 from .tape import Entry, Tape
 
@@ -37,13 +47,14 @@ class Stuck(AssertionError):
 @dataclass(frozen=True)
 class Failure:
     """kind: what two failures share if they are the same one. at: entries played before it. about:
-    whose story explains it, where a check named them."""
+    whose story explains it, where a check named them. raised: the lines that it came from."""
 
     code: int
     kind: str
     text: str
     at: int
     about: tuple[About, ...] = ()
+    raised: tuple[Spot, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ def generate(
     command: what plays it again, for what is said of a failure."""
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
-    tape = Tape(swarm.config, (), seed, swarm.order, ranks=swarm.ranks)
+    tape = Tape(swarm.config, (), seed, swarm.order, ranks=swarm.ranks, executor=swarm.executor)
     hand = hand_of(tape, Watch(level, command, asked))
     entries: list[Entry] = []
     failure = None
@@ -80,7 +91,7 @@ def generate(
                 step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = _repeatable(failure_of(error, len(entries)), command)
+        failure = _told(error, len(entries), command)
     return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
 
@@ -107,7 +118,7 @@ def replay(
             step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = _repeatable(failure_of(error, done), command)
+        failure = _told(error, done, command)
     return Outcome(tape, failure, hand)
 
 
@@ -128,9 +139,9 @@ def end(hand: Hand) -> None:
     hand.acts, hand.entry = (), -1
     heal(hand)
     hand.watch.finish(hand.core.view)
+    hand.at_rest()
     let_go(hand)
-    if hand.content is not None:
-        hand.content.audit(hand.core.view)
+    hand.at_rest()
     hand.watch.finish(hand.core.view)
 
 
@@ -183,8 +194,10 @@ def let_go(hand: Hand) -> None:
             )
 
 
-def _repeatable(failure: Failure, command: str) -> Failure:
-    """Its words end with what plays it again, where anything is known to."""
+def _told(error: Exception, at: int, command: str) -> Failure:
+    """With the lines that it came from; its words end with what plays it again, where anything is
+    known to."""
+    failure = replace(failure_of(error, at), raised=raised(error))
     if not command or "\nreplay: " in failure.text:
         return failure
     text = failure.text.rstrip("\n")
@@ -199,7 +212,11 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(WRONG_BYTES, "BYTES by content", str(error), at)
     if isinstance(error, RankError):
         return Failure(error.exit_code, error.kind, str(error), at)
-    if isinstance(error, Stuck):
+    if isinstance(error, WrongBytesError):
+        return Failure(WRONG_BYTES, error.rule or "BYTES on device", str(error), at)
+    if isinstance(error, HazardError):
+        return Failure(HAZARD, f"HAZARD {error.rule}", str(error), at)
+    if isinstance(error, Stuck | StuckError):
         return Failure(LIVENESS, "LIVENESS", str(error), at)
     if isinstance(error, Misuse):
         return Failure(INVARIANT, "MISUSE", str(error), at)

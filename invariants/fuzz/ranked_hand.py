@@ -11,6 +11,8 @@ from hicache.core.config import Config
 from hicache.core.events import Event, Reply
 from invariants.watch import Watch
 
+from .device_hand import DeviceHand
+from .executors import settings_of
 from .hand import PLAIN, Hand
 from .ranks import Ranks
 from .records import Pending
@@ -66,4 +68,7 @@ def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
     """The hand that plays a tape."""
     if tape.ranks > 1:
         return RankedHand(tape.config, tape.order, watch, tape.ranks)
+    settings = settings_of(tape.executor)
+    if settings is not None:
+        return DeviceHand(tape.config, settings, tape.order, watch)
     return Hand(tape.config, tape.order, watch)

@@ -1,8 +1,8 @@
 """Making a failing tape small enough to read: passes that each try simpler tapes, in a fixed order.
 
-    cut what was never played; delete entries; drop faults; shrink the configuration; take replies
-    in time order; plain gaps, polls and delays; smaller integers and prompts; and again, while it
-    still gets smaller.
+    cut what was never played; delete entries; drop faults; shrink the configuration; do without a
+    device; take replies in time order; plain gaps, polls and delays; smaller integers and prompts;
+    and again, while it still gets smaller.
 
 A simpler tape is kept only if it fails with the same code and kind, so one bug cannot turn into
 another on the way, and only if its `weight` is less, so this ends. No draws: the same tape and the
@@ -113,6 +113,7 @@ def _round(search: _Search) -> None:
     search.take_each(simpler.quiet)
     search.take_each(simpler.faults)
     search.take_any(simpler.configurations)
+    search.take_any(simpler.executors)
     search.take(replace(search.tape, order="time"))
     search.take_each(simpler.schedules)
     search.take_any(simpler.prompts)

@@ -13,6 +13,7 @@ from typing import Any
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
+from .executors import PLAIN, REPLIES, settings_of, spelled
 from .ops.arrive import pack, unpack
 from .tape import Act, Entry, Tape
 
@@ -48,6 +49,7 @@ def weight(tape: Tape) -> Weight:
         sum(getattr(config, name) != usual for name, usual in _DEFAULTS.items()),
         sum(config.host_pages) + sum(config.device_pages),
         config.swa_window + config.mamba_interval,
+        _devices(tape.executor),
         int(tape.order != "time"),
         sum(not entry.poll for entry in entries),
         len(acts),
@@ -63,6 +65,14 @@ def weight(tape: Tape) -> Weight:
         sum(entry.gap for entry in entries),
         sum(sum(tokens) for tokens in words),
         sum(int(entry.args.get("request", 0)) for entry in entries),
+    )
+
+
+def _devices(executor: str) -> int:
+    """0 where only replies are played, then by how far the device is from a plain one."""
+    settings = settings_of(executor)
+    return (
+        0 if settings is None else 1 + sum(abs(a - b) for a, b in zip(settings, PLAIN, strict=True))
     )
 
 
@@ -143,6 +153,18 @@ def schedules(tape: Tape, at: int) -> Iterator[Tape]:
     for delay in (1, 0, 10, LONG):
         acts = tuple(act._replace(delay=delay, tie=0) for act in entry.acts)
         yield changed(tape, at, entry._replace(acts=acts))
+
+
+def executors(tape: Tape) -> Iterator[Tape]:
+    """Only replies; the plain device; one of its settings as there."""
+    settings = settings_of(tape.executor)
+    if settings is None:
+        return
+    yield replace(tape, executor=REPLIES)
+    yield replace(tape, executor=spelled(PLAIN))
+    for name, plain in PLAIN._asdict().items():
+        for value in (plain, (plain + getattr(settings, name)) // 2):
+            yield replace(tape, executor=spelled(settings._replace(**{name: value})))
 
 
 # -- configuration

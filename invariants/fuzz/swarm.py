@@ -6,17 +6,19 @@ without it, and one that is always possible is seldom extreme (swarm testing).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
 from .draws import Draws
+from .executors import DEVICE, REPLIES, draw_device
 from .faults.base import names
 
 COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
 POLICIES = ("write_through", "write_through_selective", "write_back")
 FAULTS = names()
+LEAST_HOST = 8  # pages of each component, where copies are carried out
 RANKS = ((1, 14), (2, 1), (3, 1))
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
@@ -25,7 +27,7 @@ PROFILES = ("prompt", "steady", "heavy", "starve")
 class Swarm:
     """weights: of the operations that are on. faults: percent of actions, per kind that is on.
     profile: how delays are drawn. polled: percent of entries before which the host polls.
-    ranks: how many cores are told the same."""
+    ranks: how many cores are told the same. executor: who carries out what the core asks for."""
 
     config: Config
     order: str
@@ -34,6 +36,7 @@ class Swarm:
     profile: str
     polled: int
     ranks: int = 1
+    executor: str = REPLIES
 
 
 def draw_swarm(
@@ -42,10 +45,17 @@ def draw_swarm(
     components: tuple[str, ...] = (),
     policy: str = "",
     ranks: int = 0,
+    executor: str = "",
 ) -> Swarm:
-    """components, policy, ranks: fixed where given."""
+    """components, policy, ranks, kind of executor: fixed where given."""
     draws = Draws(seed, "swarm")
     config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
+    some = Draws(seed, "ranks")
+    drawn = 1 if executor == DEVICE else some.weighted(RANKS)
+    size = ranks or drawn
+    chosen = _draw_executor(seed, executor) if max(size, drawn) == 1 else REPLIES
+    if chosen != REPLIES:
+        config, weights = _copying(config, weights)
     needed = ("arrive", "admit", "wait")
     on = tuple(
         (name, weight * draws.one((1, 1, 2)))
@@ -53,15 +63,28 @@ def draw_swarm(
         if name in needed or draws.chance(80)
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
+    if chosen != REPLIES and "fail" not in dict(faults):
+        faults += (("fail", Draws(seed, "failing").one((0, 5, 20))),)
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
-    some = Draws(seed, "ranks")
-    size = some.weighted(RANKS)
-    size = ranks or size
     if size > 1:
         of_ranks = names(of_ranks=True)
         faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
-    return Swarm(config, order, on, faults, profile, polled, size)
+    return Swarm(config, order, on, faults, profile, polled, size, chosen)
+
+
+def _draw_executor(seed: int, kind: str) -> str:
+    """One sequence in six runs on a device, unless a kind is asked for."""
+    draws = Draws(seed, "executor")
+    device = draws.below(6) == 0 if not kind else kind == DEVICE
+    return draw_device(draws) if device else REPLIES
+
+
+def _copying(config: Config, weights: dict[str, int]) -> tuple[Config, dict[str, int]]:
+    """A device is there for its copies: some room on host, and often a prefix that comes back."""
+    sizes = tuple(max(LEAST_HOST, size) for size in config.host_pages)
+    more = {name: weight * (4 if name == "revisit" else 1) for name, weight in weights.items()}
+    return replace(config, host_pages=sizes), more
 
 
 def _draw_order(draws: Draws) -> str:

@@ -1,6 +1,7 @@
 """Tapes: one life of one core, an entry per operation, with everything random about it.
 
     line 1      {"tape": "hicache-fuzz", "version": 1, "seed": 7, "order": "time", "config": {...}}
+                and "executor", where it is not "replies"
     then        {"op": "arrive", "args": {...}, "gap": 3, "poll": true, "acts": [[40, 0, ""], ...]}
     last line   {"end": 118}
 
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
+from .executors import REPLIES, settings_of
 from .schedules.base import schedule_of
 
 FORMAT, VERSION = "hicache-fuzz", 1
@@ -50,7 +52,8 @@ class Entry(NamedTuple):
 @dataclass(frozen=True)
 class Tape:
     """config: of the core. order: which schedule takes the replies. seed: where it came from.
-    ranks: how many cores are told the same; said in the file where it is not 1."""
+    ranks: how many cores are told the same; said in the file where it is not 1.
+    executor: who carries out what the core asks for; said where it is not replies alone."""
 
     config: Config
     entries: tuple[Entry, ...]
@@ -58,10 +61,11 @@ class Tape:
     order: str = "time"
     notes: dict[str, str] = field(default_factory=dict)
     ranks: int = 1
+    executor: str = REPLIES
 
 
 def dumps(tape: Tape) -> str:
-    head = {
+    head: dict[str, Any] = {
         "tape": FORMAT,
         "version": VERSION,
         "seed": tape.seed,
@@ -69,6 +73,8 @@ def dumps(tape: Tape) -> str:
         "notes": tape.notes,
         "config": asdict(tape.config),
     }
+    if tape.executor != REPLIES:
+        head["executor"] = tape.executor
     if tape.ranks != 1:
         head["ranks"] = tape.ranks
     lines = [_line(head)]
@@ -93,11 +99,11 @@ def loads(text: str, name: str = "tape") -> Tape:
             f"{name}: expected the number of its entries in the last line, found the end of the "
             "file; it was cut off, copy it again"
         )
-    order = head.get("order")
-    if not isinstance(order, str):
-        raise CallerError(f"{name}: order: expected a name, found {order!r}")
+    order = _name(head.get("order"), "order", name)
+    executor = _name(head.get("executor", REPLIES), "executor", name)
     try:
         schedule_of(order)
+        settings_of(executor)
     except CallerError as error:
         raise CallerError(f"{name}: {error}") from error
     config = _config(head.get("config"), name)
@@ -105,7 +111,12 @@ def loads(text: str, name: str = "tape") -> Tape:
     seed, notes = head.get("seed", 0), head.get("notes", {})
     if not isinstance(seed, int) or not isinstance(notes, dict):
         raise CallerError(f"{name}: expected a number as seed and an object as notes")
-    return Tape(config, entries, seed, order, notes, _ranks(head.get("ranks", 1), name))
+    ranks = _ranks(head.get("ranks", 1), name)
+    if ranks > 1 and executor != REPLIES:
+        raise CallerError(
+            f"{name}: executor: expected {REPLIES} on several ranks, found {executor!r}"
+        )
+    return Tape(config, entries, seed, order, notes, ranks, executor)
 
 
 def read(path: Path) -> Tape:
@@ -127,6 +138,12 @@ def write(path: Path, tape: Tape) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise CallerError(f"{path}: expected to write a tape there, found: {error}") from error
+
+
+def _name(value: Any, setting: str, name: str) -> str:
+    if not isinstance(value, str):
+        raise CallerError(f"{name}: {setting}: expected a name, found {value!r}")
+    return value
 
 
 def _line(document: dict[str, Any]) -> str:

@@ -15,11 +15,14 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 
+from .executors import REPLIES
 from .faults.ballast import FIRST as BALLAST
 from .ops.base import Operation
 from .play import Outcome, replay
 from .swarm import POLICIES
 from .tape import Act, Tape
+
+DEVICES = ("device:2:4:2:1", "device:3:1:20:8")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ def twins(tape: Tape) -> Iterator[Twin]:
     for order in ("time", "priority", "heavy", "starve:1:4", "pct:7:3:64"):
         if order != tape.order:
             yield Twin(f"order {order}", replace(tape, order=order))
+    for executor in (REPLIES, *DEVICES):
+        if executor != tape.executor:
+            yield Twin(f"executor {executor}", replace(tape, executor=executor))
 
 
 def compare(tape: Tape, ops: dict[str, Operation]) -> list[tuple[str, Outcome, str]]:

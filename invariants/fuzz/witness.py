@@ -16,8 +16,9 @@ from hicache.core.view import CoreView
 
 from . import play
 from .hand import Hand
-from .instruments import Call, Change, calls, instruments
+from .instruments import Change, instruments
 from .ops.base import Operation
+from .spots import Call, calls
 from .tape import Tape
 
 
@@ -73,13 +74,13 @@ class Witness:
                 step.pools[int(tier), pool.component] = tuple(pool.counts)
 
     def report(self, change: Change) -> None:
-        """What is made before the first event is nobody's doing."""
-        if self.steps:
+        """Of the core that is watched: other ranks do the same after it."""
+        if self.answering:
             self.steps[-1].changes.append(change)
 
     def called(self, call: Call) -> None:
         """Of the last event only: of the others there would be too many."""
-        if self.steps and self.answering:
+        if self.answering:
             self.steps[-1].calls.append(call)
 
 

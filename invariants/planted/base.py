@@ -12,6 +12,7 @@ function, wherever the project has bound it. Each file defines
             seen in sequences that are otherwise calm (`exposed`); a hunt has them on more often
     DELAYS  optional: how long replies take in those, a profile's name; all as long unless given
     RANKS   optional: how many ranks it takes to have it; one has none of it
+    EXECUTOR    optional: the kind of executor on which it is hunted, replies alone unless given
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
 Must not live here: what a bug does, or how it is hunted (`kill`, `exposed`).

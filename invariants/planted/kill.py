@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+<<<<<<< HEAD
 from invariants.base import check_names, load_check
+=======
+from invariants.fuzz.executors import REPLIES
+>>>>>>> main
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, generate, replay
@@ -57,9 +61,11 @@ def hunt(
     events = count = 0
     with planted(name) as bug:
         components, ranks = getattr(bug, "COMPONENTS", ()), getattr(bug, "RANKS", 0)
+        executor = getattr(bug, "EXECUTOR", REPLIES)
         for seed in seeds:
-            swarm = _beside(draw_swarm(seed, weights, components, ranks=ranks), bug, seed)
-            outcome = generate(shape(swarm), ops, seed, operations, checks=asked)
+            drawn = draw_swarm(seed, weights, components, ranks=ranks, executor=executor)
+            swarm = shape(_beside(drawn, bug, seed))
+            outcome = generate(swarm, ops, seed, operations, checks=asked)
             events += outcome.hand.events
             count += 1
             if outcome.failure is not None:

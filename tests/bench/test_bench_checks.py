@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 from hicache.core.config import Config
@@ -36,17 +36,17 @@ def drawn() -> list[Entry]:
 
 
 def rate(entries: list[Entry], watch: Watch) -> tuple[float, float]:
-    """Operations per second of hand, core and checks together, and mean live nodes."""
+    """Operations per second of one core that plays, decides and checks, and mean live nodes."""
     hand = Hand(CONFIG, "time", watch, remember=False)
     hand._driver.observers = (watch,)  # the probes count for the fuzzer
     for entry in entries[:WARM]:
         step(hand, OPS, entry)
-    before, nodes, start = hand.events, [], perf_counter()
+    before, nodes, start = hand.events, [], process_time()
     for first in range(WARM, len(entries), MEASURED // 10):
         for entry in entries[first : first + MEASURED // 10]:
             step(hand, OPS, entry)
         nodes.append(sum(1 for _ in hand.core.view.nodes()))
-    spent = perf_counter() - start
+    spent = process_time() - start
     return (hand.events - before) / spent, statistics.mean(nodes)
 
 

@@ -20,11 +20,11 @@ from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.devices.base import Device, Direction, Mark, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import Bytes
-from hicache.models import mha
 from sim.clock import Clock
 from sim.device import DeviceOptions, SimDevice
 from sim.link import Link
 from sim.memory import Memory
+from tests.tiny import tiny
 
 from .rigs_cuda import rigs
 
@@ -34,17 +34,7 @@ HOST_PAGES = 12
 ALL = (0, LAYERS)
 D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
 
-TINY = mha.describe(
-    "tiny",
-    "made up for tests",
-    layers=LAYERS,
-    hidden_size=8,
-    vocabulary=16,
-    attention_heads=4,
-    kv_heads=2,
-    head_elements=6,
-    parameters=1000,
-)
+TINY = tiny(LAYERS)
 
 
 class Rig(Protocol):

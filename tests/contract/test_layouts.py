@@ -16,14 +16,12 @@ from hicache.memory.arena import Arena
 from hicache.memory.layouts import BACKENDS, LAYOUTS, legal, page_runs
 from hicache.memory.pools import HostPool, Pool
 from hicache.memory.stamp import stamp
-from hicache.models import ModelDescription, mha, mla
+from hicache.models import ModelDescription, mla
+from tests.tiny import tiny
 
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
 
-MHA = mha.describe(
-    "tiny-mha", "made up", layers=3, hidden_size=8, vocabulary=16, attention_heads=4, kv_heads=4,
-    head_elements=5, parameters=1000,
-)  # fmt: skip
+MHA = tiny(3, 5, kv_heads=4)
 MLA = mla.describe(
     "tiny-mla", "made up", layers=3, hidden_size=8, vocabulary=16, attention_heads=4,
     latent_elements=9, rope_elements=2, nope_elements=3, value_elements=3, parameters=1000,

@@ -102,6 +102,12 @@ class Rig:
         outcomes = self.admit(request, chunk)
         return self.one(Seated, outcomes), self.one(Prefill, outcomes)
 
+    def load(self, request: int, text: str) -> tuple[Load, Prefill]:
+        """It is seated on pages that a load brings."""
+        self.arrive(request, text)
+        outcomes = self.admit(request)
+        return self.one(Load, outcomes), self.one(Prefill, outcomes)
+
     def refusal(self, request: int, text: str) -> Refused:
         self.arrive(request, text)
         return self.one(Refused, self.admit(request))

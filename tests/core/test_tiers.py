@@ -75,9 +75,7 @@ def test_a_prefill_that_ends_before_its_load_is_acknowledged_lands_it() -> None:
     rig = Rig(device=4, host=8)
     rig.run(0, "abcd")
     rig.run(1, "wxyz")
-    rig.arrive(2, "abc")
-    outcomes = rig.admit(2)
-    load, prefill = rig.one(Load, outcomes), rig.one(Prefill, outcomes)
+    load, prefill = rig.load(2, "abc")
     rig.feed(PrefillDone(prefill.flight))
     assert rig.residency()["abc"] == "DH"
     rig.finish(2)
@@ -90,9 +88,7 @@ def test_a_failed_load_restarts_the_request_without_it() -> None:
     rig = Rig(device=4, host=8)
     rig.run(0, "abcd")
     rig.run(1, "wxyz")
-    rig.arrive(2, "abc")
-    outcomes = rig.admit(2)
-    load, prefill = rig.one(Load, outcomes), rig.one(Prefill, outcomes)
+    load, prefill = rig.load(2, "abc")
     assert rig.one(Restarted, rig.feed(LoadDone(load.flight, ok=False)))
     assert rig.device.counts[RETIRING] == 3, "the pass that waited for it has not ended"
     rig.feed(PrefillDone(prefill.flight, ok=False))
@@ -326,9 +322,7 @@ def test_a_landed_load_that_is_not_acknowledged_is_something_to_wait_for() -> No
     rig = Rig(device=4, host=8)
     rig.run(0, "abcd")
     rig.feed(EvictWanted(Tier.DEVICE, "full", 2))
-    rig.arrive(2, "abcd")
-    outcomes = rig.admit(2)
-    load, prefill = rig.one(Load, outcomes), rig.one(Prefill, outcomes)
+    load, prefill = rig.load(2, "abcd")
     rig.feed(PrefillDone(prefill.flight))
     rig.finish(2)
     assert rig.refusal(3, "mnop").reason == "draining", "the load still locks what is above it"

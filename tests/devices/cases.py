@@ -8,7 +8,8 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import Direction, Inspectable
 from hicache.memory.layouts import Bytes
-from hicache.models import ModelDescription, mha, mla
+from hicache.models import ModelDescription, mla
+from tests.tiny import tiny
 
 LAYERS = 4
 THREE = 3
@@ -19,17 +20,7 @@ D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
 
 def grouped(head_elements: int = 6) -> ModelDescription:
     """Two KV heads of as many elements of two bytes."""
-    return mha.describe(
-        "grouped",
-        "made up for tests",
-        layers=LAYERS,
-        hidden_size=8,
-        vocabulary=16,
-        attention_heads=4,
-        kv_heads=2,
-        head_elements=head_elements,
-        parameters=1000,
-    )
+    return tiny(LAYERS, head_elements)
 
 
 def latent() -> ModelDescription:

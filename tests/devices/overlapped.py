@@ -7,16 +7,13 @@ from collections.abc import Callable
 from hicache.core.types import Pages
 from hicache.devices.base import Direction
 from hicache.devices.cpu import CpuDevice
-from hicache.models import mha
 from sim.shadow import ShadowOptions
+from tests.tiny import tiny
 from traces.shadow_run import ShadowRun, Sizes
 
 LAYERS = 3
 PAGE = 2
-MODEL = mha.describe(
-    "tiny", "made up for tests", layers=LAYERS, hidden_size=8, vocabulary=16, attention_heads=4,
-    kv_heads=2, head_elements=6, parameters=1000,
-)  # fmt: skip
+MODEL = tiny(LAYERS)
 POOLS = {"full": [(pool.name, pool.layers) for pool in MODEL.pools]}
 
 

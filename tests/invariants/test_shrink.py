@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,25 +21,16 @@ from invariants.fuzz.play import Failure, Outcome, generate, replay
 from invariants.fuzz.shrink import Shrunk, shrink
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tape import Act, Entry, Tape, dumps
-
-from .mutants import MUTANTS
+from invariants.planted.base import planted
 
 OPS = base.load()
-# A mutant, and the most operations that are needed to show it.
+# A planted bug, and the most operations that are needed to show it.
 CASES = {
-    "release forgets": 4,
-    "failed backup is published": 3,
-    "a dead boundary counts as live": 4,
-    "a window's locks stay behind": 4,
+    "release-forgets-its-locks": 4,
+    "failed-backup-is-published": 3,
+    "boundaries-never-die": 4,
+    "windows-above-stay-locked": 4,
 }
-
-
-def plant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for where, attribute, replacement in MUTANTS[name]:
-        owner = (
-            importlib.import_module(f"hicache.core.{where}") if isinstance(where, str) else where
-        )
-        monkeypatch.setattr(owner, attribute, replacement)
 
 
 def find(least: int = 20) -> tuple[Tape, Failure]:
@@ -58,25 +48,22 @@ def play(tape: Tape) -> Outcome:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_mutant_shrinks_to_what_a_person_can_read(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(name, monkeypatch)
-    tape, failure = find()
-    small = shrink(tape, failure, play)
-    assert len(small.tape.entries) <= CASES[name]
-    assert small.whole
-    assert (small.failure.code, small.failure.kind) == (failure.code, failure.kind)
-    assert play(small.tape).failure == small.failure
-    assert small.tape.config.page_size <= 2
-    monkeypatch.undo()
+def test_a_planted_bug_shrinks_to_what_a_person_can_read(name: str) -> None:
+    with planted(name):
+        tape, failure = find()
+        small = shrink(tape, failure, play)
+        assert len(small.tape.entries) <= CASES[name]
+        assert small.whole
+        assert (small.failure.code, small.failure.kind) == (failure.code, failure.kind)
+        assert play(small.tape).failure == small.failure
+        assert small.tape.config.page_size <= 2
     assert play(small.tape).failure is None
 
 
-def test_shrinking_twice_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant("a window's locks stay behind", monkeypatch)
-    tape, failure = find()
-    one, two = shrink(tape, failure, play), shrink(tape, failure, play)
+def test_shrinking_twice_is_the_same() -> None:
+    with planted("windows-above-stay-locked"):
+        tape, failure = find()
+        one, two = shrink(tape, failure, play), shrink(tape, failure, play)
     assert (dumps(one.tape), one.plays) == (dumps(two.tape), two.plays)
     assert one.plays > 20
 
@@ -228,24 +215,23 @@ def test_proposals_are_legal_and_most_are_lighter() -> None:
 
 
 @pytest.fixture
-def exported(monkeypatch: pytest.MonkeyPatch) -> tuple[Shrunk, str]:
-    plant("release forgets", monkeypatch)
-    tape, failure = find()
-    small = shrink(tape, failure, play)
-    monkeypatch.undo()
+def exported() -> tuple[Shrunk, str]:
+    with planted("release-forgets-its-locks"):
+        tape, failure = find()
+        small = shrink(tape, failure, play)
     return small, pytest_file(small.tape, small.failure, "a bug")
 
 
 def test_the_exported_test_has_the_tape_and_fails_with_the_bug_alone(
-    exported: tuple[Shrunk, str], monkeypatch: pytest.MonkeyPatch
+    exported: tuple[Shrunk, str],
 ) -> None:
     small, text = exported
     names: dict[str, Any] = {"__file__": "exported"}
     exec(compile(text, "exported", "exec"), names)
     assert names["TAPE"] == replace(small.tape, notes={})
     names["test_the_core_plays_it_clean"]()
-    plant("release forgets", monkeypatch)
-    with pytest.raises(AssertionError, match=small.failure.kind.split()[0]):
+    wrong = pytest.raises(AssertionError, match=small.failure.kind.split()[0])
+    with planted("release-forgets-its-locks"), wrong:
         names["test_the_core_plays_it_clean"]()
     assert f"{small.failure.kind} (exit code {small.failure.code})" in text
     assert "With the planted bug a bug" in text

@@ -16,12 +16,10 @@ from hicache.core.types import Tier
 from hicache.devices.cpu import CpuDevice
 from hicache.memory import host, sizes
 from hicache.memory.arena import Arena
-from hicache.models import get, mha
+from hicache.models import get
+from tests.tiny import tiny
 
-TINY = mha.describe(
-    "tiny", "made up for tests", layers=2, hidden_size=8, vocabulary=16, attention_heads=4,
-    kv_heads=4, head_elements=8, parameters=1000,
-)  # fmt: skip
+TINY = tiny(2, 8, kv_heads=4)
 LLAMA = get("llama-3.1-8b")
 
 

@@ -16,12 +16,9 @@ from hicache.memory.host import GRANULE
 from hicache.memory.layouts import LAYOUTS
 from hicache.memory.pools import HostPool, PoolPlan
 from hicache.memory.segments import cut
-from hicache.models import mha
+from tests.tiny import tiny
 
-TINY = mha.describe(
-    "tiny", "made up for tests", layers=3, hidden_size=8, vocabulary=16, attention_heads=4,
-    kv_heads=4, head_elements=5, parameters=1000,
-)  # fmt: skip
+TINY = tiny(3, 5, kv_heads=4)
 KV = TINY.pools[0]
 
 

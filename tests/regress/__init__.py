@@ -1,4 +1,4 @@
-"""Failures that the fuzzer found in the core, shrunk and exported by `hicache shrink --export`.
+"""Failures that the fuzzer found in the core, each as `hicache shrink --export` wrote it, shrunk.
 
 A file here failed before its bug was mended and plays clean since. Its tape is literal, so that it
 means the same whatever the fuzzer draws; `hicache explain FILE` tells the story of one that fails.

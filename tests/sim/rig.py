@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from hicache import models
 from hicache.core.config import Config
-from hicache.core.types import Key
+from hicache.core.types import Key, PageState, Tier
 from hicache.models import ModelDescription
 from sim import hardware
 from sim.draws import draw
@@ -20,6 +21,27 @@ from sim.world import TimedResult, World
 PAGE = 4
 MODEL = models.get("llama-3.1-8b")
 PROFILE = hardware.get("h100")
+POLICIES = ("write_through", "write_through_selective", "write_back")
+SMALL = EngineOptions(token_budget=16, max_running=4, growth_tokens=6, layer_groups=3)
+# What every drawn world has, by name.
+WORLDS: dict[str, st.SearchStrategy[Any]] = {
+    "seed": st.integers(0, 10**6),
+    "count": st.integers(1, 40),
+    "device": st.sampled_from([13, 16, 20, 40]),
+    "host": st.sampled_from([0, 3, 9, 60]),
+    "policy": st.sampled_from(POLICIES),
+    "engine": st.builds(
+        EngineOptions,
+        token_budget=st.sampled_from([PAGE, 16, 64, 8192]),
+        max_running=st.sampled_from([1, 3, 100]),
+        growth_tokens=st.sampled_from([1, 6, 64]),
+        order=st.sampled_from(["fcfs", "longest-prefix"]),
+        layer_groups=st.sampled_from([1, 3, 4]),
+    ),
+    "gap_ns": st.sampled_from([10**5, 10**7, 3 * 10**8]),
+    "lag_ns": st.sampled_from([0, 5000, 5 * 10**7]),
+    "period": st.sampled_from([0, 0, 2, 3, 7]),
+}
 CONFIGURATIONS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
 
 
@@ -116,3 +138,17 @@ def run(
 def tokens(text: str) -> list[int]:
     """PAGE tokens per letter."""
     return np.repeat([ord(letter) for letter in text], PAGE).tolist()
+
+
+def idle(world: World) -> None:
+    """Nothing seated, in flight, locked or lent; every page of every pool is free or cached."""
+    view = world.core.view
+    assert not view.requests
+    assert not view.flights
+    assert world.controller.unanswered == 0
+    for tier in (Tier.DEVICE, Tier.HOST):
+        for index in range(len(view.components)):
+            pool = view.pool(tier, index)
+            assert pool.counts[PageState.FREE] + pool.counts[PageState.CACHED] == pool.capacity
+            assert pool.protected == 0
+            assert not pool.loans.any()

@@ -11,19 +11,28 @@ from hypothesis import strategies as st
 
 from hicache.core.core import Core
 from hicache.core.errors import CallerError, CoreBug
-from hicache.core.types import PageState, Tier
 from hicache.devices.base import Mark, Stream
 from sim.accesses import Accesses
 from sim.errors import HazardError, WrongBytesError
 from sim.hazards import HazardDevice
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
-from sim.world import World
-from tests.sim.rig import CONFIGURATIONS, MODEL, PAGE, Prompts, hybrid, make, run, shared_prefixes
+from tests.sim.rig import (
+    CONFIGURATIONS,
+    MODEL,
+    PAGE,
+    POLICIES,
+    SMALL,
+    WORLDS,
+    Prompts,
+    hybrid,
+    idle,
+    make,
+    run,
+    shared_prefixes,
+)
 
-POLICIES = ("write_through", "write_through_selective", "write_back")
 _HYBRIDS = CONFIGURATIONS[1:]
-_SMALL = EngineOptions(token_budget=16, max_running=4, growth_tokens=6, layer_groups=3)
 _NAMES = ["+".join(each) for each in CONFIGURATIONS]
 
 
@@ -39,44 +48,15 @@ def _rules(components: tuple[str, ...], window: int, interval: int) -> dict[str,
     }
 
 
-def _idle(world: World) -> None:
-    """Nothing seated, in flight, locked or lent; every page of every pool is free or cached."""
-    view = world.core.view
-    assert not view.requests
-    assert not view.flights
-    assert world.controller.unanswered == 0
-    for tier in (Tier.DEVICE, Tier.HOST):
-        for index in range(len(view.components)):
-            pool = view.pool(tier, index)
-            assert pool.counts[PageState.FREE] + pool.counts[PageState.CACHED] == pool.capacity
-            assert pool.protected == 0
-            assert not pool.loans.any()
-
-
 _WORLDS = {
+    **WORLDS,
     "components": st.sampled_from(CONFIGURATIONS),
-    "seed": st.integers(0, 10**6),
-    "count": st.integers(1, 40),
-    "device": st.sampled_from([13, 16, 20, 40]),
-    "host": st.sampled_from([0, 3, 9, 60]),
     "window": st.sampled_from([1, 3, 4, 6, 8, 11, 30]),
     "swa": st.sampled_from([0, 1, 3, 12]),
     "swa_host": st.sampled_from([0, 3, 40]),
     "states": st.sampled_from([1, 2, 3, 5, 9, 20]),
     "states_host": st.sampled_from([0, 2, 20]),
     "interval": st.sampled_from([PAGE, 2 * PAGE, 5 * PAGE]),
-    "policy": st.sampled_from(POLICIES),
-    "engine": st.builds(
-        EngineOptions,
-        token_budget=st.sampled_from([PAGE, 16, 64, 8192]),
-        max_running=st.sampled_from([1, 3, 100]),
-        growth_tokens=st.sampled_from([1, 6, 64]),
-        order=st.sampled_from(["fcfs", "longest-prefix"]),
-        layer_groups=st.sampled_from([1, 3, 4]),
-    ),
-    "gap_ns": st.sampled_from([10**5, 10**7, 3 * 10**8]),
-    "lag_ns": st.sampled_from([0, 5000, 5 * 10**7]),
-    "period": st.sampled_from([0, 0, 2, 3, 7]),
 }
 
 
@@ -103,7 +83,7 @@ def test_every_run_ends_exact_and_equal_to_stepping_one_token_at_a_time(
     rules["write_policy"] = drawn["policy"]
     world = make(workload, *sizes, engine=drawn["engine"], options=options, **rules)
     result = world.run()
-    _idle(world)
+    idle(world)
     assert [request.request for request in result.requests] == list(range(drawn["count"]))
     for request, job in zip(result.requests, workload.jobs, strict=True):
         reused = request.device_tokens + request.host_tokens
@@ -154,9 +134,9 @@ def test_small_pools_evict_and_load_each_component(
     rules = _rules(components, 6, PAGE)
     sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
     workload = _conversations(7, asked=2)
-    world = make(workload, *sizes, engine=_SMALL, write_policy=policy, **rules)
+    world = make(workload, *sizes, engine=SMALL, write_policy=policy, **rules)
     result = world.run()
-    _idle(world)
+    idle(world)
     assert all(device > 0 for _, device, _ in result.evicted)
     loaded = [sum(request.loaded[index] for request in result.requests)
               for index in range(len(components))]  # fmt: skip
@@ -170,7 +150,7 @@ def test_what_is_loaded_crosses_the_link_and_nothing_else(components: tuple[str,
     """In as many groups as there are layers, so that each holds the pool of one component."""
     rules = _rules(components, 6, PAGE)
     sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
-    engine = replace(_SMALL, layer_groups=MODEL.layers)
+    engine = replace(SMALL, layer_groups=MODEL.layers)
     result = run(_conversations(6), *sizes, engine=engine, **rules)
     model = hybrid(components, 6) if len(components) > 1 else MODEL
     expected = sum(
@@ -196,9 +176,9 @@ def test_too_many_long_answers_are_retracted_and_all_end(
     device = {"full": 13, "swa": 6, "mamba": 8}
     sizes = _sizes(components, device), (host,) * len(components)
     rules = _rules(components, 8, PAGE)
-    world = make(_growing_answers(), *sizes, engine=_SMALL, write_policy=policy, **rules)
+    world = make(_growing_answers(), *sizes, engine=SMALL, write_policy=policy, **rules)
     result = world.run()
-    _idle(world)
+    idle(world)
     assert len(result.requests) == 6
     assert sum(request.retractions for request in result.requests) > 0
 
@@ -209,7 +189,7 @@ def test_the_smallest_pools_serve_every_request_alone(components: tuple[str, ...
     device = {"full": 10, "swa": 3, "mamba": 1}
     rules = _rules(components, 8, PAGE)
     sizes = _sizes(components, device), (0,) * len(components)
-    result = run(_growing_answers(), *sizes, engine=_SMALL, **rules)
+    result = run(_growing_answers(), *sizes, engine=SMALL, **rules)
     assert len(result.requests) == 6
 
 
@@ -226,7 +206,7 @@ def test_a_window_that_begins_inside_a_reused_node_does_not_starve_its_request(
     workload = shared_prefixes(seed, count, gap_ns=10**6)
     world = make(workload, device, host, engine=engine, load_threshold_pages=3, **rules)
     assert len(world.run().requests) == count
-    _idle(world)
+    idle(world)
 
 
 def test_prompts_longer_than_the_window_pool_come_in_shorter_chunks() -> None:
@@ -291,10 +271,10 @@ def test_a_state_that_is_not_of_its_depth_is_found(
 ) -> None:
     rules = _rules(("full", "mamba"), 0, PAGE)
     sizes = (60, 12), (60, 40)
-    assert make(_conversations(4), *sizes, engine=_SMALL, **rules).run().byte_checks
+    assert make(_conversations(4), *sizes, engine=SMALL, **rules).run().byte_checks
     monkeypatch.setattr("sim.world.Accesses", broken)
     with pytest.raises(WrongBytesError, match=r"of mamba, layer group \d: expected page \d+ of"):
-        run(_conversations(4), *sizes, engine=_SMALL, **rules)
+        run(_conversations(4), *sizes, engine=SMALL, **rules)
 
 
 class _Shifted(Core):
@@ -313,7 +293,7 @@ def test_a_window_that_is_read_elsewhere_is_found(monkeypatch: pytest.MonkeyPatc
     rules = _rules(("full", "swa"), 8, PAGE)
     monkeypatch.setattr("sim.world.Core", _Shifted)
     with pytest.raises((WrongBytesError, CoreBug)):
-        run(_conversations(3), (60, 40), (60, 40), engine=_SMALL, **rules)
+        run(_conversations(3), (60, 40), (60, 40), engine=SMALL, **rules)
 
 
 @pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
@@ -332,4 +312,4 @@ def test_a_wait_that_is_dropped_is_a_hazard(
     sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
     monkeypatch.setattr("sim.machine.HazardDevice", Deaf)
     with pytest.raises(HazardError, match="not ordered after"):
-        run(_conversations(9), *sizes, engine=_SMALL, **rules)
+        run(_conversations(9), *sizes, engine=SMALL, **rules)

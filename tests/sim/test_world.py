@@ -19,47 +19,13 @@ from sim.hardware import scaled_host_bandwidth
 from sim.hazards import HazardDevice
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
-from tests.sim.rig import PAGE, PROFILE, Prompts, make, run, shared_prefixes
+from tests.sim.rig import PAGE, PROFILE, SMALL, WORLDS, Prompts, idle, make, run, shared_prefixes
 
 _OFF = WorldOptions(checks="off")
-_SMALL = EngineOptions(token_budget=16, max_running=4, growth_tokens=6, layer_groups=3)
-
-
-def _idle(world: object) -> None:
-    """Nothing seated, in flight, locked or lent; every pool is free or cached."""
-    view = world.core.view  # type: ignore[attr-defined]
-    assert not view.requests
-    assert not view.flights
-    assert world.controller.unanswered == 0  # type: ignore[attr-defined]
-    for tier in (0, 1):
-        pool = view.pool(tier)
-        assert pool.counts[0] + pool.counts[2] == pool.capacity
-        assert pool.protected == 0
-        assert not pool.loans.any()
-
-
-_WORLDS = {
-    "seed": st.integers(0, 10**6),
-    "count": st.integers(1, 40),
-    "device": st.sampled_from([13, 16, 20, 40]),
-    "host": st.sampled_from([0, 3, 9, 60]),
-    "policy": st.sampled_from(["write_through", "write_through_selective", "write_back"]),
-    "engine": st.builds(
-        EngineOptions,
-        token_budget=st.sampled_from([PAGE, 16, 64, 8192]),
-        max_running=st.sampled_from([1, 3, 100]),
-        growth_tokens=st.sampled_from([1, 6, 64]),
-        order=st.sampled_from(["fcfs", "longest-prefix"]),
-        layer_groups=st.sampled_from([1, 3, 4]),
-    ),
-    "gap_ns": st.sampled_from([10**5, 10**7, 3 * 10**8]),
-    "lag_ns": st.sampled_from([0, 5000, 5 * 10**7]),
-    "period": st.sampled_from([0, 0, 2, 3, 7]),
-}
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.fixed_dictionaries(_WORLDS))
+@given(st.fixed_dictionaries(WORLDS))
 def test_every_run_ends_checked_and_equal_to_stepping_one_token_at_a_time(
     drawn: dict[str, Any],
 ) -> None:
@@ -73,7 +39,7 @@ def test_every_run_ends_checked_and_equal_to_stepping_one_token_at_a_time(
     sizes, policy = (drawn["device"], drawn["host"]), drawn["policy"]
     world = make(workload, *sizes, engine=drawn["engine"], options=options, write_policy=policy)
     result = world.run()
-    _idle(world)
+    idle(world)
     assert [request.request for request in result.requests] == list(range(drawn["count"]))
     for request, job in zip(result.requests, workload.jobs, strict=True):
         reused = request.device_tokens + request.host_tokens
@@ -124,9 +90,9 @@ def _growing_answers() -> Prompts:
 @pytest.mark.parametrize("policy", ["write_through", "write_through_selective", "write_back"])
 @pytest.mark.parametrize("host", [0, 3, 40])
 def test_too_many_long_answers_are_retracted_and_all_end(policy: str, host: int) -> None:
-    world = make(_growing_answers(), 13, host, engine=_SMALL, write_policy=policy)
+    world = make(_growing_answers(), 13, host, engine=SMALL, write_policy=policy)
     result = world.run()
-    _idle(world)
+    idle(world)
     assert len(result.requests) == 6
     assert sum(request.retractions for request in result.requests) > 0
 

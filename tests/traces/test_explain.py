@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hicache.core import insertion
+from hicache.core.actions import Backup
 from hicache.core.config import Config
 from hicache.core.core import _HANDLERS
+from hicache.core.events import BackupDone
 from hicache.core.ledger import Pool
 from hicache.core.node import Flight, Node, Request
 from invariants.fuzz import corpus, explain, play
@@ -150,6 +152,15 @@ def test_a_crash_names_the_line_that_it_came_from() -> None:
     assert "refused (give_back)" in explain.rows(account, whom[0])[-1].text
 
 
+def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:
+    with planted("cleanup-without-a-lock"):
+        account = found_by(lambda failure: failure.code == 10, range(1, 9))
+    (one,) = explain.named(account)
+    assert one.kind == "request"
+    assert account.steps[-1].event.request == one.number
+    assert explain.rows(account, one)
+
+
 BUGS = (
     "ack-unlocks-the-unlocked",
     "sentinel-is-freed",
@@ -172,11 +183,17 @@ def test_what_is_shown_contains_the_planted_lines(bug: str) -> None:
 # -- the witness changes nothing
 
 
+def some_tapes() -> list[Tape]:
+    """Of the corpus, and one that several ranks play."""
+    work = Work(40)
+    several = next(seed for seed in range(1000) if work.swarm(seed).ranks > 1)
+    return [*[corpus.read(path) for path in corpus.paths(CORPUS)[:3]], work.drawn(several)]
+
+
 def test_a_witnessed_replay_is_the_same_replay() -> None:
     ops = operations.load()
     before = (vars(Pool).copy(), dict(_HANDLERS), vars(insertion).copy())
-    for path in corpus.paths(CORPUS)[:4]:
-        tape = corpus.read(path)
+    for tape in some_tapes():
         plain, account = play.replay(tape, ops), witnessed(tape, ops)
         assert account.outcome.failure is None
         assert account.outcome.hand.counts == plain.hand.counts
@@ -189,8 +206,8 @@ def test_a_witnessed_replay_is_the_same_replay() -> None:
 def test_every_change_of_a_page_is_told() -> None:
     """Added up, the changes that were told are the ledger itself, after every tape."""
     ops = operations.load()
-    for path in corpus.paths(CORPUS)[:4]:
-        account = witnessed(corpus.read(path), ops)
+    for tape in some_tapes():
+        account = witnessed(tape, ops)
         owners: dict[tuple[int, str, int], str] = {}
         for change in (change for step in account.steps for change in step.changes):
             if change.pages and "loan" not in change.text:
@@ -219,19 +236,26 @@ NEEDED = {
 }
 
 
+@pytest.fixture(scope="module")
 def lively() -> Any:
-    """A sequence that loads, backs up, evicts and refuses."""
-    ops = operations.load()
-    for path in corpus.paths(CORPUS):
-        account = witnessed(corpus.read(path), ops)
+    """A sequence that loads, evicts and refuses, with backups that overlap."""
+    ops, work = operations.load(), Work(80)
+    drawn = (work.drawn(seed) for seed in range(1, 400))
+    for tape in chain((corpus.read(path) for path in corpus.paths(CORPUS)), drawn):
+        account = witnessed(tape, ops)
         names = {type(item).__name__ for step in account.steps for item in step.outcomes}
-        if {"Load", "Backup", "Evicted", "Refused"} <= names:
+        open_ = most = 0
+        for step in account.steps:
+            open_ += sum(isinstance(item, Backup) for item in step.outcomes)
+            most = max(most, open_)
+            open_ -= isinstance(step.event, BackupDone)
+        if {"Load", "Evicted", "Refused"} <= names and most > 1:
             return account
-    raise AssertionError("no tape of the corpus does all of that")
+    raise AssertionError("no tape does all of that")
 
 
-def test_the_timeline_keeps_the_rules_of_its_format() -> None:
-    document = json.loads("".join(timeline(lively())))
+def test_the_timeline_keeps_the_rules_of_its_format(lively: Any) -> None:
+    document = json.loads("".join(timeline(lively)))
     events = document["traceEvents"]
     assert {one["ph"] for one in events} == NEEDED.keys()
     for one in events:
@@ -251,8 +275,14 @@ def test_the_timeline_keeps_the_rules_of_its_format() -> None:
     assert {(one["pid"], one["tid"]) for one in timed} <= named
 
 
-def test_the_slices_of_a_thread_nest_and_what_begins_ends() -> None:
-    events = json.loads("".join(timeline(lively())))["traceEvents"]
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_the_slices_of_a_thread_nest_and_what_begins_ends(cut_off: bool, lively: Any) -> None:
+    """cut_off: by a failure, while locks are held and replies are under way."""
+    with planted(BUG):
+        failed = witnessed(FAILING, operations.load())
+    account = failed if cut_off else lively
+    assert (account.outcome.failure is not None) == cut_off
+    events = json.loads("".join(timeline(account)))["traceEvents"]
     threads: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     open_: dict[tuple[str, str], int] = defaultdict(int)
     for one in events:
@@ -269,16 +299,15 @@ def test_the_slices_of_a_thread_nest_and_what_begins_ends() -> None:
             assert start >= end - 1e-6
 
 
-def test_an_arrow_leads_from_each_load_to_the_pass_that_reads_it() -> None:
-    account = lively()
-    events = json.loads("".join(timeline(account)))["traceEvents"]
+def test_an_arrow_leads_from_each_load_to_the_pass_that_reads_it(lively: Any) -> None:
+    events = json.loads("".join(timeline(lively)))["traceEvents"]
     slices = [one for one in events if one["ph"] == "X"]
     starts = {one["id"]: one for one in events if one["ph"] == "s"}
     ends = {one["id"]: one for one in events if one["ph"] == "f"}
     assert starts.keys() == ends.keys()
     expected = {
         f"{load}/pass {item.flight}"
-        for step in account.steps
+        for step in lively.steps
         for item in step.outcomes
         if type(item).__name__ == "Prefill"
         for load in item.after

@@ -12,7 +12,7 @@ import pytest
 from invariants.fuzz import corpus, play
 from invariants.fuzz import tape as tapes
 from invariants.fuzz.ops import base as operations
-from traces import fuzz_command
+from traces import output
 from traces.cli import main
 from traces.fuzz_work import Work
 
@@ -165,8 +165,8 @@ OPTIONS = {
     "--executor slurm": "expected one of local, ray",
     "--twice 101": "a percentage from 0 to 100",
     "--canary --replay x": "not allowed with",
-    "--output file": "which is a file",
-    "--output file/under/it": "which is a file",
+    "--output file": "found: a file",
+    "--output file/under/it": "found: a file",
     "--json nowhere/out.json": "no directory there",
 }
 
@@ -184,6 +184,10 @@ def test_a_bad_option_is_one_line(
 def test_a_folder_without_the_right_to_write(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fuzz_command.os, "access", lambda path, how: False)
-    assert fuzz("--sequences", "1", "--output", "here") == 2
-    one_line(capsys, "no right to write")
+    def refuse(dir: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(output.tempfile, "TemporaryFile", refuse)
+    assert fuzz("--sequences", "1", "--output", "here/and/there") == 2
+    one_line(capsys, "found: Permission denied")
+    assert not Path("here").exists()

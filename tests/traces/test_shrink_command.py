@@ -106,7 +106,7 @@ def test_a_fresh_process_that_sees_something_else_stops_it(
         assert main(arguments) == NONDETERMINISM
         assert "nothing was written" in capsys.readouterr().err
         assert not small.exists()
-        assert not list(folder.iterdir())
+        assert not folder.exists()
 
 
 def edited(**more: Any) -> str:
@@ -177,8 +177,8 @@ BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     ),
     "no folder for the tape": (lambda at: ["-o", str(at / "no" / "small.jsonl")], "no directory"),
     "a folder for a file": (lambda at: ["-o", str(at)], "a directory"),
-    "a file for a folder": (lambda at: ["--export", str(at / "tape.jsonl")], "found a file"),
-    "a folder in a file": (lambda at: ["--export", str(at / "tape.jsonl" / "x")], "a folder"),
+    "a file for a folder": (lambda at: ["--export", str(at / "tape.jsonl")], "found: a file"),
+    "a folder in a file": (lambda at: ["--export", str(at / "tape.jsonl" / "x")], "found: a file"),
     "two things on stdout": (lambda _: ["--json", "-"], "the tape goes to stdout"),
     "no play": (lambda _: ["--plays", "0"], "--plays"),
 }

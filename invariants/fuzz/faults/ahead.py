@@ -20,9 +20,7 @@ class RanAhead(Fault):
         outcomes = hand.feed(PagesWanted(job.id, len(job.tokens) + more, 0))
         if any(isinstance(item, Granted) for item in outcomes):
             tokens, ids = [*job.tokens, *([7] * more)], list(job.ids)
-            if hand.content is not None:
-                hand.content.extend(ids, job.namespace, tokens)
-                hand.content.decode(job.id, ids, job.committed, len(tokens) - 1)
+            hand.decode(job, ids, tokens, (job.committed, len(tokens) - 1))
         hand.feed(Finished(job.id, hand.key(job, job.committed), job.committed))
         del hand.jobs[job.id]
 

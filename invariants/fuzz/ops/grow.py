@@ -38,6 +38,4 @@ def play(hand: Hand, args: Arguments) -> None:
         return
     job.tokens += [int(args["word"])] * more
     before, job.committed = job.committed, len(job.tokens) - 1
-    if hand.content is not None:
-        hand.content.extend(job.ids, job.namespace, job.tokens)
-        hand.content.decode(job.id, job.ids, before, job.committed)
+    hand.decode(job, job.ids, job.tokens, (before, job.committed))

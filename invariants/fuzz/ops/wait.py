@@ -15,8 +15,5 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
 
 def play(hand: Hand, args: Arguments) -> None:
     for _ in range(min(64, int(args["polls"]))):
-        due = [one.due for one in hand.pending]
-        if not due:
+        if not hand.wait():
             return
-        hand.now = max(hand.now, min(due)) if min(due) < hand.never else hand.now
-        hand.take_due()

@@ -1,0 +1,24 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import seating
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "A load brings full attention's pages, and no window or state that is on host."
+KILLS = "match-ref"
+
+_to_load = seating._to_load
+
+
+def _backbone_only(state: Any, path: list[Any]) -> list[list[Any]]:
+    first, *others = _to_load(state, path)
+    return [first, *([] for _ in others)]
+
+
+def plant(patch: Patch) -> None:
+    patch(seating, "_to_load", _backbone_only)

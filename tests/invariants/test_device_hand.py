@@ -1,0 +1,261 @@
+"""Sequences on a simulated device: clean on the real code, deterministic, and they see what is
+wrong with the transfer controller, which replies alone cannot show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.core.types import Tier
+from hicache.runtime.controller import COMPUTE
+from hicache.runtime.lanes import Lane
+from invariants.fuzz import simpler
+from invariants.fuzz import tape as tapes
+from invariants.fuzz.device_hand import DeviceHand
+from invariants.fuzz.executors import PLAIN, REPLIES, settings_of, spelled
+from invariants.fuzz.export import pytest_file
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.hand import Hand
+from invariants.fuzz.ops import base
+from invariants.fuzz.play import Failure, Outcome, failure_of, generate, replay
+from invariants.fuzz.probes import expected
+from invariants.fuzz.ranked_hand import hand_of
+from invariants.fuzz.shrink import shrink
+from invariants.fuzz.swarm import FAULTS, Swarm, draw_swarm
+from invariants.fuzz.tape import Act, Entry, Tape
+from invariants.planted import base as planted
+from invariants.planted import kill
+from sim.errors import HazardError, WrongBytesError
+
+OPS = base.load()
+WEIGHTS = weights_of(OPS)
+DEVICE = "device:2:4:2:2"
+CONFIG = Config(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
+BUGS = tuple(name for name in planted.names() if getattr(planted.load(name), "EXECUTOR", ""))
+TIERS = (Tier.DEVICE, Tier.HOST)
+SLOW = ("loads-are-answered-at-their-first-layer", "only-the-last-layer-can-fail")
+
+
+def played(seed: int, operations: int = 60) -> Outcome:
+    return generate(draw_swarm(seed, WEIGHTS, executor="device"), OPS, seed, operations)
+
+
+def said(outcome: Outcome) -> tuple[object, ...]:
+    """What two runs share that did the same."""
+    hand = outcome.hand
+    assert isinstance(hand, DeviceHand)
+    memory, names = hand.rig.memory, hand.config.components
+    digests = [memory.digest((tier, name), 0) for tier in TIERS for name in names]
+    counts = {name: n for name, n in hand.counts.items() if not name.startswith("op ")}
+    return outcome.failure, hand.now, hand.events, counts, +hand.probes.seen, digests
+
+
+def test_one_sequence_in_six_runs_on_a_device_with_copies_to_make() -> None:
+    swarms = [draw_swarm(seed, WEIGHTS) for seed in range(300)]
+    chosen = [one for one in swarms if settings_of(one.executor) is not None]
+    assert 30 < len(chosen) < 75
+    assert all(min(one.config.host_pages) > 0 for one in chosen)
+    assert len({one.executor for one in chosen}) > 12
+    fixed = {draw_swarm(seed, WEIGHTS, executor=REPLIES).executor for seed in range(30)}
+    assert fixed == {REPLIES}
+
+
+def test_sequences_are_clean_and_reach_what_only_a_device_has() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(30):
+        outcome = played(seed)
+        assert outcome.failure is None, outcome.failure.text
+        seen += outcome.hand.probes.seen
+    names = [name for name in expected("full") if "on the device" in name]
+    assert len(names) >= 20
+    assert len([name for name in names if seen[name]]) >= len(names) // 2
+    assert seen["a poll saw nothing though something was done"] > 50
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_recovered_from_on_a_device_too(name: str) -> None:
+    weights = tuple((op, 60 if op == "revisit" else weight) for op, weight in WEIGHTS.items())
+    swarm = Swarm(CONFIG, "time", weights, ((name, 60),), "steady", 80, executor=DEVICE)
+    outcome = generate(swarm, OPS, 1, 30)
+    assert outcome.failure is None, outcome.failure.text
+    assert not outcome.hand.pending
+
+
+@pytest.mark.parametrize("name", [name for name in BUGS if name not in SLOW])
+def test_a_bug_of_the_controller_is_a_hazard_or_a_wrong_byte(name: str) -> None:
+    hunt = kill.hunt(name, range(40))
+    assert hunt.failure is not None, "planted, not found"
+    assert hunt.failure.code in (12, 13)
+    assert hunt.tape is not None
+    alone = replace(hunt.tape, executor=REPLIES)
+    with planted.planted(name):
+        assert replay(alone, OPS).failure is None
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(BUGS) >= 6
+    assert set(SLOW) < set(BUGS)
+
+
+def test_a_tape_says_all_that_happens() -> None:
+    first = played(4)
+    tape = tapes.loads(tapes.dumps(first.tape))
+    assert tape == first.tape
+    assert said(replay(tape, OPS)) == said(first)
+
+
+def test_an_entry_that_does_nothing_changes_nothing() -> None:
+    first = played(5)
+    idle = Entry("look", {"request": 1 << 19}, 0, False, (Act(700, 3, "fail"),))
+    for at in (0, 7, 20, 40):
+        entries = (*first.tape.entries[:at], idle, idle, *first.tape.entries[at:])
+        assert said(replay(replace(first.tape, entries=entries), OPS)) == said(first)
+
+
+def test_the_device_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = played(5)
+
+    def drawn(*_: object) -> int:
+        raise AssertionError("a draw that is not in the tape")
+
+    monkeypatch.setattr("sim.device.draw", drawn)
+    assert said(played(5)) == said(first)
+
+
+# -- what is looked at
+
+
+def rested() -> DeviceHand:
+    """After a prompt was computed, backed up, evicted and loaded."""
+    prompt = {"tokens": [[0, 2], [1, 2], [2, 2]], "space": "", "whole": False}
+    entries = (
+        Entry("arrive", {"request": 0, **prompt}),
+        Entry("admit", {"request": 0, "chunk": 9}),
+        Entry("quiesce", {}),
+        Entry("revisit", {"request": 1, **prompt, "cold": ["full"], "chunk": 9}),
+        Entry("quiesce", {}),
+    )
+    outcome = replay(Tape(Config(2, (8,), (8,)), (), executor=DEVICE), OPS)
+    assert outcome.failure is None
+    hand = hand_of(Tape(Config(2, (8,), (8,)), entries, executor=DEVICE))
+    for entry in entries:
+        hand.begin(entry.gap, entry.poll, entry.acts)
+        OPS[entry.op].play(hand, entry.args)
+        hand.finish()
+    assert isinstance(hand, DeviceHand)
+    assert hand.core.view.pool(Tier.HOST).counts[2] == 3
+    return hand
+
+
+def spoil(hand: DeviceHand, tier: Tier, page: int) -> None:
+    """Behind everybody's back."""
+    rows = np.array([page])
+    hand.rig.memory.write((tier, "full"), rows, np.array([7], dtype=np.uint64), (0, 2), "a test")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_at_rest_every_page_is_what_its_prefix_says(tier: Tier) -> None:
+    hand = rested()
+    hand.at_rest()
+    node = next(iter(hand.core.view.nodes()))
+    pages = node.pages[tier][0]
+    assert pages is not None
+    spoil(hand, tier, int(pages[0]))
+    words = "expected page 0 of request 0, found content of nobody"
+    with pytest.raises(WrongBytesError, match=f"{tier.name.lower()} page .*{words}"):
+        hand.at_rest()
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_at_rest_free_pages_are_as_they_were_left(tier: Tier) -> None:
+    hand = rested()
+    pool = hand.core.view.pool(tier)
+    spoil(hand, tier, next(page for page in range(8) if pool.state[page] == 0))
+    with pytest.raises(WrongBytesError, match="was written while it was free") as found:
+        hand.at_rest()
+    assert failure_of(found.value, 3) == Failure(12, "POISON", str(found.value), 3)
+
+
+def test_a_failure_names_its_rule() -> None:
+    for rule in ("RAW", "WAR", "WAW"):
+        assert failure_of(HazardError("x", rule), 0).kind == f"HAZARD {rule}"
+    assert failure_of(WrongBytesError("x"), 0) == Failure(12, "BYTES on device", "x", 0)
+
+
+def test_a_controller_that_never_answers_is_a_failure_of_liveness(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Lane, "ended", lambda self: [])
+    failure = next(found for seed in range(9) if (found := played(seed).failure) is not None)
+    assert (failure.code, failure.kind) == (14, "LIVENESS")
+    assert "nothing is going to happen" in failure.text
+
+
+def test_a_look_at_the_simulated_device_is_in_the_order_of_its_stream() -> None:
+    rig = rested().rig
+    stream, pages, found = rig.device.stream(COMPUTE), np.array([1, 2]), []
+    for seed in (3, 4):
+        seeds = np.array([seed, seed + 10], dtype=np.uint64)
+        rig.device.scribble(stream, Tier.DEVICE, "full", pages, seeds, (0, 2))
+        rig.device.peek(stream, Tier.DEVICE, "full", pages, (0, 2), found.append)
+    rig.run_dry()
+    (one,), (two,) = found
+    assert one.shape[:2] == (2, 2)
+    assert (one != two).any(axis=2).all()
+
+
+# -- tapes, shrinking, export
+
+
+def test_an_old_tape_has_replies_alone() -> None:
+    text = tapes.dumps(Tape(CONFIG, ()))
+    assert "executor" not in text
+    assert tapes.loads(text).executor == REPLIES
+    assert type(hand_of(tapes.loads(text))) is Hand
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        "gpu",
+        "device:1",
+        "device:0:1:1:1",
+        "device:9:1:1:1",
+        "device:1:0:1:1",
+        "device:1:1:1:0",
+        "device:1:1:-1:1",
+        "device:1:1:1:1:1",
+        "replies:1",
+        "7",
+        "null",
+    ],
+)
+def test_another_executor_is_one_line(executor: str) -> None:
+    text = tapes.dumps(Tape(CONFIG, (), executor="device:1:2:3:4"))
+    other = executor if executor in ("7", "null") else f'"{executor}"'
+    with pytest.raises(CallerError, match="executor: expected") as found:
+        tapes.loads(text.replace('"device:1:2:3:4"', other), "t")
+    assert "\n" not in str(found.value)
+    assert settings_of(spelled(PLAIN)) == settings_of("device") == PLAIN
+
+
+@pytest.mark.parametrize(("needs", "left"), [(False, REPLIES), (True, spelled(PLAIN))])
+def test_shrinking_drops_the_device_or_makes_it_plain(needs: bool, left: str) -> None:
+    failure = Failure(13, "HAZARD RAW", "x", 1)
+    entry = Entry("quiesce", {})
+
+    def play(tape: Tape) -> Outcome:
+        fails = bool(tape.entries) and (settings_of(tape.executor) is not None or not needs)
+        return Outcome(tape, failure if fails else None, Hand(CONFIG))
+
+    small = shrink(Tape(CONFIG, (entry,), executor="device:3:20:20:2"), failure, play)
+    assert small.tape.executor == left
+    assert simpler.weight(small.tape) < simpler.weight(replace(small.tape, executor=DEVICE))
+    text = pytest_file(small.tape, failure)
+    assert (f'executor="{left}"' in text) == needs
+    compile(text, "exported", "exec")

@@ -1,0 +1,139 @@
+"""`--plant`: the same planted bug for all of a command, its workers and fresh processes; and what
+is said of a failure, which always ends with what plays it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from invariants.fuzz import play
+from invariants.fuzz import tape as tapes
+from invariants.fuzz.ops import base as operations
+from invariants.planted.base import planted
+from invariants.planted.verdicts_are_not_reduced import RANKS
+from traces.cli import main
+from traces.fuzz_report import next_steps
+from traces.fuzz_twice import trail_of
+from traces.fuzz_work import Work
+
+BUG = "sentinel-is-freed"
+HUNT = ("fuzz", "--operations", "40", "--twice", "0", "--seed", "1", "--sequences", "6")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_the_bug_is_there_for_the_whole_run_and_gone_after_it(
+    jobs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main([*HUNT, "--jobs", jobs, "--plant", BUG, "--json", "out.json"])
+    said = capsys.readouterr().out
+    assert BUG in next(line for line in said.splitlines() if line.startswith("planted"))
+    found = json.loads(Path("out.json").read_text())
+    assert found["settings"]["planted"] == BUG
+    assert code == found["exit_code"] != 0
+    for one in found["failures"]:
+        assert all(f"    {line}" in said for line in next_steps(one["tape"], export=False))
+        assert tapes.read(Path(one["tape"])).notes == {"plant": BUG}
+        assert main(["fuzz", "--replay", one["tape"]]) == one["code"]  # the tape notes it
+        said_again = capsys.readouterr().out
+        assert f"with {BUG} planted" in said_again
+        assert f"replay: hicache fuzz --replay {one['tape']}" in said_again
+        assert main(["fuzz", "--replay", one["tape"], "--plant", ""]) == 0
+        capsys.readouterr()
+    if jobs == "1":
+        assert main([*HUNT, "--jobs", "1"]) == 0
+
+
+def test_what_is_to_be_done_next_runs_as_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    main([*HUNT, "--jobs", "1", "--plant", BUG, "--output", "a folder", "--json", "out.json"])
+    first = json.loads(Path("out.json").read_text())["failures"][0]
+    capsys.readouterr()
+    for line in next_steps(first["tape"], export=True):
+        _, command = line.split(":", 1)
+        words = shlex.split(command)
+        if words[1] == "shrink":
+            assert words[-2:] == ["--export", "tests/regress/"]
+            continue  # its own tests run it
+        assert main(words[1:]) == first["code"]
+
+
+def test_the_fresh_process_of_a_double_run_has_the_bug_too() -> None:
+    """One that decides otherwise and breaks nothing that is asked here: the trails are equal."""
+    work = Work(60, ("full",), "write_through", "off", plant="warmest-victims-first")
+    for seed in range(8, 40):
+        tape = work.drawn(seed)
+        with planted(work.plant):
+            trail = trail_of(tape)
+        if trail != trail_of(tape):
+            break
+    else:
+        raise AssertionError("no tape shows the bug")
+    assert work.look_twice(tape) is None
+
+
+def test_a_bug_is_hunted_where_it_can_be() -> None:
+    options = ("--jobs", "1", "--plant", "verdicts-are-not-reduced", "--json", "out.json")
+    assert main([*HUNT, *options]) == 15
+    settings = json.loads(Path("out.json").read_text())["settings"]
+    assert settings["ranks"] == RANKS
+    main([*HUNT, *options, "--ranks", str(RANKS + 1)])
+    assert json.loads(Path("out.json").read_text())["settings"]["ranks"] == RANKS + 1
+
+
+WRONG = {
+    "fuzz": ["fuzz", "--sequences", "1"],
+    "replay": ["fuzz", "--replay", "tape.jsonl"],
+    "shrink": ["shrink", "tape.jsonl", "-o", "small.jsonl"],
+    "explain": ["explain", "tape.jsonl"],
+}
+
+
+@pytest.mark.parametrize("command", WRONG.values(), ids=WRONG.keys())
+def test_a_bug_that_is_not_there_is_one_line(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tapes.write(Path("tape.jsonl"), Work(5).drawn(7))
+    assert main([*command, "--plant", "sentinel-is-fried"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert f"did you mean {BUG}?" in said.err
+    assert [path.name for path in Path().iterdir()] == ["tape.jsonl"]
+
+
+def test_a_canary_is_the_only_bug_of_its_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*HUNT, "--canary", "--plant", BUG]) == 2
+    assert "beside --canary" in capsys.readouterr().err
+
+
+def test_every_failure_ends_with_what_plays_it_again() -> None:
+    """A crash, a check, and the end of a run, drawn and replayed."""
+    ops = operations.load()
+    kinds = set()
+    for bug, checks in (
+        ("failed-backup-freed-twice", None),
+        (BUG, None),
+        ("donated-slot-stays-with-its-request", []),
+    ):
+        work = Work(80, plant=bug)
+        with planted(bug):
+            for seed in range(1, 12):
+                command = work.command(seed)
+                found = play.generate(work.swarm(seed), ops, seed, 80, "every", checks, command)
+                if found.failure is not None:
+                    break
+            assert found.failure is not None
+            kinds.add(found.failure.code)
+            assert found.failure.text.endswith(f"\nreplay: {command}")
+            again = play.replay(found.tape, ops, name="t.jsonl", checks=checks).failure
+            assert again is not None
+            assert again.text.endswith("\nreplay: hicache fuzz --replay t.jsonl")
+        assert f"--seed {seed} --sequences 1 --operations 80 --plant {bug}" in command
+    assert kinds >= {10, 11}
