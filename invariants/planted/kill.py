@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-<<<<<<< HEAD
 from invariants.base import check_names, load_check
-=======
 from invariants.fuzz.executors import REPLIES
->>>>>>> main
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, generate, replay
