@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 help:
 	@echo "make replay      install, replay a built-in workload on the simulated device, print the report"
-	@echo "make check       install everything that is tested, then lint, invariants and test"
+	@echo "make check       install everything that is tested, then lint, invariants, test and a short fuzz"
 	@echo "make lint        ruff and mypy"
 	@echo "make invariants  a replay with every invariant checked after every operation"
 	@echo "make test        the test suite"

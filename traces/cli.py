@@ -319,7 +319,7 @@ def _add_inspect(commands: argparse._SubParsersAction) -> None:  # type: ignore[
         type=read.at_least(1),
         default=0,
         metavar="TOKENS",
-        help="tokens per page; 0 is the trace's block size, or 64",
+        help="tokens per page (default: the trace's block size, or 64)",
     )
     add("--json", metavar="FILE", help="write the statistics there, too; - is stdout")
 

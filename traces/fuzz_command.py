@@ -206,12 +206,14 @@ def _keep(
     write_whole(str(path), [found.tape])
     write_whole(str(path.with_suffix(".txt")), [found.text.rstrip("\n"), "\n"])
     current = {kind.found.name for kind in tally.kinds.values()}
-    for name in [name for name in files if name not in current]:
+    larger = [name for name in files if name not in current]
+    for name in larger:
         old = Path(files.pop(name))
         old.unlink(missing_ok=True)
         old.with_suffix(".txt").unlink(missing_ok=True)
     files[found.name] = str(path)
-    print(f"{found.code} {found.kind}: {path}", file=sys.stderr, flush=True)
+    instead = ", smaller than the one before, which is gone" if larger else ""
+    print(f"{found.code} {found.kind}: {path}{instead}", file=sys.stderr, flush=True)
 
 
 def _replay(options: argparse.Namespace, command: str) -> int:

@@ -269,8 +269,13 @@ def shortened(found: Sequence[Row], most: int = MOST_ROWS) -> tuple[list[Row], i
 
 def decisive(spots: Sequence[Spot]) -> Spot | None:
     """The innermost line that is not plumbing."""
-    outer = [one for one in spots if one.file.rpartition("/")[2] not in PLUMBING]
+    outer = [one for one in spots if not _is_plumbing(one)]
     return next(iter(outer or spots), None)
+
+
+def _is_plumbing(spot: Spot) -> bool:
+    folder, _, name = spot.file.rpartition("/")
+    return name in PLUMBING or folder == "hicache/devices"
 
 
 def handler(event: Event) -> Spot | None:
@@ -283,7 +288,7 @@ def ran(step: Step) -> list[tuple[Call, int]]:
     was called in a row."""
     found: list[tuple[Call, int]] = []
     for call in step.calls:
-        if call.spot.file.rpartition("/")[2] in PLUMBING:
+        if _is_plumbing(call.spot):
             continue
         if found and found[-1][0] == call:
             found[-1] = (call, found[-1][1] + 1)

@@ -22,6 +22,7 @@ from invariants.fuzz import corpus, explain, play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tape import Act, Entry, Tape, write
 from invariants.fuzz.witness import witnessed
+from invariants.planted import kill
 from invariants.planted.base import planted
 from traces.cli import main
 from traces.fuzz_work import Work
@@ -150,6 +151,21 @@ def test_a_crash_names_the_line_that_it_came_from() -> None:
     assert [one.kind for one in whom] == ["page"]
     assert explain.places(account, whom)[0].spot.function == "_twice"
     assert "refused (give_back)" in explain.rows(account, whom[0])[-1].text
+
+
+def test_a_hazard_names_the_page_and_the_line_that_issued_the_copy() -> None:
+    bug = "loads-do-not-wait-for-passes"
+    hunted = kill.hunt(bug, range(1, 12), 80)
+    assert hunted.tape is not None
+    with planted(bug):
+        account = witnessed(hunted.tape, operations.load())
+    assert account.outcome.failure is not None
+    assert account.outcome.failure.code == 13
+    whom = explain.named(account)
+    assert "page" in [one.kind for one in whom]
+    first = explain.places(account, whom)[0]
+    assert first.spot.file == "hicache/runtime/lanes.py"
+    assert first.via[0].file == "invariants/planted/loads_do_not_wait_for_passes.py"
 
 
 def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:
