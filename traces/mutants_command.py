@@ -1,8 +1,8 @@
 """`hicache mutants`: how good the harness is, measured on bugs that were put in on purpose.
 
-Lives here: the command, its tables and its JSON. Must not live here: how a bug is put in or hunted
-(invariants), the processes that do it (mutants_work, generic_work), or what is said of generic
-mutants (generic_report).
+Lives here: the command, and what is chosen. Must not live here: how a bug is put in or hunted
+(invariants), the processes that do it (generic_work, planted_work), or what is said of what they
+find (generic_report, planted_report).
 
 Exit codes: 0 everything was killed that is not on the reviewed list, 17 something survived.
 """
@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 from invariants.base import HARNESS
@@ -23,24 +21,28 @@ from invariants.fuzz.mutate import Mutant
 from invariants.fuzz.score import Score
 from invariants.planted.base import names as planted_names
 
-from . import generic_report, generic_work
+from . import generic_report, generic_work, planted_report, planted_work
 from . import options as read
-from .mutants_work import Job, Killed, run
+from .mutants_work import Killed
 from .output import check_writable
+from .progress import progress
 from .results import write_json
-from .tables import console, pairs, table
 
 SUMMARY = "plant bugs in the core, and report what kills each and how fast"
-KINDS = ("generic", "planted")
+KINDS = ("generic", "planted", "faults")
 VERSION = 2
 _OPERATIONS = 120
 _FEW, _FEW_TAPES = 40, 24  # so many mutants do not pay for a long survey
-_ALWAYS = "content, asserts"
+_CALM = 100
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--kind", type=read.choice(KINDS), help="planted bugs or generic mutants (default: both)")
+    add(
+        "--kind",
+        type=read.choice(KINDS),
+        help="mutants, planted bugs, or kinds of faults (default: all)",
+    )
     add("--only", metavar="NAME", help="one bug, one mutant, or all that begin so")
     add(
         "--sample",
@@ -57,6 +59,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="for each that survives (a generic mutant: at most 20)",
     )
+    add("--shrink", action="store_true", help="make each planted bug's tape small, and say how")
+    calm = "sequences without a fault in which a bug that one exposes is not to be seen"
+    add("--calm", type=read.at_least(1), default=_CALM, metavar="N", help=calm)
     add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
     add("--json", metavar="FILE", help="write the kill matrix there, too; - is stdout")
     add("--record", action="store_true", help="write the recorded tapes with today's decisions")
@@ -69,106 +74,130 @@ def mutants(options: argparse.Namespace, command: str) -> int:
         for path in generic_work.record():
             print(path)
         return 0
-    jobs, drawn = _chosen(options)
+    chosen = _chosen(options)
     stream = sys.stderr if options.json == "-" else sys.stdout
     if options.list:
-        for name in (*(job.name for job in jobs), *(one.name for one in drawn)):
+        for name in chosen.listed():
             print(name)
         return 0
     if options.json:
         check_writable(options.json)
-    planted: list[Killed] = []
-    generic: list[Killed] = []
-    whole = not options.only and not options.sample
+    done = Done([], [], [])
     complete = False
     try:
-        _hunt(options, jobs, drawn, planted, generic)
+        _hunt(options, chosen, done)
         complete = True
     finally:  # what was found before Ctrl-C is kept
-        planted.sort(key=lambda one: one.hunt.name)
-        sum_ = generic_report.summed(generic, whole and complete)
-        _print(planted, stream)
-        if generic:
-            generic_report.show(generic, sum_, len(drawn) - len(generic), stream)
+        done.sort([one.name for one in chosen.generic])
+        every = complete and not options.only and not options.sample
+        sum_ = generic_report.summed(done.generic, every)
+        whole = complete and not options.only and bool(done.planted)
+        planted_report.show(done.planted, done.trials, whole, stream)
+        if done.generic:
+            left = len(chosen.generic) - len(done.generic)
+            generic_report.show(done.generic, sum_, left, stream)
         if options.json:
-            write_json(options.json, document(planted, generic, sum_, command, complete))
-    alive = [one for one in planted if not one.hunt.killed]
-    return HARNESS if alive or sum_.survivors or sum_.stale else 0
+            write_json(options.json, document(done, sum_, command, complete))
+    short = planted_report.is_short(done.planted, done.trials, whole)
+    return HARNESS if short or sum_.survivors or sum_.stale else 0
 
 
-def _hunt(
-    options: argparse.Namespace,
-    jobs: Sequence[Job],
-    drawn: Sequence[Mutant],
-    planted: list[Killed],
-    generic: list[Killed],
-) -> None:
-    """Planted bugs, then mutants; both as they are done."""
+@dataclass(frozen=True)
+class Chosen:
+    """What is to be hunted."""
+
+    planted: list[planted_work.BugJob]
+    trials: list[planted_work.TrialJob]
+    generic: list[Mutant]
+
+    def listed(self) -> list[str]:
+        names = [job.name for job in (*self.planted, *self.trials, *self.generic)]
+        return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of it."""
+
+    planted: list[planted_work.Row]
+    trials: list[planted_work.Trial]
+    generic: list[Killed]
+
+    def sort(self, names: list[str]) -> None:
+        """names: of the mutants, in order."""
+        order = {name: at for at, name in enumerate(names)}
+        self.planted.sort(key=lambda one: one.name)
+        self.trials.sort(key=lambda one: (one.name, one.fault))
+        self.generic.sort(key=lambda one: order[one.hunt.name])
+
+
+def _hunt(options: argparse.Namespace, chosen: Chosen, done: Done) -> None:
+    """One kind after the other, each as it is done."""
     most = options.jobs or os.cpu_count() or 1
-    if jobs:
-        for one in run(jobs, min(most, len(jobs))):
-            planted.append(one)
-            _progress(len(planted), len(jobs), one)
-    if drawn:
-        few = len(drawn) <= _FEW
-        with generic_work.surveyed(_FEW_TAPES if few else generic_work.EACH):
-            for one in generic_work.run(drawn, float(options.seconds), min(most, len(drawn))):
-                generic.append(one)
-                _progress(len(generic), len(drawn), one)
-        order = {one.name: at for at, one in enumerate(drawn)}
-        generic.sort(key=lambda one: order[one.hunt.name])
+    with progress("planted bugs", len(chosen.planted), "hunted") as tell:
+        for row in planted_work.run(chosen.planted, most):
+            done.planted.append(row)
+            tell(len(done.planted))
+    with progress("exposed by a fault", len(chosen.trials), "trials") as tell:
+        for trial in planted_work.each(planted_work.attempt, chosen.trials, most):
+            done.trials.append(trial)
+            tell(len(done.trials))
+    if chosen.generic:
+        with progress("generic mutants", len(chosen.generic), "hunted") as tell:
+            few = len(chosen.generic) <= _FEW
+            with generic_work.surveyed(_FEW_TAPES if few else generic_work.EACH):
+                seconds, jobs = float(options.seconds), min(most, len(chosen.generic))
+                for one in generic_work.run(chosen.generic, seconds, jobs):
+                    done.generic.append(one)
+                    tell(len(done.generic))
 
 
-def _chosen(options: argparse.Namespace) -> tuple[list[Job], list[Mutant]]:
+def _chosen(options: argparse.Namespace) -> Chosen:
     """Raises CallerError where a name is that of nothing."""
     wanted = (options.kind,) if options.kind else KINDS
-    jobs: list[Job] = []
-    drawn: list[Mutant] = []
-    if "planted" in wanted:
-        jobs = [Job(name, float(options.seconds), _OPERATIONS) for name in planted_names()]
+    seconds = float(options.seconds)
+    bugs = planted_names() if {*wanted} & {"planted", "faults"} else []
+    generic: list[Mutant] = []
     if "generic" in wanted:
         count = 0 if options.only else options.sample
-        drawn = score.sample(mutate.mutants(), count, options.seed)
-    if options.only is None:
-        return jobs, drawn
-    names = [one.name for one in (*jobs, *drawn)]
-    asked = (options.only.replace("_", "-"), options.only)
-    exact = [name for name in names if name in asked]
-    exact = exact or [name for name in names if name.startswith(options.only)]
+        generic = score.sample(mutate.mutants(), count, options.seed)
+    names = [*bugs, *(one.name for one in generic)]
+    if options.only is not None:
+        names = _exact(options.only, names)
+    kept = dict.fromkeys(names)
+    bugs = [name for name in bugs if name in kept]
+    return Chosen(
+        [planted_work.BugJob(name, seconds, _OPERATIONS, options.shrink) for name in bugs]
+        if "planted" in wanted
+        else [],
+        planted_work.trial_jobs(bugs, options.calm) if "faults" in wanted else [],
+        [one for one in generic if one.name in kept],
+    )
+
+
+def _exact(only: str, names: list[str]) -> list[str]:
+    exact = [name for name in names if name in (only, only.replace("_", "-"))]
+    exact = exact or [name for name in names if name.startswith(only)]
     if not exact:
         raise CallerError(
-            f"--only: expected a planted bug or a mutant, found {options.only!r}; "
+            f"--only: expected a planted bug or a mutant, found {only!r}; "
             "hicache mutants --list has the names"
         )
-    kept = dict.fromkeys(exact)
-    return [one for one in jobs if one.name in kept], [one for one in drawn if one.name in kept]
-
-
-def _progress(count: int, whole: int, one: Killed) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if count == whole else "\r"
-        print(f"\x1b[2K{count} of {whole}  {one.hunt.name}"[:100], end=end, file=sys.stderr)
+    return exact
 
 
 # -- what is said
 
 
-def document(
-    planted: Sequence[Killed],
-    generic: Sequence[Killed],
-    sum_: Score,
-    command: str,
-    complete: bool,
-) -> dict[str, object]:
+def document(done: Done, sum_: Score, command: str, complete: bool) -> dict[str, object]:
     """The kill matrix for other tools: the names in it are kept."""
     return {
         "version": VERSION,
         "command": command,
         "complete": complete,
-        "planted": [_row(one) | _planted(one) for one in planted],
-        "sole_killers": sole(planted),
-        "generic": generic_report.document(generic, sum_),
-        "mutants": [_row(one) | generic_report.row(one) for one in generic],
+        **planted_report.document(done.planted, done.trials),
+        "generic": generic_report.document(done.generic, sum_),
+        "mutants": [_row(one) | generic_report.row(one) for one in done.generic],
     }
 
 
@@ -184,45 +213,3 @@ def _row(one: Killed) -> dict[str, object]:
         "seed": found.seed,
         "seconds": round(one.seconds, 3),
     }
-
-
-def _planted(one: Killed) -> dict[str, object]:
-    checks = [name or _ALWAYS for name in one.checks]
-    return {"rows": list(one.rows), "title": one.title, "noticed_by": checks}
-
-
-def sole(planted: Sequence[Killed]) -> dict[str, int]:
-    """Checks that alone notice a bug, and how many each."""
-    alone = Counter(one.checks[0] or _ALWAYS for one in planted if len(one.checks) == 1)
-    return dict(sorted(alone.items()))
-
-
-def _print(planted: Sequence[Killed], stream: object) -> None:
-    out = console(stream)  # type: ignore[arg-type]
-    if planted:
-        shown = table("planted bugs", "bug", "killed by", "also", "operations", "seconds")
-        shown.columns[0].no_wrap = True
-        for one in planted:
-            found = one.hunt
-            also = max(0, len(one.checks) - 1)
-            shown.add_row(
-                found.name,
-                found.kind or "SURVIVED",
-                str(also) if found.killed else "",
-                f"{found.operations:,}",
-                f"{one.seconds:.2f}",
-            )
-        out.print(shown)
-        times = [one.seconds for one in planted if one.hunt.killed]
-        spent = f"{statistics.median(times):.2f} s, {max(times):.2f} s" if times else "none"
-        alone = ", ".join(f"{name} {count}" for name, count in sole(planted).items())
-        out.print(
-            pairs(
-                "planted bugs, together",
-                [
-                    ("killed", f"{len(times)} of {len(planted)}"),
-                    ("median, longest", spent),
-                    ("noticed by one check alone", alone or "none"),
-                ],
-            )
-        )
