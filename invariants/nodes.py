@@ -48,6 +48,7 @@ class NodeBook:
         self.dirty: dict[int, Shadow] = {}
         self.gone: list[Shadow] = []
         self.sank: set[int] = set()  # nodes that this operation made garbage of, or candidates
+        self.died: set[int] = set()  # nodes whose last live boundary this operation took
         self.came = self.turned = 0  # nodes that are new, or serve another distance now
         self._moved: list[tuple[Shadow, Node]] = []
 
@@ -55,8 +56,8 @@ class NodeBook:
         """First half of an operation: take out what changed, whatever it is going to be."""
         self.dirty, self.gone, self._moved = {}, [], []
         self.came = self.turned = 0
-        if self.sank:
-            self.sank = set()
+        if self.sank or self.died:
+            self.sank, self.died = set(), set()
         self.root.node = root
         for node_id, node in touched.items():
             shadow = self.by_id.get(node_id)
@@ -279,6 +280,8 @@ class NodeBook:
         bits = candidacy(shadow, self.width)
         fresh, near = bits & ~shadow.candidate, shadow.node.near if shadow.node else NONE
         self.turned += near != shadow.near
+        if near == NONE != shadow.near:
+            self.died.add(shadow.id)
         shadow.near = near
         for index, use in enumerate(shadow.use):
             rank = use + SERVES if serves(self.kinds[index], near) else use

@@ -18,7 +18,6 @@ from invariants.story import About, brief
 from . import options as read
 from . import planting
 from .explain_report import LAST, show
-from .fuzz_command import check_known
 from .fuzz_work import allowed_s, limit
 from .output import check_writable, write_whole
 from .results import write_json
@@ -53,7 +52,7 @@ def explain(options: argparse.Namespace, command: str) -> int:
         if path:
             check_writable(path)
     tape = open_tape(options.tape)
-    check_known(tape, options.tape)
+    operations.check(tape, operations.load(), options.tape)
     plant = planting.wanted(options, tape)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         account = witnessed(tape, operations.load(), options.tape)

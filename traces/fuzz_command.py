@@ -16,16 +16,15 @@ from pathlib import Path
 
 from hicache import registry
 from hicache.core.errors import CallerError
-from invariants.fuzz import play
-from invariants.fuzz.faults import base as faults
+from invariants.fuzz import play, probes, rates
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import COMPONENTS, POLICIES
-from invariants.fuzz.tape import MOST_RANKS, Tape
+from invariants.fuzz.tape import MOST_RANKS
 
 from . import options as read
 from . import planting
 from .fuzz_executors import base as executors
-from .fuzz_report import Tally, document, show
+from .fuzz_report import Tally, document, reached, show
 from .fuzz_work import Found, Work, allowed_s, limit
 from .output import check_folder, check_writable, write_whole
 from .results import write_json
@@ -89,6 +88,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
     planting.add_option(parser, "none; of --replay, what the tape notes")
+    add("--rates", metavar="FILE", help="write how often each state was reached (rates.json)")
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--replay", metavar="FILE", help="play one tape as it stands, and no other")
     one.add_argument(
@@ -98,8 +98,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def fuzz(options: argparse.Namespace, command: str) -> int:
     """0, or the code of the worst failure."""
-    if options.json:
-        check_writable(options.json)
+    for path in (options.json, options.rates):
+        if path:
+            check_writable(path)
     if options.replay:
         return _replay(options, command)
     executor = executors.load(options.executor)
@@ -144,13 +145,25 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     finally:
         getattr(results, "close", lambda: None)()
     settings = _settings(options, seed)
+    tally.missed = _missed(tally, options) if complete else []
     show(tally, settings, files, stream)
     if options.json:
         write_json(options.json, document(tally, settings, files, command, complete))
+    if options.rates and complete:
+        write_json(options.rates, rates.document(reached(tally), probes.expected()))
     if options.canary and complete:
         print(f"\ncanary {'found' if tally.kinds else 'SURVIVED: no check saw it'}", file=stream)
         return 0 if tally.kinds else CANARY_SURVIVED
     return lost or tally.code() or (0 if complete else INTERRUPTED)
+
+
+def _missed(tally: Tally, options: argparse.Namespace) -> list[str]:
+    """What the run owes; nothing where it was not drawn as those were that the rates are of."""
+    usual = options.operations >= rates.OPERATIONS
+    usual &= not options.write_policy and not options.ranks
+    if not usual or options.canary or options.plant or options.rates:
+        return []
+    return probes.missed(tally.probes, tally.played, options.components)
 
 
 def commit_seed() -> int:
@@ -219,7 +232,6 @@ def _keep(
 def _replay(options: argparse.Namespace, command: str) -> int:
     """One tape, bit for bit; prints what it came to."""
     tape = open_tape(options.replay)
-    check_known(tape, options.replay)
     plant = planting.wanted(options, tape)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         outcome = play.replay(tape, operations.load(), options.check, options.replay)
@@ -252,24 +264,6 @@ def _replay(options: argparse.Namespace, command: str) -> int:
             },
         )
     return code
-
-
-def check_known(tape: Tape, name: str) -> None:
-    """The tape speaks only of what this version has."""
-    known = operations.names()
-    for number, entry in enumerate(tape.entries, 2):
-        if entry.op not in known:
-            raise CallerError(
-                f"{name}, line {number}: expected an operation of this version "
-                f"({', '.join(known)}), found {entry.op!r}; record the tape again"
-            )
-        strange = [act.fault for act in entry.acts if act.fault and act.fault not in faults.load()]
-        if strange:
-            raise CallerError(
-                f"{name}, line {number}: expected a fault of this version "
-                f"({', '.join(faults.load())}), "
-                f"found {strange[0]!r}; record the tape again"
-            )
 
 
 def _ranks(text: str) -> int:

@@ -11,11 +11,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from rich.table import Table
+
+from invariants.fuzz import gauges
+from invariants.fuzz.expected import ROWS
+from invariants.fuzz.gauges import Readings
+from invariants.fuzz.probes import MISSED
+
 from .fuzz_work import Found, Result
 from .tables import console, pairs, table
 
 FORMAT, VERSION = "hicache-fuzz-report", 1
 SHOWN = 12
+PERCENTS = (10, 50, 90, 100)
+EVENTS = ROWS[0][1].split()  # every kind of event
 # What makes every other verdict doubtful comes first, then by what a user would lose.
 WORST = (17, 16, 12, 13, 10, 11, 15, 14, 18, 19)
 
@@ -41,7 +50,11 @@ class Tally:
     twice: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
+    readings: Readings = field(default_factory=Counter)
+    played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
+    reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
     kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)  # states that the run should have reached
 
     def add(self, result: Result) -> Found | None:
         """The failure, if it is the smallest of its kind so far."""
@@ -52,6 +65,11 @@ class Tally:
         self.twice += result.twice
         self.counts += result.counts
         self.probes += result.probes
+        self.readings += result.readings
+        self.played[",".join(result.components)] += 1
+        self.reached.update(
+            (",".join(result.components), name) for name, met in result.probes.items() if met
+        )
         if result.found is None:
             return None
         key = (result.found.code, result.found.kind)
@@ -76,7 +94,8 @@ class Tally:
 
     def code(self) -> int:
         """That of the worst failure; 0 where there is none."""
-        return min((code for code, _ in self.kinds), key=_badness, default=0)
+        codes = [code for code, _ in self.kinds] + [MISSED] * bool(self.missed)
+        return min(codes, key=_badness, default=0)
 
     def sorted_kinds(self) -> list[Kind]:
         return [self.kinds[key] for key in sorted(self.kinds, key=lambda one: _order(*one))]
@@ -111,6 +130,13 @@ def show(tally: Tally, settings: dict[str, object], files: dict[str, str], strea
             for name, count in _most(counts.items()):
                 made.add_row(name.removeprefix("fault "), f"{count:,}")
             out.print(made)
+    out.print(_gauged(tally))
+    if tally.missed:
+        print(
+            f"\n{MISSED}: so many sequences should have reached these states, and did not: "
+            f"{'; '.join(tally.missed)}",
+            file=stream,
+        )
     if tally.kinds:
         made = table("Failures", "code", "times", "entries", "kind")
         for kind in tally.sorted_kinds():
@@ -132,6 +158,35 @@ def next_steps(path: str, export: bool) -> list[str]:
         f"shrink:  hicache shrink {tape} -o {small}{' --export tests/regress/' * export}",
         f"explain: hicache explain {tape}",
     ]
+
+
+def _gauged(tally: Tally) -> Table:
+    """How much the drawn sequences looked at."""
+    made = table("Audit of the generator", "", *(f"{at} %" for at in PERCENTS))
+    for name in gauges.QUANTITIES:
+        made.add_row(name, *(str(gauges.quantile(tally.readings, name, at)) for at in PERCENTS))
+    return made
+
+
+def _audit(tally: Tally) -> dict[str, object]:
+    return {
+        "events_per_thousand": {
+            name: gauges.per_thousand(tally.probes, (name, f"failed {name}"), tally.events)
+            for name in EVENTS
+        },
+        "quantiles": {
+            name: {str(at): gauges.quantile(tally.readings, name, at) for at in PERCENTS}
+            for name in gauges.QUANTITIES
+        },
+    }
+
+
+def reached(tally: Tally) -> dict[str, dict[str, int]]:
+    """By the components that a sequence had: how many there were, and how many met each name."""
+    found = {kind: {"": count} for kind, count in sorted(tally.played.items())}
+    for (kind, name), count in sorted(tally.reached.items()):
+        found[kind][name] = count
+    return found
 
 
 def _most(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -168,4 +223,7 @@ def document(
         ],
         "counts": dict(sorted(tally.counts.items())),
         "probes": dict(sorted(tally.probes.items())),
+        "reached": reached(tally),
+        "missed": tally.missed,
+        "audit": _audit(tally),
     }

@@ -18,6 +18,7 @@ from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import corpus, play
 from invariants.fuzz import tape as tapes
 from invariants.fuzz.draws import Draws
+from invariants.fuzz.gauges import Readings
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.play import Failure, Outcome, Stuck
@@ -60,6 +61,8 @@ class Result:
     twice: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
+    readings: Readings = field(default_factory=Counter)
+    components: tuple[str, ...] = ()
     found: Found | None = None
 
 
@@ -93,7 +96,18 @@ class Work:
             found = self.look_twice(outcome.tape)
         busy = time.process_time_ns() - started
         entries = len(outcome.tape.entries)
-        return Result(seed, entries, hand.events, busy, twice, hand.counts, hand.probes.seen, found)
+        return Result(
+            seed,
+            entries,
+            hand.events,
+            busy,
+            twice,
+            hand.counts,
+            hand.probes.seen,
+            hand.gauges.readings,
+            hand.config.components,
+            found,
+        )
 
     def swarm(self, seed: int) -> Swarm:
         weights = weights_of(operations.load())

@@ -24,9 +24,8 @@ from invariants.base import NONDETERMINISM
 from invariants.fuzz import shrink as shrinker
 from invariants.fuzz import tape as tapes
 from invariants.fuzz.export import file_name, pytest_file
-from invariants.fuzz.ops.base import load
+from invariants.fuzz.ops.base import check, load
 from invariants.fuzz.play import Failure, replay
-from invariants.fuzz.simpler import weight
 from invariants.fuzz.spoken import spoken
 from invariants.fuzz.tape import Tape
 
@@ -85,13 +84,7 @@ def shrink(options: argparse.Namespace, command: str) -> int:
     _check(options)
     tape = open_tape(options.tape)
     ops = load()
-    strange = sorted({entry.op for entry in tape.entries} - ops.keys())
-    if strange:
-        raise CallerError(
-            f"{options.tape}: expected operations of this version ({', '.join(ops)}), found "
-            f"{strange[0]!r}; record it again"
-        )
-    _check_arguments(options.tape, tape)
+    check(tape, ops, options.tape)
     plant = planting.wanted(options, tape)
     with planting.planted(plant):
         failure = replay(tape, ops, name=options.tape).failure
@@ -124,16 +117,6 @@ def _check(options: argparse.Namespace) -> None:
             check_writable(path)
     if options.export:
         check_folder(options.export, f"--export {options.export}")
-
-
-def _check_arguments(name: str, tape: Tape) -> None:
-    """Arguments are integers and runs of tokens, or nothing about them can be made smaller."""
-    try:
-        weight(tape)
-    except (TypeError, ValueError) as error:
-        raise CallerError(
-            f"{name}: expected arguments as `hicache fuzz` writes them, found: {error}"
-        ) from None
 
 
 def _show(options: argparse.Namespace, failure: Failure | None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from hicache.core.actions import (
     Backup,
@@ -22,10 +22,11 @@ from hicache.core.actions import (
     StateSlots,
 )
 from hicache.core.config import Config
+from hicache.core.node import Node
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 
-from .spell import spelled
+from .spell import TOKEN, tokens_of
 
 Arrives = Callable[[int, int], bool]
 
@@ -42,8 +43,9 @@ class WrongContent(AssertionError):
 
 
 class Content:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, pairs: bool = False) -> None:
         self.page = config.page_size
+        self.pairs, self.row = pairs, TOKEN * (2 if pairs else 1)  # bytes of a position in a key
         self.window = [
             config.swa_window if name == "swa" else 1 << 40
             for name in config.components
@@ -59,9 +61,9 @@ class Content:
         self.moving: dict[int, list[tuple[int, Pages, Pages, list[Held | None]]]] = {}
         self.tables: dict[int, tuple[Pages, ...]] = {}
         self.states: dict[int, tuple[StateSlots, ...]] = {}
-        self.spelled: dict[tuple[str, bytes], int] = {}
-        self.holes: set[tuple[str, bytes, int]] = set()
-        self.revived = self.reads = 0
+        self.spelled: dict[tuple[int, bytes], int] = {}  # a name and a row to the next name
+        self.holes: set[tuple[int, int]] = set()
+        self.revived = self.reads = self.audited = 0  # audited: nodes, the last time
 
     def extend(self, ids: list[int], namespace: str, tokens: list[int]) -> None:
         """Name every prefix of `tokens` (a request's, or a node's path)."""
@@ -202,42 +204,60 @@ class Content:
 
     def audit(self, view: CoreView) -> None:
         """Every cached copy on every tier is that of its prefix."""
-        stride = 8 * self.page
-        holes: set[tuple[str, bytes, int]] = set()
-        live: set[tuple[str, bytes, int]] = set()
-        for node, namespace, path in spelled(view, stride):
-            start = node.end - len(node.key) // stride
+        holes: set[tuple[int, int]] = set()
+        live: set[tuple[int, int]] = set()
+        ends: dict[int, int] = {}  # by node: the name of the prefix that ends there
+        size = self.page
+        for node in view.nodes():
+            names = self._names(node, ends)
+            ends[node.id] = names[-1]
             for index in range(len(self.names)):
                 paged = index in self.positional
-                ends = range(start + 1, node.end + 1) if paged else range(node.end, node.end + 1)
-                spots = [(namespace, path[: end * stride], index) for end in ends]
-                if node.pages[0][0] is not None:
-                    (holes if node.pages[0][index] is None else live).update(spots)
+                at = names if paged else names[-1:]
+                if index and node.pages[0][0] is not None:
+                    there = node.pages[0][index] is not None
+                    (live if there else holes).update((name, index) for name in at)
                 for tier in (0, 1):
                     pages = node.pages[tier][index]
                     if pages is None:
                         continue
-                    for page, end in zip(pages.tolist(), ends, strict=True):
-                        held = self.pages[tier][index][page]
-                        name = f"{node} {self.names[index]} tier {tier} page {page} ends at {end}"
-                        self._check(held, namespace, path[: end * stride], not paged, name)
+                    pool, end = self.pages[tier][index], (node.end - len(at)) * size
+                    for page, name in zip(pages.tolist(), at, strict=True):
+                        end += size
+                        held = pool[page]
+                        fits = held is not None and held.length >= end and held.ids[end] == name
+                        if not fits or not (paged or held is None or held.length == end):
+                            who = f"{node} {self.names[index]} tier {tier} page {page}"
+                            self._wrong(held, end, not paged, f"{who} ends at {end // size}")
+        self.audited = len(ends)
         self.revived += len(self.holes & live)
         self.holes = holes
 
-    def _check(self, held: Held | None, namespace: str, path: bytes, exact: bool, who: str) -> None:
-        depth = len(path) // 8
+    def _names(self, node: Node, ends: dict[int, int]) -> list[int]:
+        """The names of the prefixes that end with each page of a node."""
+        stride = self.row * self.page
+        above = node.parent
+        assert above is not None
+        if above.parent is None:
+            namespace = node.label[:-stride].rstrip(b"\0").decode()
+            name = self.ids.setdefault((namespace,), len(self.ids))
+        else:
+            name = ends[above.id]
+        found = []
+        for at in range(0, len(node.key), stride):
+            row = node.key[at : at + stride]
+            known = self.spelled.get((name, row))
+            if known is None:
+                known = name
+                for token in tokens_of(row, self.pairs):
+                    known = self.ids.setdefault((known, token), len(self.ids))
+                self.spelled[name, row] = known
+            found.append(known)
+            name = known
+        return found
+
+    def _wrong(self, held: Held | None, depth: int, exact: bool, who: str) -> NoReturn:
         if held is None or held.length < depth or (exact and held.length != depth):
             found = "nothing" if held is None else f"{held.length} tokens"
             raise WrongContent(f"{who}: expected {depth} tokens of its prefix, found {found}")
-        name = self.spelled.get((namespace, path))
-        if name is None:
-            name = self._spell(namespace, path)
-        if held.ids[depth] != name:
-            raise WrongContent(f"{who}: holds another prefix")
-
-    def _spell(self, namespace: str, path: bytes) -> int:
-        ids: list[int] = []
-        tokens = [int.from_bytes(path[at : at + 8], "little") for at in range(0, len(path), 8)]
-        self.extend(ids, namespace, tokens)
-        self.spelled[namespace, path] = ids[-1]
-        return ids[-1]
+        raise WrongContent(f"{who}: holds another prefix")

@@ -62,7 +62,7 @@ class DeviceHand(Hand):
         super().__init__(config, order, watch, remember)
         self.rig = Rig(config, settings, self.core.view)
         self.states = DeviceStates(self.probes.seen, self.rig.device, self.done)
-        observers = (self.watch, self.probes, self.states, self.rig.freed)
+        observers = (self.watch, self.probes, self.gauges, self.states, self.rig.freed)
         self._driver = Driver(self.core, self, observers)
         self._layers = settings.layers
         self._sequences: dict[int, Sequence] = {}
@@ -202,6 +202,15 @@ class DeviceHand(Hand):
             self._end(reply.flight, WRITE if type(reply) is BackupDone else LOAD, reply.ok)
         rig.shadow.check()
         self._start()
+        self._count()
+
+    def _count(self) -> None:
+        """The controller owes exactly the replies that nobody had."""
+        owed = [one for one in self.pending if one.number not in self._said]
+        copies = sum(not isinstance(one.action, Prefill) for one in owed)
+        found = self.rig.controller.unanswered
+        if found != copies:
+            raise StuckError(f"device: expected {copies} unanswered transfers, found {found}")
 
     def _pass_time(self) -> None:
         """To the next thing that happens."""
@@ -282,8 +291,7 @@ class DeviceHand(Hand):
         left."""
         super().at_rest()
         rig = self.rig
-        if rig.controller.unanswered:
-            raise StuckError(f"device: {rig.controller.unanswered} transfers never ended")
+        self._count()
         rig.run_dry()
         self.now = max(self.now, rig.clock.now_ns)
         audit(self.core.view, rig.memory)

@@ -2,8 +2,8 @@
 
 `orders` plays a tape of at most five operations under every schedule of at most four replies under
 way, leaving them for later included. `sweep` makes the k-th action fail for every k, in every way
-asked for, and refuses the k-th allocation for every k. Every run is of an ordinary tape, so what is
-found replays and shrinks. Must not live here: what a fault does.
+asked for, and refuses the k-th page of an entry for every k, of every component. Every run is of an
+ordinary tape, so what is found replays and shrinks. Must not live here: what a fault does.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from dataclasses import replace
 
 from hicache.core.errors import CallerError
 
+from .faults.ballast import FIRST
 from .hand import PLAIN
 from .ops.base import Operation
+from .ops.hold import RIVALS
 from .play import Outcome, replay
 from .schedules.script import Script
 from .tape import Act, Entry, Tape
 
 MOST_OPERATIONS = 5
-MOST_PAGES = 3
 WAYS = ("fail", "submit error", "torn", "lost", "abort before the reply", "flush between")
-ALLOCATES = ("admit", "proceed", "grow", "revisit")
+ALLOCATES = ("admit", "proceed", "grow", "revisit", "finish", "retract", "wait", "quiesce")
 
 
 def orders(tape: Tape, ops: dict[str, Operation], most: int = 1 << 20) -> Iterator[Outcome]:
@@ -63,7 +64,17 @@ def sweep(
             yield f"action {number}: {way}", replay(made, ops)
     for at, one in enumerate(tape.entries):
         if one.op in ALLOCATES:
-            yield f"allocation of entry {at} refused", replay(with_hold(tape, at), ops)
+            yield from _starved(tape, ops, at)
+
+
+def _starved(tape: Tape, ops: dict[str, Operation], at: int) -> Iterator[tuple[str, Outcome]]:
+    """Entry `at` finds k pages of a component, for every k, until nothing had to be taken away."""
+    for name, capacity in zip(tape.config.components, tape.config.device_pages, strict=True):
+        for pages in range(capacity):
+            outcome = replay(with_hold(tape, at, name, pages), ops)
+            yield f"entry {at} finds {pages} pages of {name}", outcome
+            if not any(FIRST <= number < RIVALS for number in outcome.hand.used):
+                break
 
 
 def with_fault(tape: Tape, entry: int, turn: int, fault: str) -> Tape:
@@ -76,9 +87,9 @@ def with_fault(tape: Tape, entry: int, turn: int, fault: str) -> Tape:
     return replace(tape, entries=(*tape.entries[:entry], changed, *tape.entries[entry + 1 :]))
 
 
-def with_hold(tape: Tape, at: int) -> Tape:
-    """The tape in which nothing can be had on device while one entry plays."""
-    hold = Entry("hold", {"take": True}, 0, False)
+def with_hold(tape: Tape, at: int, component: str, pages: int) -> Tape:
+    """The tape in which so many pages of a component can be had on device while one entry plays."""
+    hold = Entry("hold", {"take": True, "leave": pages, "of": component}, 0, False)
     let = Entry("hold", {"take": False}, 0, False)
     entries = (*tape.entries[:at], hold, tape.entries[at], let, *tape.entries[at + 1 :])
     return replace(tape, entries=entries)

@@ -188,6 +188,7 @@ ROWS: tuple[Row, ...] = (
             "load adopted",
             "load given back",
             "load without a request",
+            "load and backup at once",
             "load, backup and pass at once",
             "loaded, then aborted",
             "loaded, then finished",
@@ -205,6 +206,7 @@ ROWS: tuple[Row, ...] = (
             "prompt of whole pages",
             "prompt with a part of a page",
             "put down for dropping",
+            "refused arriving twice",
             "refused arriving, then aborted",
             "refused arriving, then finished",
             "refused arriving, then retracted",
@@ -237,6 +239,7 @@ ROWS: tuple[Row, ...] = (
             "third chunk",
             "three children",
             "two backups at once",
+            "three loads at once",
             "two loads at once",
             "two prefills at once",
             "whole prompt reused",
@@ -352,39 +355,10 @@ ROWS: tuple[Row, ...] = (
         "both",
         "",
         (
+            "Backup of full+mamba+swa by PagesWanted",
+            "Backup of mamba+swa by EvictWanted",
             "Load of full+mamba+swa by Admitted",
             "Load of mamba+swa by Admitted",
         ),
     ),
 )
-
-# What runs with exactly these components have not been seen to reach, though others have.
-RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("full", "mamba"): (
-        "mamba demoted from device by Continued",
-        "mamba lost from device by Continued",
-        "mamba lost from host by Continued",
-        "Load of full by Admitted",
-        "load given back",
-        "refused arriving, then retracted",
-    ),
-    ("full", "swa"): (
-        "swa demoted from device by PrefillDone",
-        "swa lost from device by Finished",
-        "Load of full by Admitted",
-        "Load: a rank is ahead by 2",
-        "two loads at once",
-    ),
-    ("full", "swa", "mamba"): (
-        "Backup of full+mamba by PagesWanted",
-        "Backup of full+swa by Continued",
-        "Backup of full+swa by PagesWanted",
-        "Load of full by Admitted",
-        "load given back",
-        "refused arriving, then aborted",
-        "two loads at once",
-        "Load: a rank is ahead by 2",
-        "Load of full+mamba by Admitted",
-        "Load of full+swa by Admitted",
-    ),
-}

@@ -101,6 +101,8 @@ def _of_tape(tape: Tape) -> _Group:
     ]
     if tape.seed:
         parts.append(f"seed={tape.seed}")
+    if tape.pairs:
+        parts.append("pairs=True")
     if tape.order != "time":
         parts.append(f"order={_word(tape.order)}")
     if tape.executor != REPLIES:

@@ -33,6 +33,7 @@ from invariants.watch import Watch
 
 from .content import Content
 from .faults.base import LOST, NONE, kind_of
+from .gauges import Gauges
 from .probes import Probes
 from .records import Job, Pending
 from .schedules.base import by_time, schedule_of
@@ -42,6 +43,7 @@ __all__ = ["LOST", "Hand", "Job", "Misuse", "Pending"]
 
 AUDIT_EVERY = 16
 PLAIN = Act(1, 0)
+BEGIN = 1 << 41  # the token before every prompt
 
 
 class Misuse(AssertionError):
@@ -52,14 +54,21 @@ class Hand:
     """Plays on one core. counts: what was done and met."""
 
     def __init__(
-        self, config: Config, order: str = "time", watch: Watch | None = None, remember: bool = True
+        self,
+        config: Config,
+        order: str = "time",
+        watch: Watch | None = None,
+        remember: bool = True,
+        pairs: bool = False,
     ) -> None:
         self.config = config
+        self.pairs = pairs
         self.core = Core(config)
         self.watch = watch if watch is not None else Watch("every")
         self._silent = Driver(self.core, self)
-        self.content: Content | None = Content(config) if remember else None
+        self.content: Content | None = Content(config, pairs) if remember else None
         self.probes = Probes(config)
+        self.gauges = Gauges()
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that will see nothing
         self.slow: dict[str, int] = {}  # until when nothing of a kind of action is there
@@ -76,8 +85,8 @@ class Hand:
         self.issued: list[tuple[int, int]] = []  # of each action: its entry, and its turn there
         self.answers: dict[int, tuple[int, ...]] = {}
         self._fresh: list[Pending] = []  # issued by the operation that plays
-        self._turn = 0
-        self._driver = Driver(self.core, self, (self.watch, self.probes))
+        self._turn, self._audit_at = 0, AUDIT_EVERY
+        self._driver = Driver(self.core, self, (self.watch, self.probes, self.gauges))
 
     # -- the core
 
@@ -96,8 +105,9 @@ class Hand:
                 job = self.jobs[item.request]
                 job.stage, job.computed, job.told, job.loads = "waiting", 0, 0, ()
             self.see(item)
-        if self.content is not None and self.events % AUDIT_EVERY == 0:
+        if self.content is not None and self.events >= self._audit_at:
             self.content.audit(self.core.view)
+            self._audit_at = self.events + max(AUDIT_EVERY, self.content.audited // 4)
         return outcomes
 
     def see(self, item: Outcome) -> None:
@@ -265,7 +275,14 @@ class Hand:
             self.past = [*self.past[-9:], (list(tokens), namespace)]
 
     def key(self, job: Job, tokens: int) -> Key:
-        return Key.from_tokens(job.tokens[:tokens], self.config.page_size, job.namespace)
+        return self.key_of(job.tokens[:tokens], job.namespace)
+
+    def key_of(self, tokens: list[int], namespace: str = "") -> Key:
+        """pairs: a position is a token and the one before it, as drafts of a bigram have it."""
+        size = self.config.page_size
+        if self.pairs:
+            return Key.from_tokens([BEGIN, *tokens], size, namespace, bigram=True)
+        return Key.from_tokens(tokens, size, namespace)
 
     def pick(self, *stages: str) -> list[Job]:
         return [job for job in self.jobs.values() if job.stage in stages]

@@ -30,7 +30,7 @@ from sim.errors import HazardError, StuckError, WrongBytesError
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
-from .ops.base import Operation
+from .ops.base import Operation, check
 from .ranked_hand import hand_of
 from .spots import Spot, raised
 from .swarm import Swarm
@@ -79,7 +79,15 @@ def generate(
     command: what plays it again, for what is said of a failure."""
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
-    tape = Tape(swarm.config, (), seed, swarm.order, ranks=swarm.ranks, executor=swarm.executor)
+    tape = Tape(
+        swarm.config,
+        (),
+        seed,
+        swarm.order,
+        ranks=swarm.ranks,
+        executor=swarm.executor,
+        pairs=swarm.pairs,
+    )
     hand = hand_of(tape, Watch(level, command, asked))
     entries: list[Entry] = []
     failure = None
@@ -104,7 +112,9 @@ def replay(
     follow: Callable[[Hand], None] | None = None,
 ) -> Outcome:
     """Play a tape as it stands. checks: those that are asked; all unless given. follow: is given
-    the hand before it plays, to watch it too."""
+    the hand before it plays, to watch it too. Raises CallerError, before anything is played, for an
+    entry that is not well made."""
+    check(tape, ops, name)
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
     hand = hand_of(tape, Watch(level, command, asked))
@@ -124,18 +134,13 @@ def replay(
 
 def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
     hand.begin(entry.gap, entry.poll, entry.acts)
-    op = ops.get(entry.op)
-    if op is None:
-        raise Misuse(f"no operation {entry.op!r}: expected one of {', '.join(ops)}")
     hand.counts[f"op {entry.op}"] += 1
-    op.play(hand, entry.args)
+    ops[entry.op].play(hand, entry.args)
     hand.finish()
 
 
 def end(hand: Hand) -> None:
     """Heal, look at what is cached at rest, let go, and look at what is left."""
-    hand.acts = ()
-    """Heal, let go, and look at what is left."""
     hand.acts, hand.entry = (), -1
     heal(hand)
     hand.watch.finish(hand.core.view)
@@ -220,8 +225,13 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(LIVENESS, "LIVENESS", str(error), at)
     if isinstance(error, Misuse):
         return Failure(INVARIANT, "MISUSE", str(error), at)
-    frames = traceback.extract_tb(error.__traceback__)
-    inner = next((one for one in reversed(frames) if "/hicache/" in one.filename), frames[-1])
-    name = type(error).__name__
     text = "".join(traceback.format_exception(error))
-    return Failure(CRASH, f"{name} in {inner.name}", text, at)
+    return Failure(CRASH, f"{type(error).__name__} in {_inner(error)}", text, at)
+
+
+def _inner(error: Exception) -> str:
+    """The innermost function of the core that it came through, wherever the core's files lie; the
+    innermost of all where there is none."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [one for one in frames if str(one.f_globals.get("__name__")).startswith("hicache.")]
+    return (own or frames)[-1].f_code.co_name

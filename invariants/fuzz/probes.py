@@ -28,7 +28,9 @@ from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
-from .expected import RARE_WITH, ROWS
+from .expected import ROWS
+from .rare import RARE_WITH
+from .rates import owed
 from .states import States
 
 MISSED = 18
@@ -60,9 +62,13 @@ def unreached(seen: Mapping[str, int], components: Sequence[str] = ()) -> list[s
     return [name for name in expected(*components) if seen.get(name, 0) < 1]
 
 
-def gate(seen: Mapping[str, int], sequences: int, components: Sequence[str] = ()) -> int:
-    """The exit code that the probes ask for: a short run owes nothing yet."""
-    return MISSED if sequences >= ENOUGH and unreached(seen, components) else 0
+def missed(
+    seen: Mapping[str, int], played: Mapping[str, int], components: Sequence[str] = ()
+) -> list[str]:
+    """The names that a run owes and did not count: all that are expected after `ENOUGH` sequences,
+    before that those that so many must have met. played: sequences, by their components."""
+    every = sum(played.values()) >= ENOUGH
+    return [name for name in unreached(seen, components) if every or owed(name, played)]
 
 
 class Probes:

@@ -24,11 +24,16 @@ class RankedHand(Hand):
     """Plays on as many cores as ranks."""
 
     def __init__(
-        self, config: Config, order: str = "time", watch: Watch | None = None, ranks: int = 2
+        self,
+        config: Config,
+        order: str = "time",
+        watch: Watch | None = None,
+        ranks: int = 2,
+        pairs: bool = False,
     ) -> None:
-        super().__init__(config, order, watch)
+        super().__init__(config, order, watch, pairs=pairs)
         self.ranks = Ranks(self, ranks)
-        self.content = Shards(config, self.ranks)
+        self.content = Shards(config, self.ranks, pairs)
         self._verdicts: dict[int, bool] = {}
 
     def feed(self, event: Event) -> list[Outcome]:
@@ -67,8 +72,8 @@ class RankedHand(Hand):
 def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
     """The hand that plays a tape."""
     if tape.ranks > 1:
-        return RankedHand(tape.config, tape.order, watch, tape.ranks)
+        return RankedHand(tape.config, tape.order, watch, tape.ranks, tape.pairs)
     settings = settings_of(tape.executor)
     if settings is not None:
         return DeviceHand(tape.config, settings, tape.order, watch)
-    return Hand(tape.config, tape.order, watch)
+    return Hand(tape.config, tape.order, watch, pairs=tape.pairs)

@@ -19,10 +19,10 @@ from .ranks import Ranks
 class Shards(Content):
     """What each rank's pages hold: the names of prefixes are shared, the pages are not."""
 
-    def __init__(self, config: Config, ranks: Ranks) -> None:
-        super().__init__(config)
+    def __init__(self, config: Config, ranks: Ranks, pairs: bool = False) -> None:
+        super().__init__(config, pairs)
         self.ranks = ranks
-        self.others = [Content(config) for _ in range(ranks.size - 1)]
+        self.others = [Content(config, pairs) for _ in range(ranks.size - 1)]
         for other in self.others:
             other.ids, other.made, other.spelled = self.ids, self.made, self.spelled
 

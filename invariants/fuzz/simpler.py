@@ -50,7 +50,7 @@ def weight(tape: Tape) -> Weight:
         sum(config.host_pages) + sum(config.device_pages),
         config.swa_window + config.mamba_interval,
         _devices(tape.executor),
-        int(tape.order != "time"),
+        int(tape.order != "time") + tape.pairs,
         sum(not entry.poll for entry in entries),
         len(acts),
         sum(len(tokens) for tokens in words),
@@ -94,6 +94,8 @@ def plain(tape: Tape) -> Iterator[Tape]:
     for ranks in range(1, tape.ranks):
         yield replace(tape, ranks=ranks)
     yield replace(every(lambda entry: entry._replace(acts=(), gap=1, poll=True)), order="time")
+    if tape.pairs:
+        yield replace(tape, pairs=False)
     yield every(lambda entry: entry._replace(acts=()))
     yield every(lambda entry: entry._replace(acts=tuple(Act(*act[:2]) for act in entry.acts)))
 
@@ -294,6 +296,9 @@ def arguments(tape: Tape, at: int) -> Iterator[Tape]:
     def given(**args: Any) -> Tape:
         return changed(tape, at, entry._replace(args=entry.args | args))
 
+    if entry.args.get("others"):
+        yield given(others=[])
+        yield given(others=entry.args["others"][:-1])
     if entry.args.get("space"):
         yield given(space="")
     if entry.args.get("whole"):
@@ -307,14 +312,26 @@ def arguments(tape: Tape, at: int) -> Iterator[Tape]:
                     yield given(**{name: less})
 
 
+def _renumbered(entry: Entry, numbers: dict[int, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {"request": numbers[entry.args["request"]]}
+    if "others" in entry.args:
+        found["others"] = [numbers[one] for one in entry.args["others"]]
+    return found
+
+
 def names(tape: Tape) -> Iterator[Tape]:
     """Requests counted from 0 in the order of their arrival; words from 0 in that of their use."""
-    found = [entry.args["request"] for entry in tape.entries if "request" in entry.args]
+    found = [
+        number
+        for entry in tape.entries
+        if "request" in entry.args
+        for number in (entry.args["request"], *entry.args.get("others", ()))
+    ]
     numbers = {old: new for new, old in enumerate(dict.fromkeys(found))}
     yield replace(
         tape,
         entries=tuple(
-            entry._replace(args=entry.args | {"request": numbers[entry.args["request"]]})
+            entry._replace(args=entry.args | _renumbered(entry, numbers))
             if "request" in entry.args
             else entry
             for entry in tape.entries

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from hicache.core.node import Node
+from hicache.core.types import Tier
 from hicache.core.view import CoreView
+
+TOKEN = 8  # bytes
 
 
 def spelled(view: CoreView, stride: int) -> list[tuple[Node, str, bytes]]:
@@ -20,3 +23,21 @@ def spelled(view: CoreView, stride: int) -> list[tuple[Node, str, bytes]]:
         paths[node.id] = (namespace, path + node.key)
         found.append((node, *paths[node.id]))
     return found
+
+
+def tokens_of(path: bytes, pairs: bool) -> list[int]:
+    """The tokens of rows; of a pair, the second one is the position's own."""
+    row = 2 * TOKEN if pairs else TOKEN
+    return [
+        int.from_bytes(path[at - TOKEN : at], "little") for at in range(row, len(path) + 1, row)
+    ]
+
+
+def prompts(view: CoreView, page_size: int, pairs: bool, tier: Tier) -> list[tuple[list[int], str]]:
+    """The prefixes that have a copy of something on a tier, with their namespaces."""
+    stride = page_size * TOKEN * (2 if pairs else 1)
+    return [
+        (tokens_of(path, pairs), namespace)
+        for node, namespace, path in spelled(view, stride)
+        if any(pages is not None for pages in node.pages[tier])
+    ]

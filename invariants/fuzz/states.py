@@ -116,6 +116,8 @@ class States:
                 flight.kind == "load" for flight in view.flights.values()
             )
             if isinstance(event, Admitted):
+                again = "refused arriving" in self.history.get(item.request, ())
+                seen["refused arriving twice"] += again and item.reason == "arriving"
                 self._note(item.request, f"refused {item.reason}")
         elif isinstance(item, Seated):
             for earlier in self.history.get(item.request, ()):
@@ -174,6 +176,8 @@ class States:
         for kind, count in kinds.items():
             seen[f"two {kind}s at once"] += count > 1
         seen["load, backup and pass at once"] += len(kinds) == 3
+        seen["load and backup at once"] += "load" in kinds and "backup" in kinds
+        seen["three loads at once"] += kinds["load"] > 2
         seen["five flights at once"] += sum(kinds.values()) >= 5
         for number, flight in view.flights.items():
             if flight.kind != "backup" and flight.request == NO_REQUEST:

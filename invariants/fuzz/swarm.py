@@ -27,7 +27,8 @@ PROFILES = ("prompt", "steady", "heavy", "starve")
 class Swarm:
     """weights: of the operations that are on. faults: percent of actions, per kind that is on.
     profile: how delays are drawn. polled: percent of entries before which the host polls.
-    ranks: how many cores are told the same. executor: who carries out what the core asks for."""
+    ranks: how many cores are told the same. executor: who carries out what the core asks for.
+    pairs: whether positions are token pairs."""
 
     config: Config
     order: str
@@ -37,6 +38,7 @@ class Swarm:
     polled: int
     ranks: int = 1
     executor: str = REPLIES
+    pairs: bool = False
 
 
 def draw_swarm(
@@ -63,14 +65,15 @@ def draw_swarm(
         if name in needed or draws.chance(80)
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
-    if chosen != REPLIES and "fail" not in dict(faults):
-        faults += (("fail", Draws(seed, "failing").one((0, 5, 20))),)
+    if chosen != REPLIES and "torn" not in dict(faults):  # copies alone fail of it
+        faults += (("torn", Draws(seed, "torn").one((5, 20, 40))),)
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
     if size > 1:
         of_ranks = names(of_ranks=True)
         faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
-    return Swarm(config, order, on, faults, profile, polled, size, chosen)
+    pairs = draws.chance(15) and chosen == REPLIES  # bytes on devices are told by tokens
+    return Swarm(config, order, on, faults, profile, polled, size, chosen, pairs)
 
 
 def _draw_executor(seed: int, kind: str) -> str:
@@ -118,11 +121,15 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Conf
         "swa": pages + interval // page + draws.one((0, 0, 1, 3, 8, 20)),
         "mamba": draws.one((1, 2, 3, 4, 7, 12, 20)),
     }
-    host = {
-        "full": draws.one((0, 1, 5, 12, 30, 60)),
-        "swa": draws.one((0, 1, 3, 12, 40)),
-        "mamba": draws.one((0, 1, 4, 12, 40)),
-    }
+    # half of the hosts keep what a device forgets many times over: without that, loads are rare
+    if draws.chance(50):
+        host = {name: device[name] * draws.one((2, 4, 8)) for name in device}
+    else:
+        host = {
+            "full": draws.one((0, 1, 5, 12, 30, 60)),
+            "swa": draws.one((0, 1, 3, 12, 40)),
+            "mamba": draws.one((0, 1, 4, 12, 40)),
+        }
     backed = host["full"] > 0
     states = "mamba" in components
     return Config(

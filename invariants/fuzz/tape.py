@@ -53,7 +53,8 @@ class Entry(NamedTuple):
 class Tape:
     """config: of the core. order: which schedule takes the replies. seed: where it came from.
     ranks: how many cores are told the same; said in the file where it is not 1.
-    executor: who carries out what the core asks for; said where it is not replies alone."""
+    executor: who carries out what the core asks for; said where it is not replies alone.
+    pairs: whether a key has a row of token pairs per page, not of tokens; said where it has."""
 
     config: Config
     entries: tuple[Entry, ...]
@@ -62,6 +63,7 @@ class Tape:
     notes: dict[str, str] = field(default_factory=dict)
     ranks: int = 1
     executor: str = REPLIES
+    pairs: bool = False
 
 
 def dumps(tape: Tape) -> str:
@@ -77,6 +79,8 @@ def dumps(tape: Tape) -> str:
         head["executor"] = tape.executor
     if tape.ranks != 1:
         head["ranks"] = tape.ranks
+    if tape.pairs:
+        head["pairs"] = True
     lines = [_line(head)]
     lines += [_line(_entry_document(entry)) for entry in tape.entries]
     lines.append(_line({"end": len(tape.entries)}))
@@ -111,12 +115,15 @@ def loads(text: str, name: str = "tape") -> Tape:
     seed, notes = head.get("seed", 0), head.get("notes", {})
     if not isinstance(seed, int) or not isinstance(notes, dict):
         raise CallerError(f"{name}: expected a number as seed and an object as notes")
-    ranks = _ranks(head.get("ranks", 1), name)
-    if ranks > 1 and executor != REPLIES:
+    ranks, pairs = _ranks(head.get("ranks", 1), name), head.get("pairs", False)
+    if not isinstance(pairs, bool):
+        raise CallerError(f"{name}: pairs: expected true or false, found {pairs!r}")
+    if (ranks > 1 or pairs) and executor != REPLIES:
         raise CallerError(
-            f"{name}: executor: expected {REPLIES} on several ranks, found {executor!r}"
+            f"{name}: executor: expected {REPLIES} on several ranks and with token pairs, "
+            f"found {executor!r}"
         )
-    return Tape(config, entries, seed, order, notes, ranks, executor)
+    return Tape(config, entries, seed, order, notes, ranks, executor, pairs)
 
 
 def read(path: Path) -> Tape:

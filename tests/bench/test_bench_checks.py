@@ -6,6 +6,8 @@ import statistics
 from time import process_time
 from typing import Any
 
+import pytest
+
 from hicache.core.config import Config
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.play import step
@@ -67,3 +69,39 @@ def test_checked_operations_per_second(benchmark: Any, record: Record) -> None:
     record(f"checked operations, {nodes:.0f} live nodes", f"{speed:,.0f} /s", ">= 2,000 /s")
     record("the same, incremental checks against none", f"{alone:.2f} x", "<= 2 x")
     record("the same, with recounts, against none", f"{cost:.2f} x", "-")
+
+
+FULL = Config(16, (170,), (340,), kv_events=True)
+HYBRID = Config(
+    16,
+    (210, 130, 64),
+    (420, 260, 128),
+    kv_events=True,
+    components=("full", "swa", "mamba"),
+    swa_window=40,
+    mamba_interval=16,
+)
+
+
+def as_the_fuzzer_plays(config: Config, warm: int, measured: int) -> tuple[float, float]:
+    """Operations per second of all that `hicache fuzz` does to a drawn sequence, drawing included:
+    every check, recounts, contents, probes and gauges; and mean live nodes."""
+    swarm = corner(config, fail=5, without=CLEARING)
+    life = Life(swarm, 3)
+    life.run(warm)
+    before, nodes, start = life.hand.events, [], process_time()
+    for _ in range(10):
+        life.run(measured // 10)
+        nodes.append(sum(1 for _ in life.core.view.nodes()))
+    return (life.hand.events - before) / (process_time() - start), statistics.mean(nodes)
+
+
+@pytest.mark.parametrize("config", [FULL, HYBRID], ids=["full", "full,swa,mamba"])
+def test_the_fuzzers_own_operations_per_second(
+    config: Config, benchmark: Any, record: Record
+) -> None:
+    speed, nodes = benchmark.pedantic(
+        as_the_fuzzer_plays, (config, 1500, 2000), rounds=1, iterations=1
+    )
+    names = ",".join(config.components)
+    record(f"the fuzzer, {names}, {nodes:.0f} live nodes", f"{speed:,.0f} /s", ">= 2,000 /s")

@@ -25,7 +25,7 @@ from hicache.core.actions import (
     Seated,
 )
 from hicache.core.events import Aborted, Finished, Flushed
-from hicache.core.node import Node, Receipt
+from hicache.core.node import NONE, Node, Receipt
 from hicache.core.types import Pages, Tier
 
 Fault = Callable[[Any, Any, list[Any]], bool]
@@ -297,6 +297,22 @@ def _out_of_line(tier: int) -> Fault:
     return fault
 
 
+def dead_leaf(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    for node in nodes_of(state):
+        used = node.children or node.legs or any(map(any, node.holders))
+        if node.near == 0 and not used:
+            node.near = NONE
+            state.touched[node.id] = node
+            return True
+    return False
+
+
+def path_states(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """All states are kept from now on."""
+    state.components[2].per_path = 0
+    return True
+
+
 def leaf_live(state: Any, event: Any, outcomes: list[Any]) -> bool:
     """A leaf loses its state, and nobody makes garbage of the rest."""
     for node in nodes_of(state):
@@ -367,6 +383,8 @@ FAULTS: dict[str, Fault] = {
     "dlru": _out_of_line(0),
     "hlru": _out_of_line(1),
     "leaf-live": leaf_live,
+    "dead-leaf": dead_leaf,
+    "path-states": path_states,
     "durable": durable,
     "all-or-clamp": all_or_clamp,
     "work-bound": work_bound,

@@ -44,6 +44,7 @@ def hybrid(policy: str = "write_through", roomy: bool = False) -> Config:
 # Checks of what only windows and states have, and those that need a tree of many nodes for it.
 OF_HYBRIDS = {
     "near", "map-swa", "lock-span", "dlru", "hlru", "leaf-live", "all-or-clamp", "garbage-first",
+    "dead-leaf", "path-states",
 }  # fmt: skip
 ROOMY = {"durable", "work-bound"}
 # Bugs that a check, not only the core's own asserts, must see soon: in a core of full attention
@@ -80,7 +81,10 @@ def habitat_of(name: str) -> Swarm:
     """Where the check of this name has something to look at."""
     if name in ROOMY:
         return corner(hybrid(roomy=True), fail=0, without=CLEARING)
-    return corner(hybrid() if name in OF_HYBRIDS else tiny())
+    config = hybrid() if name in OF_HYBRIDS else tiny()
+    if name == "path-states":
+        config = replace(config, mamba_states_per_path=1)
+    return corner(config)
 
 
 def spoil(life: Life, fault: Fault, after: int = 30) -> list[bool]:
@@ -149,7 +153,7 @@ def test_a_change_that_the_core_does_not_own_up_to_is_a_harness_fault() -> None:
             del state.touched[node.id]
         return bool(fresh)
 
-    life = Life(corner(tiny()), 1, Watch("every", "seed 1", []))
+    life = Life(corner(tiny(), without=CLEARING), 4, Watch("every", "seed 4", []))
     done = spoil(life, forget)
     while not done:
         life.run(1)

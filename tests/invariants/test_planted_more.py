@@ -12,7 +12,7 @@ from invariants.fuzz.swarm import draw_swarm
 from invariants.planted import base
 from invariants.planted.kill import hunt
 
-SEQUENCES = 20
+SEQUENCES = 40
 OWNED = {
     "a-full-pool-is-called-draining": "live-evict",
     "a-load-is-reported-a-page-short": "anchor",
@@ -24,6 +24,7 @@ OWNED = {
     "copies-below-a-parent-without-one": "parent-bk",
     "cut-one-token-too-late": "tree-link",
     "demoted-leaf-leaves-its-state-behind": "device-prefix",
+    "dead-leaves-stay": "dead-leaf",
     "donated-slot-stays-with-its-request": "own-d",
     "duplicates-outlive-the-only-copies": "order-ref",
     "eviction-visits-the-whole-tree": "work-bound",
@@ -43,6 +44,7 @@ OWNED = {
     "matches-do-not-see-host": "match-ref",
     "passes-do-not-wait-for-their-load": "read-after-arrive",
     "passes-hold-no-loan": "pin-io",
+    "paths-keep-every-state": "path-states",
     "protection-outlives-the-lock": "pool-sum",
     "cut-nodes-keep-their-key": "tree-link",
     "root-forgets-who-left": "leaf-set",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 
 import pytest
 
-from invariants.fuzz import play, probes
+from invariants.fuzz import gauges, play, probes, rates
 from invariants.fuzz.ops import base
 from invariants.fuzz.swarm import COMPONENTS, draw_swarm
 
@@ -43,22 +44,125 @@ def test_fewer_components_expect_less_and_nothing_of_the_others() -> None:
 
 def test_the_gate_closes_on_one_name_after_enough_sequences() -> None:
     seen = dict.fromkeys(probes.expected("full"), 1)
-    assert probes.gate(seen, probes.ENOUGH, ("full",)) == 0
+    enough, few = {"full": probes.ENOUGH}, {"full": 10}
+    assert probes.missed(seen, enough, ("full",)) == []
     seen["split under a leg"] = 0
     assert probes.unreached(seen, ("full",)) == ["split under a leg"]
-    assert probes.gate(seen, probes.ENOUGH, ("full",)) == probes.MISSED
-    assert probes.gate(seen, 10, ("full",)) == 0
+    assert probes.missed(seen, enough, ("full",)) == ["split under a leg"]
+    assert probes.missed(seen, few, ("full",)) == []
+    assert probes.missed({}, {}) == []
+
+
+def test_a_short_run_owes_what_so_many_can_hardly_miss() -> None:
+    """A state that one in ten sequences reaches is owed by 400, one in a thousand is not."""
+    reached = {
+        "full": {"": 10_000, "common": 1000, "rare": 10, "lucky": 1},
+        "full,swa": {"": 10_000, "common": 0, "rare": 10_000},
+    }
+    assert rates.owed("common", {"full": 400}, reached)
+    assert not rates.owed("common", {"full": 100}, reached)
+    assert not rates.owed("common", {"full,swa": 10**6}, reached)
+    assert not rates.owed("rare", {"full": 400}, reached)
+    assert rates.owed("rare", {"full": 400, "full,swa": 25}, reached)
+    assert not rates.owed("lucky", {"full": 10**6}, reached)
+    assert not rates.owed("unheard of", {"full": 10**6}, reached)
+    assert not rates.owed("common", {"another": 10**6}, reached)
+
+
+def test_what_a_run_owes_it_misses_by_chance_once_in_a_million_at_most() -> None:
+    for count in (14, 40, 400, 4000):
+        low, sequences = rates.floor(count), 20_000
+        assert 0 <= low < count
+        due = next((n for n in range(1, 10**6) if n * low / sequences >= rates.CERTAIN), None)
+        if due is not None:
+            assert (1 - count / sequences) ** due < 1e-6
+
+
+def test_the_measured_rates_are_of_names_that_are_expected() -> None:
+    table, names = rates.table(), set(probes.expected())
+    assert {tuple(kind.split(",")) for kind in table} == set(COMPONENTS)
+    for row in table.values():
+        assert row.keys() - {""} <= names
+        assert all(0 < count <= row[""] for count in row.values())
+
+
+@pytest.mark.parametrize(("sequences", "least"), [(400, 150), (2000, 200), (20_000, 250)])
+def test_a_minute_of_fuzzing_gates_on_most_names(sequences: int, least: int) -> None:
+    played = dict.fromkeys(rates.table(), sequences // len(COMPONENTS))
+    assert sum(rates.owed(name, played) for name in probes.expected()) >= least
+
+
+@dataclass
+class Run:
+    """What sixty sequences come to."""
+
+    seen: Counter[str] = field(default_factory=Counter)
+    readings: gauges.Readings = field(default_factory=Counter)
+    events: int = 0
 
 
 @pytest.fixture(scope="module")
-def counted() -> Counter[str]:
-    seen: Counter[str] = Counter()
+def run() -> Run:
+    made = Run()
     weights = {name: one.WEIGHT for name, one in OPS.items()}
-    for seed in range(60):
-        made = play.generate(draw_swarm(seed, weights), OPS, seed, 60, "off")
-        assert made.failure is None, made.failure
-        seen += made.hand.probes.seen
-    return seen
+    for seed in range(120):
+        outcome = play.generate(draw_swarm(seed, weights), OPS, seed, 60, "off")
+        assert outcome.failure is None, outcome.failure
+        made.seen += outcome.hand.probes.seen
+        made.readings += outcome.hand.gauges.readings
+        made.events += outcome.hand.events
+    return made
+
+
+@pytest.fixture(scope="module")
+def counted(run: Run) -> Counter[str]:
+    return run.seen
+
+
+# Wide bounds: a generator that is legal, fast and blind is out of them.
+AUDIT = {
+    gauges.DEPTH: (90, 3, 40),
+    gauges.NODES: (90, 5, 60),
+    gauges.HIT: (90, 2, 30),
+    gauges.LOADED: (50, 1, 12),
+    gauges.FLIGHTS: (90, 2, 12),
+    gauges.LOADING: (100, 1, 12),
+    gauges.DEVICE: (50, 30, 100),
+    gauges.HOST: (90, 20, 100),
+}
+
+
+@pytest.mark.parametrize("quantity", gauges.QUANTITIES)
+def test_the_generator_looks_at_enough(run: Run, quantity: str) -> None:
+    percent, least, most = AUDIT[quantity]
+    assert least <= gauges.quantile(run.readings, quantity, percent) <= most
+
+
+@pytest.mark.parametrize(
+    ("names", "least", "most"),
+    [
+        (("LoadDone", "failed LoadDone"), 5, 80),
+        (("BackupDone", "failed BackupDone"), 20, 150),
+        (("PrefillDone", "failed PrefillDone"), 60, 300),
+        (("Admitted refused: arriving of full",), 1, 30),
+        (("load and backup at once",), 5, 200),
+        (("Retracted",), 5, 80),
+        (("EvictWanted",), 50, 300),
+    ],
+)
+def test_no_kind_of_event_is_drowned_by_others(
+    run: Run, names: tuple[str, ...], least: float, most: float
+) -> None:
+    """Of 1,000 events, so many; loads were 3, and two that want one prefix nearly none."""
+    assert least <= gauges.per_thousand(run.seen, names, run.events) <= most
+
+
+def test_quantiles_are_of_the_readings_of_one_quantity() -> None:
+    readings: gauges.Readings = Counter({("a", 1): 90, ("a", 5): 10, ("b", 7): 1})
+    found = [gauges.quantile(readings, "a", percent) for percent in (1, 90, 91, 100)]
+    assert found == [1, 1, 5, 5]
+    assert gauges.quantile(readings, "b", 50) == 7
+    assert gauges.quantile(readings, "c", 50) == 0
 
 
 def test_most_names_are_met_soon(counted: Counter[str]) -> None:

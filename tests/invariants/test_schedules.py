@@ -101,15 +101,44 @@ def test_orders_refuse_a_long_tape() -> None:
 def test_every_action_and_every_allocation_of_a_tape_fails_in_turn() -> None:
     outcomes = dict(exhaustive.sweep(_small(), OPS))
     assert all(one.failure is None for one in outcomes.values())
-    assert sum("refused" in name for name in outcomes) == 2
     plain = outcomes.pop("nothing fails")
     within = sum(entry >= 0 for entry, _ in plain.hand.issued)
     assert within >= 2
-    assert len(outcomes) == within * len(exhaustive.WAYS) + 2
+    starved = [name for name in outcomes if name.startswith("entry ")]
+    assert len(outcomes) == within * len(exhaustive.WAYS) + len(starved)
     failed = outcomes["action 0: fail"]
     assert failed.hand.counts["fault fail Prefill"] == 1
-    held = [one for name, one in outcomes.items() if "refused" in name]
-    assert any(one.hand.probes.seen["Admitted refused: no_pages of full"] for one in held)
+    assert outcomes["entry 2 finds 0 pages of full"].hand.probes.seen[
+        "Admitted refused: no_pages of full"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "expected"),
+    [
+        ("full", (9, 14, 40), [0, 1, 2]),
+        ("swa", (20, 8, 40), [0]),
+        ("mamba", (20, 18, 24), [0, 1, 2, 3]),
+    ],
+)
+def test_every_page_of_every_component_is_refused_in_turn(
+    name: str, device: tuple[int, ...], expected: list[int]
+) -> None:
+    """With at most so many pages left, a prompt of two and a half is refused for want of them; of
+    states, whoever takes the others takes four at a time."""
+    components = ("full", "swa", "mamba")
+    config = Config(2, device, (9, 9, 9), components=components, swa_window=4, mamba_interval=2)
+    finish = Entry("finish", {"request": 0, "ahead": 0})
+    first = (_arrive(0, [1, 1, 2, 2, 3]), Entry("admit", {"request": 0, "chunk": 9}))
+    grow = Entry("grow", {"request": 0, "more": 3, "behind": -1, "word": 1})
+    tape = Tape(config, (*first, Entry("quiesce", {}), grow, finish))
+    outcomes = dict(exhaustive.sweep(tape, OPS, ()))
+    assert all(one.failure is None for one in outcomes.values())
+    why = f"Admitted refused: no_pages of {name}"
+    tried = [at for at in range(99) if f"entry 1 finds {at} pages of {name}" in outcomes]
+    found = [outcomes[f"entry 1 finds {at} pages of {name}"].hand.probes.seen[why] for at in tried]
+    assert tried == [*range(len(tried))]
+    assert [at for at, count in zip(tried, found, strict=True) if count] == expected
 
 
 def test_twins_play_clean_and_answer_alike() -> None:

@@ -99,7 +99,7 @@ def test_several_ranks_replay_and_repeat_in_a_fresh_process(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2", "--twice", "100") == 0
-    tape = Work(25, ranks=2).drawn(5)
+    tape = Work(25, ranks=2).drawn(1)
     path = Path("two.jsonl")
     path.write_text(tapes.dumps(replace(tape, notes={"plant": "ranks-without-news-stay-away"})))
     assert fuzz("--replay", str(path)) == 15

@@ -133,11 +133,11 @@ BAD_TAPES: dict[str, tuple[str, str]] = {
     "an operation that is gone": (with_entry(Entry("jump", {})), "'jump'"),
     "a word for a number": (
         with_entry(Entry("admit", {"request": 0, "chunk": "many"})),
-        "expected arguments",
+        "line 3: admit: expected chunk: an integer",
     ),
     "tokens that are none": (
         with_entry(Entry("arrive", {"request": 0, "tokens": 5, "space": "", "whole": False})),
-        "expected arguments",
+        "line 3: arrive: expected tokens: runs of",
     ),
 }
 

@@ -20,8 +20,26 @@ FIRST = 1 << 20
 
 def squeeze(hand: Player, percent: int, ends: bool) -> None:
     """A request of `percent` of the device pages that could be had."""
-    pool, size = hand.core.view.pool(Tier.DEVICE), hand.config.page_size
-    pages = max(1, (pool.free + pool.evictable) * percent // 100)
+    pool = hand.core.view.pool(Tier.DEVICE)
+    take(hand, max(1, (pool.free + pool.evictable) * percent // 100), ends)
+
+
+def leave(hand: Player, component: str, pages: int) -> None:
+    """Requests take what can be had of a component on device, but for so many pages at
+    most: of states, a request takes several at a time."""
+    if component not in hand.config.components:
+        return
+    at = hand.config.components.index(component)
+    pool, room = hand.core.view.pool(Tier.DEVICE, at), hand.core.view.pool(Tier.DEVICE)
+    before = -1
+    while pages < pool.free + pool.evictable != before and room.free + room.evictable:
+        before = pool.free + pool.evictable
+        take(hand, 1 if at else before - pages, False)
+
+
+def take(hand: Player, pages: int, ends: bool) -> None:
+    """A request of so many pages of the backbone, and what it needs of the others, decodes."""
+    size = hand.config.page_size
     number = FIRST + len(hand.used)
     tokens = [UNLIKE + number] * (pages * size)
     hand.used.add(number)

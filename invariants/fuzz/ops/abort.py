@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import REQUEST, Schema
 from .base import Arguments
 
 WEIGHT = 3
 STAGES = ("waiting", "prefilling", "idle", "decoding")
+ARGS: Schema = {"request": REQUEST}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:

@@ -7,10 +7,12 @@ from hicache.core.events import Admitted
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import MOST_TOKENS, REQUEST, Schema, number
 from .arrive import LONGEST
 from .base import Arguments
 
 WEIGHT = 22
+ARGS: Schema = {"request": REQUEST, "chunk": number(1, MOST_TOKENS)}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:

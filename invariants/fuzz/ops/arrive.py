@@ -6,11 +6,13 @@ from hicache.core.events import Arrived
 
 from ..draws import Draws
 from ..hand import Hand, Job
+from ..schema import FLAG, LEAST_MADE_UP, NEW_REQUEST, PROMPT, Schema, word
 from .base import Arguments
 
 WEIGHT = 12
 MOST_JOBS = 6
 LONGEST = 12  # pages
+ARGS: Schema = {"request": NEW_REQUEST, "tokens": PROMPT, "space": word(), "whole": FLAG}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
@@ -26,9 +28,8 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         keep = len(old) if draws.chance(50) else draws.between(1, len(old))
         room = max(1, LONGEST * page - keep)
         tokens = old[:keep] + tokens[:room]
-    number = 1 + max((job for job in hand.used if job < 1 << 20), default=-1)
     whole = draws.chance(20)
-    return {"request": number, "tokens": pack(tokens), "space": space, "whole": whole}
+    return {"request": number_of(hand), "tokens": pack(tokens), "space": space, "whole": whole}
 
 
 def play(hand: Hand, args: Arguments) -> None:
@@ -44,6 +45,11 @@ def play(hand: Hand, args: Arguments) -> None:
     page = hand.config.page_size
     reusable = len(tokens) // page if args["whole"] else (len(tokens) - 1) // page
     hand.feed(Arrived(number, hand.key(job, len(tokens)), len(tokens), reusable))
+
+
+def number_of(hand: Hand) -> int:
+    """The next number of a request that no fault made up."""
+    return 1 + max((one for one in hand.used if one < LEAST_MADE_UP), default=-1)
 
 
 def pack(tokens: list[int]) -> list[list[int]]:

@@ -8,12 +8,16 @@ from typing import Any, Protocol
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import Schema
+from ..schema import check as check_schemas
+from ..tape import Tape
 
 Arguments = dict[str, Any]
 
 
 class Operation(Protocol):
     WEIGHT: int
+    ARGS: Schema
 
     def draw(self, hand: Hand, draws: Draws) -> Arguments | None:
         """Arguments, all of them literal, for this state; None where there is nothing to do."""
@@ -30,3 +34,8 @@ def names() -> list[str]:
 def load() -> dict[str, Operation]:
     """Every operation, by name."""
     return {name: import_module(f"invariants.fuzz.ops.{name}") for name in names()}
+
+
+def check(tape: Tape, ops: dict[str, Operation], name: str = "") -> None:
+    """Raises CallerError, one line, unless every entry is well made."""
+    check_schemas(tape, {one: op.ARGS for one, op in ops.items()}, name)

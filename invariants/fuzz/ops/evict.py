@@ -7,9 +7,11 @@ from hicache.core.types import Tier
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import Schema, number, word
 from .base import Arguments
 
 WEIGHT = 8
+ARGS: Schema = {"tier": number(0, 1), "component": word(), "pages": number()}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:

@@ -6,9 +6,11 @@ from hicache.core.events import Finished
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import REQUEST, Schema, number
 from .base import Arguments
 
 WEIGHT = 10
+ARGS: Schema = {"request": REQUEST, "ahead": number()}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:

@@ -6,9 +6,11 @@ from hicache.core.events import Flushed
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import Schema
 from .base import Arguments
 
 WEIGHT = 1
+ARGS: Schema = {}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:

@@ -7,9 +7,16 @@ from hicache.core.events import PagesWanted
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import MOST_TOKENS, REQUEST, Schema, number
 from .base import Arguments
 
 WEIGHT = 14
+ARGS: Schema = {
+    "request": REQUEST,
+    "more": number(1, MOST_TOKENS),
+    "behind": number(-1),
+    "word": number(),
+}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:

@@ -1,26 +1,36 @@
-"""Someone takes every page that can be had on device, or all of those let go again."""
+"""Someone takes every page that can be had on device, or all but so many of one component, or all
+of those let go again."""
 
 from __future__ import annotations
 
 from ..draws import Draws
-from ..faults.ballast import FIRST, squeeze
+from ..faults.ballast import FIRST, leave, squeeze
 from ..hand import Hand
+from ..schema import FLAG, Schema, number, word
 from .base import Arguments
 
 WEIGHT = 2
 RIVALS = 1 << 21
+ARGS: Schema = {"take": FLAG, "leave": number(optional=True), "of": word(optional=True)}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
-    return {"take": not _held(hand)}
+    if _held(hand):
+        return {"take": False}
+    if draws.chance(50):
+        return {"take": True}
+    return {"take": True, "leave": draws.below(4), "of": draws.one(hand.config.components)}
 
 
 def play(hand: Hand, args: Arguments) -> None:
     if args["take"]:
-        squeeze(hand, 100, False)
+        if "leave" in args:
+            leave(hand, args.get("of", hand.config.components[0]), args["leave"])
+        else:
+            squeeze(hand, 100, False)
         return
-    for number in _held(hand):
-        hand.abort(hand.jobs[number])
+    for held in _held(hand):
+        hand.abort(hand.jobs[held])
 
 
 def _held(hand: Hand) -> list[int]:

@@ -6,9 +6,11 @@ from hicache.core.events import MatchWanted
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import REQUEST, Schema
 from .base import Arguments
 
 WEIGHT = 3
+ARGS: Schema = {"request": REQUEST}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:

@@ -16,10 +16,11 @@ from hicache.core.events import (
     PagesWanted,
     PrefillDone,
 )
-from hicache.core.types import Key, Tier
+from hicache.core.types import Tier
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import Schema, number, word
 from .base import Arguments
 
 WEIGHT = 2
@@ -29,6 +30,7 @@ KINDS = (
     "growth of nobody", "match of nobody", "second arrival", "empty prompt", "evict of nothing",
     "chunk of no token", "finish of a waiting one",
 )  # fmt: skip
+ARGS: Schema = {"kind": word(*KINDS), "way": number()}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
@@ -42,7 +44,7 @@ def play(hand: Hand, args: Arguments) -> None:
 
 
 def _event(hand: Hand, kind: str, way: int) -> Event | None:
-    key = Key.from_tokens([], hand.config.page_size)
+    key = hand.key_of([])
     live = next(iter(hand.jobs.values()), None)
     waiting = next(iter(hand.pick("waiting")), None)
     simple: dict[str, Event] = {

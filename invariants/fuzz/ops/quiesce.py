@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import Schema
 from .base import Arguments
 
 WEIGHT = 1
+ARGS: Schema = {}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:

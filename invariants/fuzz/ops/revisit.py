@@ -1,4 +1,8 @@
-"""What was cached lately has left device, and is wanted again: the way to a load."""
+"""What is cached on host is wanted again, by one request or by several at once: the way to a load.
+
+Device is emptied of some components first, replies are waited for (what drains reaches host by
+them), and then everybody asks in one entry.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +11,93 @@ from hicache.core.types import Tier
 
 from ..draws import Draws
 from ..hand import Hand
-from . import admit, arrive
+from ..schema import (
+    FLAG,
+    LEAST_MADE_UP,
+    MOST_TOKENS,
+    NEW_REQUEST,
+    OPTIONAL_FLAG,
+    PROMPT,
+    WORDS,
+    Schema,
+    listed,
+    number,
+    word,
+)
+from ..spell import prompts
+from . import admit, arrive, finish, wait
+from .arrive import number_of
 from .base import Arguments
 
-WEIGHT = 7
+WEIGHT = 14
+ARGS: Schema = {
+    "request": NEW_REQUEST,
+    "tokens": PROMPT,
+    "space": word(),
+    "whole": FLAG,
+    "cold": WORDS,
+    "chunk": number(1, MOST_TOKENS),
+    "polls": number(0, 64, optional=True),
+    "others": listed(NEW_REQUEST, 8),
+    "clear": OPTIONAL_FLAG,
+}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
-    if not hand.past or not hand.config.has_host or len(hand.jobs) >= arrive.MOST_JOBS:
+    if not hand.config.has_host or len(hand.jobs) >= arrive.MOST_JOBS:
         return None
-    tokens, space = draws.one(hand.past)
-    tokens = [*tokens, draws.below(3)][: arrive.LONGEST * hand.config.page_size]
-    number = 1 + max((job for job in hand.used if job < 1 << 20), default=-1)
-    cold = [name for name in hand.config.components if draws.chance(70)]
-    chunk = draws.between(1, arrive.LONGEST * hand.config.page_size)
+    page = hand.config.page_size
+    known = prompts(hand.core.view, page, hand.pairs, Tier.HOST)
+    if not known and draws.chance(30):
+        known = hand.past
+    if not known:
+        return None
+    tokens, space = draws.one(known)
+    longest = max(2, page * min(arrive.LONGEST, hand.config.device_pages[0]))
+    beyond = draws.between(1, 1 + page)
+    tokens = [*tokens[: longest - 1], *[draws.below(3)] * beyond][:longest]
+    every = draws.chance(60)
+    cold = [name for name in hand.config.components if every or draws.chance(50)]
     return {
-        "request": number,
+        "request": number_of(hand),
         "tokens": arrive.pack(tokens),
         "space": space,
         "whole": False,
         "cold": cold,
-        "chunk": chunk,
+        "chunk": draws.between(1, longest),
+        "polls": draws.one((0, 1, 4)),
+        "others": [number_of(hand) + more for more in range(1, draws.one((1, 1, 2, 2, 3)))],
+        "clear": draws.chance(60),
     }
 
 
 def play(hand: Hand, args: Arguments) -> None:
+    if args.get("clear", False):
+        _clear(hand)
     for name in args["cold"]:
         if name in hand.config.components:
             at = hand.config.components.index(name)
             pages = hand.core.view.pool(Tier.DEVICE, at).capacity
             hand.feed(EvictWanted(Tier.DEVICE, name, pages))
-    arrive.play(hand, args)
-    admit.play(hand, args)
+    if args.get("polls", 0):
+        wait.play(hand, args)
+    tokens = arrive.unpack(args["tokens"])
+    for turn, request in enumerate((args["request"], *args.get("others", ()))):
+        # each of the others parts with the first one page further up
+        keep = max(1, len(tokens) - turn * hand.config.page_size)
+        one = {**args, "request": request, "tokens": arrive.pack(tokens[:keep])}
+        arrive.play(hand, one)
+        admit.play(hand, one)
+
+
+def _clear(hand: Hand) -> None:
+    """Passes end where their replies are there, and whoever holds pages and may give them up does:
+    what decodes ends well, what rests waits again."""
+    wait.play(hand, {"polls": 2})
+    for job in hand.pick("decoding", "idle"):
+        if job.stage == "decoding" and job.id < LEAST_MADE_UP:
+            finish.play(hand, {"request": job.id, "ahead": 0})
+        elif job.id < LEAST_MADE_UP:
+            hand.retract(job)
+        else:
+            hand.abort(job)

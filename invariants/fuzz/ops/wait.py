@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ..draws import Draws
 from ..hand import Hand
+from ..schema import Schema, number
 from .base import Arguments
 
 WEIGHT = 18
+ARGS: Schema = {"polls": number(1, 64)}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:

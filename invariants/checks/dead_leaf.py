@@ -1,0 +1,33 @@
+"""Leaves that have just lost the last boundary for which anybody could want them."""
+
+from __future__ import annotations
+
+from hicache.core.node import Node
+from invariants.base import Check
+from invariants.book import Book
+from invariants.shadow import Shadow
+from invariants.story import node as node_story
+
+
+class DeadLeaf(Check):
+    name = "DEAD-LEAF"
+    sentence = (
+        "A leaf that loses its last live boundary leaves the tree in the same operation, with all "
+        "that it has on every tier, unless somebody holds it or a copy of it is under way."
+    )
+    of_several = True
+
+    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+        if shadow.id not in book.nodes.died or node.children or node.parent is None:
+            return
+        held = any(shadow.locked) or any(map(any, node.holders))
+        if not held and not node.legs:
+            self.fail(
+                f"leaf {node.id}, end {node.end}, lost its last live boundary: expected it to be "
+                "gone, found it in the tree",
+                node_story(node.id),
+            )
+
+
+def check() -> DeadLeaf:
+    return DeadLeaf()

@@ -1,0 +1,66 @@
+"""How many states a path keeps, where the configuration says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core.actions import Cached
+from hicache.core.events import Finished, Retracted
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.kinds import Kind
+from invariants.shadow import Shadow
+from invariants.story import node as node_story
+from invariants.tags import Tags
+
+
+class PathStates(Check):
+    name = "PATH-STATES"
+    sentence = (
+        "A path that has just been extended keeps at most as many states as the setting allows, "
+        "not counting those in use, those where paths part and the last one."
+    )
+    of_several = True
+    watches = (Cached, Finished, Retracted)
+
+    def see(self, book: Book, item: Any, view: CoreView) -> None:
+        """Of a request that leaves, the path that it committed; its locks are gone by now."""
+        if type(item) is Cached:
+            seat = book.seats.by_id.get(item.request)
+            if seat is not None and item.pages:
+                self._look(book, seat.tags, item.pages)
+        elif book.left is not None:
+            _, tags, made = book.left
+            self._look(book, tags, made[0])
+
+    def _look(self, book: Book, tags: Tags, pages: int) -> None:
+        path = [book.nodes.at[tag] for tag in tags[:pages].tolist() if tag in book.nodes.at]
+        for kind in book.kinds:
+            held = [shadow for shadow in path if _has(shadow, kind, book)]
+            excess = len(held) - kind.per_path
+            spare = [one for one in held[:-1] if not _is_used(one, kind, book)]
+            if kind.per_path and excess > 0 and spare:
+                self.fail(
+                    f"the path to node {path[-1].id} has {len(held)} states of {kind.name}: "
+                    f"expected at most {kind.per_path} but for those that must stay, found that "
+                    f"of node {spare[0].id}, end {spare[0].end}",
+                    node_story(spare[0].id),
+                )
+
+
+def _has(shadow: Shadow, kind: Kind, book: Book) -> bool:
+    return any(shadow.pages[tier * book.width + kind.at] is not None for tier in (0, 1))
+
+
+def _is_used(shadow: Shadow, kind: Kind, book: Book) -> bool:
+    """Paths part there if they did when the operation began: a child may have gone since."""
+    node = shadow.node
+    assert node is not None
+    locked = any(shadow.locked[tier * book.width + kind.at] for tier in (0, 1))
+    parts = shadow.kids + sum(one.parent is shadow for one in book.nodes.gone) > 1
+    return locked or parts or any(leg.component == kind.at for leg in node.legs)
+
+
+def check() -> PathStates:
+    return PathStates()

@@ -1,0 +1,86 @@
+"""Gauges: what drawn sequences look like, so that a generator that looks at little is seen to.
+
+A generator can be legal, fast and blind: the runs are clean because nothing happens in them. So
+every run counts, per quantity, how often each value was met; a report prints the quantiles and a
+test holds them to wide bounds. Must not live here: any verdict on the core, or named states
+(probes).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from hicache.core.actions import Outcome, Seated
+from hicache.core.events import Event
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+
+Readings = Counter[tuple[str, int]]
+
+DEPTH = "depth of the tree, nodes"
+NODES = "nodes"
+HIT = "pages that hit, of a seated request"
+LOADED = "pages loaded, of a request that loads"
+FLIGHTS = "in flight"
+LOADING = "loads in flight"
+DEVICE = "device pages in use, percent"
+HOST = "host pages in use, percent"
+QUANTITIES = (DEPTH, NODES, HIT, LOADED, FLIGHTS, LOADING, DEVICE, HOST)
+LOOK_EVERY = 16  # events between two walks over the tree
+STEP = 10  # percent
+
+
+class Gauges:
+    """Observes one core. readings: (quantity, value) -> how often it was met."""
+
+    def __init__(self) -> None:
+        self.readings: Readings = Counter()
+        self._events, self._look_at = 0, LOOK_EVERY
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        """Only what an event leads to is counted."""
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        read = self.readings
+        self._events += 1
+        loads = sum(flight.kind == "load" for flight in view.flights.values())
+        read[FLIGHTS, len(view.flights)] += 1
+        read[LOADING, loads] += 1
+        for item in outcomes:
+            if type(item) is Seated:
+                read[HIT, item.device_pages + item.host_pages] += 1
+                if any(item.loaded):
+                    read[LOADED, sum(item.loaded)] += 1
+        if self._events >= self._look_at:
+            self._look(view)
+
+    def _look(self, view: CoreView) -> None:
+        depths = {view.root.id: 0}
+        for node in view.nodes():
+            assert node.parent is not None
+            depths[node.id] = depths[node.parent.id] + 1
+        self._look_at = self._events + max(LOOK_EVERY, len(depths) // 4)
+        self.readings[NODES, len(depths) - 1] += 1
+        self.readings[DEPTH, max(depths.values())] += 1
+        for tier, name in ((Tier.DEVICE, DEVICE), (Tier.HOST, HOST)):
+            pool = view.pool(tier)
+            if pool.capacity:
+                used = 100 * (pool.capacity - pool.free) // pool.capacity
+                self.readings[name, used // STEP * STEP] += 1
+
+
+def quantile(readings: Mapping[tuple[str, int], int], quantity: str, percent: int) -> int:
+    """The least value that this share of the readings does not exceed; 0 where there is none."""
+    values = sorted((value, count) for (name, value), count in readings.items() if name == quantity)
+    left = -(-sum(count for _, count in values) * percent // 100)
+    for value, count in values:
+        left -= count
+        if left <= 0:
+            return value
+    return 0
+
+
+def per_thousand(seen: Mapping[str, int], names: Iterable[str], events: int) -> float:
+    """How many of 1,000 events were of these kinds."""
+    return round(1000 * sum(seen.get(name, 0) for name in names) / max(1, events), 2)

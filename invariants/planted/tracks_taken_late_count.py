@@ -1,0 +1,26 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import checkpoints
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "A track that a request takes while it decodes counts as if it had had it all along."
+KILLS = "lru"
+COMPONENTS = ("full", "mamba")
+
+_refill = checkpoints.refill
+
+
+def _forgetful(state: Any, request: Any, since: int) -> None:
+    before = request.since
+    _refill(state, request, since)
+    request.since = before
+
+
+def plant(patch: Patch) -> None:
+    patch(checkpoints, "refill", _forgetful)

@@ -1,0 +1,133 @@
+"""Arguments that no operation has: refused with one line before anything is played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache.core import core as core_module
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from invariants.fuzz import play
+from invariants.fuzz import tape as tapes
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.ops import base
+from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.tape import Entry, Tape
+from traces.cli import main
+
+OPS = base.load()
+CONFIG = Config(4, (16,), (16,))
+JUNK: tuple[Any, ...] = (
+    None, "many", "", -2, -(10**30), 10**30, 1.5, float("nan"), True, [], [[]], [1], [[1, 2, 3]],
+    [[0, 0]], [["a", 1]], [[0, 1 << 40]], {}, {"a": 1}, [None], [[2, "full", 1]], [[0, "full", -1]],
+)  # fmt: skip
+
+
+def drawn() -> dict[str, dict[str, Any]]:
+    """Arguments of each operation, as a run drew them."""
+    found: dict[str, dict[str, Any]] = {}
+    for seed in range(40):
+        swarm = draw_swarm(seed, weights_of(OPS))
+        for entry in play.generate(swarm, OPS, seed, 60, "off").tape.entries:
+            found.setdefault(entry.op, entry.args)
+    return found
+
+
+DRAWN = drawn()
+
+
+def malformed() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, args in DRAWN.items():
+        yield name, {**args, "colour": 1}
+        for key, kind in OPS[name].ARGS.items():
+            if not kind.optional:
+                yield name, {one: held for one, held in args.items() if one != key}
+            for junk in JUNK:
+                if not kind.fits(junk):
+                    yield name, {**args, key: junk}
+
+
+def test_every_operation_was_drawn_and_its_arguments_are_well_made() -> None:
+    assert DRAWN.keys() == OPS.keys()
+    for name, args in DRAWN.items():
+        base.check(Tape(CONFIG, (Entry(name, args),)), OPS)
+
+
+@pytest.mark.parametrize("name", base.names())
+def test_malformed_arguments_are_one_line_before_anything_is_played(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def untouched(self: Core, event: object) -> None:
+        raise AssertionError(f"played {event}")
+
+    monkeypatch.setattr(core_module.Core, "handle", untouched)
+    bad = [args for op, args in malformed() if op == name]
+    assert bad
+    for args in bad:
+        tape = Tape(CONFIG, (Entry("evict", DRAWN["evict"]), Entry(name, args)))
+        with pytest.raises(CallerError, match=f"^some.jsonl, line 3: {name}: expected") as caught:
+            play.replay(tape, OPS, name="some.jsonl")
+        assert "\n" not in str(caught.value)
+        assert "found" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", base.names())
+def test_whatever_is_well_made_may_be_played(name: str) -> None:
+    """No value that the schema takes crashes the harness, however little it fits."""
+    for key, kind in OPS[name].ARGS.items():
+        for junk in (*JUNK, 0, 1, 2, "x", ["x"], [7], "\ud800", "a\0b", [[5, 3]]):
+            if kind.fits(junk):
+                entries = (Entry("arrive", ARRIVAL), Entry(name, {**DRAWN[name], key: junk}))
+                outcome = play.replay(Tape(CONFIG, entries), OPS)
+                assert outcome.failure is None, (name, key, junk, outcome.failure)
+
+
+ARRIVAL = {"request": 0, "tokens": [[5, 9]], "space": "", "whole": False}
+
+
+@pytest.mark.parametrize("command", ["fuzz", "shrink"])
+def test_a_malformed_entry_of_a_file_is_bad_input(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tape.jsonl"
+    whole = Tape(CONFIG, (Entry("arrive", ARRIVAL), Entry("admit", {"request": 0, "chunk": 1})))
+    wrong = replace(whole, entries=(*whole.entries, Entry("finish", {"request": 0})))
+    path.write_text(tapes.dumps(wrong))
+    words = ["fuzz", "--replay", str(path)]
+    if command == "shrink":
+        words = ["shrink", str(path), "-o", str(tmp_path / "small.jsonl")]
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "line 4: finish: expected ahead, an integer from 0 to" in said.err
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def crash(*steps: tuple[str, str]) -> str:
+    """The kind of a crash at the end of calls through these (module, file)."""
+    spaces: list[dict[str, Any]] = []
+    for at, (module, file) in enumerate(steps):
+        body = f"step{at + 1}()" if at + 1 < len(steps) else "raise ValueError"
+        space: dict[str, Any] = {"__name__": module}
+        exec(compile(f"def step{at}():\n    {body}\n", file, "exec"), space)
+        if spaces:
+            spaces[-1][f"step{at}"] = space[f"step{at}"]
+        spaces.append(space)
+    with pytest.raises(ValueError, match=r"^$") as caught:
+        spaces[0]["step0"]()
+    return play.failure_of(caught.value, 0).kind
+
+
+def test_a_crash_is_named_by_the_core_wherever_its_files_lie() -> None:
+    """The kind is that of the innermost function of the package, not of a folder of that name."""
+    core, other = ("hicache.core.x", "/anywhere/x.py"), ("elsewhere", "/hicache/y.py")
+    assert crash(other, core, other) == "ValueError in step1"
+    assert crash(core, core, other) == "ValueError in step1"
+    assert crash(other, other) == "ValueError in step1"
