@@ -39,7 +39,7 @@ def strictly(rows: Sequence[Row]) -> dict[str, int]:
 
 def bare_checks(rows: Sequence[Row]) -> Gaps:
     """Checks that are alone with none of the bugs."""
-    return gaps(check_names(), strictly(rows), reviewed("implied.txt"))
+    return gaps(check_names(), sole(rows), reviewed("implied.txt"))
 
 
 def bare_faults() -> Gaps:

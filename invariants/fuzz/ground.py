@@ -27,7 +27,7 @@ from hicache.runtime.decisions import Decisions
 from invariants.watch import Level
 
 from .executors import REPLIES
-from .exhaustive import WAYS, with_fault, with_hold
+from .exhaustive import ALLOCATES, WAYS, with_fault, with_hold
 from .generate import weights_of
 from .mutate import modules
 from .ops.base import load
@@ -38,7 +38,6 @@ from .tape import Tape
 
 VIEW = "hicache.core.view"
 NOTE = "decisions"  # of a tape: the digest that it has on this version of the core
-ALLOCATE = ("admit", "proceed", "grow", "revisit")
 _FILE = 1 << 14  # lines of a file
 _OPS = load()
 _WEIGHTS = weights_of(_OPS)
@@ -144,7 +143,12 @@ def varied(tape: Tape, every: int = 1) -> Iterator[Tape]:
         if entry >= 0
         for way in WAYS
     ]
-    made += [with_hold(tape, at) for at, one in enumerate(tape.entries) if one.op in ALLOCATE]
+    made += [
+        with_hold(tape, at, name, 0)
+        for at, one in enumerate(tape.entries)
+        if one.op in ALLOCATES
+        for name in tape.config.components
+    ]
     yield from made[::every]
 
 
