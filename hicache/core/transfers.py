@@ -83,16 +83,21 @@ def land(state: State, flight: Flight) -> None:
     for leg in flight.legs:
         node, index = leg.node, leg.component
         state.pools[Tier.HOST][index].repay(leg.source)
-        if node is not None:
-            node.legs.remove(leg)
-            state.touched[node.id] = node
-        if node is None or not _adopt(state, node, index, leg.target):
+        if node is None:
             state.pools[Tier.DEVICE][index].give_back(leg.target)
-            if node is not None and request is not None:
-                _replace(state, request, node, index)
-        if request is not None and request.receipt is not None and node is not None:
+            continue
+        node.legs.remove(leg)
+        state.touched[node.id] = node
+        held = node.pages[Tier.DEVICE][index]
+        if held is None:  # all above it is there: the path is locked, and parents land first
+            attach(state, node, Tier.DEVICE, index, leg.target)
+        else:
+            state.pools[Tier.DEVICE][index].give_back(leg.target)
+            if request is not None and state.components[index].positional:
+                _replace(request, index, node, held)
+        if request is not None and request.receipt is not None:
             lock(state, request.receipt, (node,), Tier.DEVICE, index)
-        elif node is not None:
+        else:
             offer(state.queues, state.eviction, node, Tier.DEVICE, index)
     flight.legs.clear()
     flight.request = NO_REQUEST
@@ -100,24 +105,8 @@ def land(state: State, flight: Flight) -> None:
         request.load = 0
 
 
-def _adopt(state: State, node: Node, index: int, pages: Pages) -> bool:
-    parent = node.parent
-    if parent is None or node.pages[Tier.DEVICE][index] is not None:
-        return False
-    if index != BACKBONE:
-        if node.pages[Tier.DEVICE][BACKBONE] is None:
-            return False
-    elif parent.parent is not None and parent.pages[Tier.DEVICE][BACKBONE] is None:
-        return False
-    attach(state, node, Tier.DEVICE, index, pages)
-    return True
-
-
-def _replace(state: State, request: Request, node: Node, index: int) -> None:
+def _replace(request: Request, index: int, node: Node, held: Pages) -> None:
     """The node got its copy meanwhile: the request's table names that one from now on."""
-    held = node.pages[Tier.DEVICE][index]
-    if held is None or not state.components[index].positional:
-        return
     table = request.tables[index].copy()
     table[node.end - len(held) : node.end] = held
     request.tables[index] = frozen(table)
