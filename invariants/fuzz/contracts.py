@@ -1,9 +1,9 @@
-"""What the core promises beside sequences of events: which configurations are legal, what keys and
-components answer, which events are refused. Each promise is told again by brute force, and compared
-over small cases.
+"""What the core promises beside sequences of events: which configurations are legal, what keys,
+components and free lists answer, which events are refused. Each promise is told again by brute
+force, and compared over small cases.
 
-Lives here: configurations, keys, components, and the list of all. Must not live here: events
-(`refusals`), or what takes more than one event to see.
+Lives here: configurations, keys, components, free lists, and the list of all. Must not live here:
+events (`refusals`), or what takes more than one event to see.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from hicache.core.components import full, mamba, swa
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.types import Key
+from hicache.core.ledger import Pool
+from hicache.core.types import Key, Tier
 
 from .refusals import holds as refusals
 
@@ -245,6 +246,19 @@ def _walks(one: Any, need: int, spans: tuple[int, ...]) -> bool:
     return all((whole - end <= one.reach) == (at in wanted) for at, end in enumerate(ends))
 
 
+# -- free lists
+
+
+def _free_list() -> bool:
+    """A pool says which pages it gives next, the next one last; what it says is a copy."""
+    pool = Pool(Tier.DEVICE, "full", 5)
+    listed = pool.free_pages()
+    before = listed.tolist()
+    listed[:] = 0
+    taken = pool.take(2, 7).tolist()
+    return before == [4, 3, 2, 1, 0] and taken == [0, 1] and pool.free_pages().tolist() == [4, 3, 2]
+
+
 PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
     (
         "CONFIG",
@@ -253,5 +267,6 @@ PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
     ),
     ("KEYS", ("types",), _keys),
     ("COMPONENTS", ("components.full", "components.mamba", "components.swa"), _components),
+    ("FREE-LIST", ("ledger",), _free_list),
     ("REFUSALS", ("admission", "core", "transfers"), refusals),
 )

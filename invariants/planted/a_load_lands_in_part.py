@@ -12,12 +12,15 @@ ROWS: tuple[str, ...] = ()
 TITLE = "Of a load that is done only full attention's pages become nodes'."
 KILLS = "all-or-clamp"
 
-_adopt = transfers._adopt
+_attach = transfers.attach
 
 
-def _backbone_only(state: Any, node: Any, index: int, pages: Any) -> bool:
-    return not index and _adopt(state, node, index, pages)
+def _backbone_only(state: Any, node: Any, tier: int, index: int, pages: Any) -> None:
+    if index:
+        state.pools[tier][index].give_back(pages)
+    else:
+        _attach(state, node, tier, index, pages)
 
 
 def plant(patch: Patch) -> None:
-    patch(transfers, "_adopt", _backbone_only)
+    patch(transfers, "attach", _backbone_only)
