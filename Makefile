@@ -47,7 +47,7 @@ gpu-check: $(VENV)/.full
 	$(BIN)/hicache gpu-check -o gpu-check.json --markdown gpu-check.md
 
 mutants: $(VENV)/.full
-	$(BIN)/hicache mutants --json kill.json
+	$(BIN)/hicache mutants --shrink --json kill.json
 
 bench: $(VENV)/.full
 	$(BIN)/python -m pytest tests/bench --benchmark-only -s

@@ -88,15 +88,6 @@ def end_split(state: State, upper: Node, lower: Node) -> None:
     _refresh(state, upper.parent)
 
 
-def forsake(state: State, node: Node) -> None:
-    """A childless node is about to leave the tree: those above it lose the boundary at its end, and
-    what it holds is not filed as garbage on the way."""
-    if state.widest >= 0 and node.near != NONE:
-        _count(state, node, node.near, -1)
-        node.near = NONE
-        _refresh(state, node.parent)
-
-
 def _set(state: State, node: Node, near: int) -> None:
     _count(state, node, node.near, -1)
     before, node.near = node.near, near

@@ -119,8 +119,6 @@ def _flush(state: State, event: Flushed) -> None:
         state.out.append(Refused(NO_REQUEST, "running", busy, 0, NO_REQUEST))
         return
     nodes = list(CoreView(state).nodes())
-    for node in nodes:
-        digests_of(state, node) if state.config.kv_events else None
     for flight in state.flights.values():
         flight.receipt, flight.drains = None, [0] * len(state.components)
         for leg in flight.legs:

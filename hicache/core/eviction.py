@@ -12,7 +12,6 @@ any more: what lies below a node that is dropped, and leaves that lost their las
 from __future__ import annotations
 
 from .actions import Evicted
-from .boundaries import forsake
 from .lru import DUPLICATE, HOST, is_garbage, next_victim, offer
 from .node import NONE, Node
 from .state import State
@@ -113,7 +112,6 @@ def prune(state: State) -> None:
 
 def _uproot(state: State, node: Node) -> None:
     """A childless node leaves the tree with all it has."""
-    forsake(state, node)
     for side in (Tier.HOST, Tier.DEVICE):
         vacate(state, node, side)
     remove(state, node)

@@ -106,13 +106,14 @@ class Pool:
         self._expect(pages, _CACHED)
         self.owner[pages] = node
 
-    def give_back(self, pages: Pages) -> int:
-        """Free pages of any owner; those on loan retire instead. Returns how many are free now."""
+    def give_back(self, pages: Pages) -> None:
+        """Free pages of any owner; those on loan retire instead."""
         count = len(pages)
         if not count:
-            return 0
+            return
         if count == 1:
-            return self._give_back_one(int(pages[0]))
+            self._give_back_one(int(pages[0]))
+            return
         state = self.state[pages].tobytes()
         found = {value: state.count(value) for value in set(state)}
         if _FREE in found or _RETIRING in found:
@@ -126,9 +127,8 @@ class Pool:
             self.counts[_RETIRING] += int(held.sum())
             pages = pages[~held]
         self._push(pages)
-        return len(pages)
 
-    def _give_back_one(self, page: int) -> int:
+    def _give_back_one(self, page: int) -> None:
         """`give_back` of a single page, without arrays: what a state is, and many a window."""
         value = int(self.state[page])
         if value in (_FREE, _RETIRING):
@@ -138,13 +138,12 @@ class Pool:
         if self._open_loans and self.loans[page]:
             self.state[page] = _RETIRING
             self.counts[_RETIRING] += 1
-            return 0
+            return
         self.counts[_FREE] += 1
         self.state[page] = _FREE
         self.generation[page] += 1
         self._stack[self._top] = page
         self._top += 1
-        return 1
 
     def lend(self, pages: Pages) -> None:
         """A transfer or forward pass begins to read or write these pages (each at most once)."""

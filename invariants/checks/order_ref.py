@@ -16,14 +16,16 @@ from invariants.story import node, page
 class OrderReference(Check):
     name = "ORDER-REF"
     sentence = (
-        "Nothing that stays evictable in a pool was used before anything that was evicted there; "
-        "a host copy of what is on device goes only when nothing else is left on host."
+        "Of what serves a live boundary, and of the rest, nothing that stays evictable in a pool "
+        "was used before anything that was evicted there; a host copy of what is on device goes "
+        "only when nothing else of its kind is left on host."
     )
     watches = (Evicted,)
 
     def __init__(self) -> None:
         self._operation = -1
         self._sheltered: set[int] = set()
+        self._served = False  # whether the victim served a live boundary
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         if not len(item.pages):
@@ -38,6 +40,7 @@ class OrderReference(Check):
         if not chosen(book, pages, item):
             return
         rank = int(pages.rank[item.pages[0]])
+        self._served = rank >= SERVES
         if item.tier == Tier.DEVICE:
             self._compare(book, item, pages, rank, DEVICE)
         elif not any(
@@ -51,8 +54,8 @@ class OrderReference(Check):
 
     def _compare(self, book: Book, item: Evicted, pages: PageBook, rank: int, queue: int) -> None:
         colder = book.nodes.coldest(pages.component, queue, self._sheltered)
-        if colder is None:
-            return
+        if colder is None or (colder.rank[pages.component] >= SERVES) != self._served:
+            return  # that garbage goes before what serves is GARBAGE-FIRST's to say
         use = colder.use[pages.component]
         if colder.rank[pages.component] < rank:
             also = ", also on device" if rank in (SERVES, 2 * SERVES) else ""

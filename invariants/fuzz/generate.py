@@ -12,6 +12,7 @@ from .tape import Act, Entry
 
 ACTS = 3
 TRIES = 8
+EVEN = 5  # the delay of every action where all take as long
 
 
 def weights_of(ops: dict[str, Operation]) -> dict[str, int]:
@@ -34,8 +35,9 @@ def next_entry(
 
 
 def _act(swarm: Swarm, draws: Draws) -> Act:
-    delay = _delay(swarm.profile, draws)
-    tie = draws.below(4)
+    delay, tie = _delay(swarm.profile, draws), draws.below(4)
+    if swarm.profile == "even":
+        delay, tie = EVEN, 0
     for fault, percent in swarm.faults:
         if draws.chance(percent):
             return Act(delay, tie, fault)

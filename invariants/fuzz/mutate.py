@@ -1,12 +1,13 @@
 """Generic source mutants of `hicache.core`: one small change of one place in one function.
 
-Lives here: which changes there are, their names, and how one is put in and taken out. Must not live
-here: how a mutant is hunted (`score`), or any knowledge of what the core does.
+Lives here: which mutants there are, their names, and how one is put in and taken out. Must not live
+here: what may become of a node (`changes`), how a mutant is hunted (`score`), or any knowledge of
+what the core does.
 
-A mutant's name is module:function:line:kind, with #2, #3 ... where a line has several of a kind. It
-is put in by exchanging the function's code object, so whoever has bound the function, by whatever
-name, runs the mutant. Asserts, guards that only raise CoreBug, messages of errors and default
-values are left alone: they are no decisions.
+A mutant's name is module:function:kind:statement, with #2, #3 ... where that is there several
+times: an edit elsewhere leaves it alone, an edit of the statement makes another mutant of it. It is
+put in by exchanging the function's code object, so whoever has bound the function, by whatever
+name, runs the mutant.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from __future__ import annotations
 import ast
 import pkgutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -26,45 +28,26 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 
+from .changes import changes, spots
+from .steps import Steps, counting, limited
+
 PACKAGE = "hicache.core"
+LONGEST = 64
 
-Made = tuple[str, ast.AST]
 Place = tuple[str, int]  # a function's qualified name and first line
-
-_COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-_COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.FloorDiv,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-}
-_LEFT_ALONE = (ast.Assert, ast.Raise, ast.JoinedStr)
-_FIELDS_LEFT_ALONE = ("annotation", "returns", "args", "decorator_list")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """place: the function whose code is exchanged. spot, choice: which change of which node."""
+    """place: the function whose code is exchanged. spot, choice: which change of which node.
+    lines: of the source that run where the change matters, first and last."""
 
     name: str
     module: str
     place: Place
     spot: int
     choice: int
+    lines: tuple[int, int]
 
 
 def mutants() -> list[Mutant]:
@@ -72,10 +55,17 @@ def mutants() -> list[Mutant]:
     return [one for module in modules() for one in _of_module(module)]
 
 
-def modules() -> list[str]:
+@lru_cache(maxsize=1)
+def modules() -> tuple[str, ...]:
     """The core's modules, by name."""
     root = import_module(PACKAGE)
-    return sorted(one.name for one in pkgutil.walk_packages(root.__path__, f"{PACKAGE}."))
+    names = (one.name for one in pkgutil.walk_packages(root.__path__, f"{PACKAGE}."))
+    return tuple(sorted(names))
+
+
+def short(module: str) -> str:
+    """A module's name within the core."""
+    return module.removeprefix(f"{PACKAGE}.")
 
 
 def find(name: str) -> Mutant:
@@ -87,56 +77,123 @@ def find(name: str) -> Mutant:
 
 
 @contextmanager
-def applied(mutant: Mutant) -> Iterator[None]:
-    """The core has this mutant until the block ends."""
-    function = _functions(mutant.module)[mutant.place]
+def applied(mutant: Mutant, counted: bool = False) -> Iterator[None]:
+    """The core has this mutant until the block ends. counted: its loops count their steps."""
+    function = functions(mutant.module)[mutant.place]
     before = function.__code__
-    function.__code__ = code_of(mutant)
+    function.__code__ = code_of(mutant, counted)
     try:
         yield
     finally:
         function.__code__ = before
 
 
-def code_of(mutant: Mutant) -> CodeType:
+@contextmanager
+def counted() -> Iterator[None]:
+    """Every loop of the core counts its steps until the block ends (see `steps`)."""
+    before: list[tuple[FunctionType, CodeType]] = []
+    try:
+        for module in modules():
+            known = functions(module)
+            for place, node in defined(source(module)).items():
+                if place in known and _has_loop(node):
+                    before.append((known[place], known[place].__code__))
+                    known[place].__code__ = _compiled(module, place, deepcopy(node), True)
+        with limited(Steps()):
+            yield
+    finally:
+        for function, code in before:
+            function.__code__ = code
+
+
+def code_of(mutant: Mutant, counted: bool = False) -> CodeType:
     """The changed function, compiled."""
-    tree = deepcopy(_source(mutant.module))
-    function = _defined(tree)[mutant.place]
-    node = list(_spots(function))[mutant.spot]
-    _, made = _changes(node)[mutant.choice]
-    changed = ast.fix_missing_locations(_Exchange(node, made).visit(tree))
-    whole = compile(changed, str(import_module(mutant.module).__file__), "exec", dont_inherit=True)
-    name, line = mutant.place
+    function = deepcopy(defined(source(mutant.module))[mutant.place])
+    node, _ = list(spots(function))[mutant.spot]
+    _, made = changes(node)[mutant.choice]
+    _Exchange(node, made).visit(function)
+    return _compiled(mutant.module, mutant.place, function, counted)
+
+
+def _compiled(module: str, place: Place, function: ast.FunctionDef, counted: bool) -> CodeType:
+    """The function's code, compiled within the classes that its name tells of."""
+    name, line = place
+    node: ast.stmt = counting(function) if counted else function
+    for outer in reversed(name.split(".")[:-1]):
+        node = ast.copy_location(ast.ClassDef(outer, [], [], [node], []), node)
+    whole = ast.fix_missing_locations(ast.Module([node], []))
+    file = str(import_module(module).__file__)
+    code = compile(whole, file, "exec", dont_inherit=True, flags=_FUTURE)
     return next(
-        code for code in _codes(whole) if code.co_qualname == name and code.co_firstlineno == line
+        one for one in _codes(code) if one.co_qualname == name and one.co_firstlineno == line
     )
 
 
+_FUTURE = annotations.compiler_flag  # as every file of the core has it
+
+
+def _has_loop(function: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.For | ast.While) for node in ast.walk(function))
+
+
 def _of_module(module: str) -> Iterator[Mutant]:
-    functions = _functions(module)
+    known = functions(module)
     seen: Counter[str] = Counter()
-    for place, function in _defined(_source(module)).items():
-        if place not in functions:
+    for place, function in defined(source(module)).items():
+        if place not in known:
             continue
-        for spot, node in enumerate(_spots(function)):
-            for choice, (kind, _) in enumerate(_changes(node)):
-                line = getattr(node, "lineno", function.lineno)
-                short = module.removeprefix(f"{PACKAGE}.")
-                name = f"{short}:{place[0]}:{line}:{kind}"
+        for spot, (node, statement) in enumerate(spots(function)):
+            for choice, (kind, _) in enumerate(changes(node)):
+                name = f"{short(module)}:{place[0]}:{kind}:{_snippet(statement)}"
                 seen[name] += 1
                 again = f"#{seen[name]}" if seen[name] > 1 else ""
-                yield Mutant(name + again, module, place, spot, choice)
+                yield Mutant(name + again, module, place, spot, choice, _lines(node, kind))
+
+
+def _snippet(statement: ast.stmt) -> str:
+    """A statement's text, without what it contains; cut where it is long, with a digest then."""
+    text = " ".join(ast.unparse(_head(statement)).split())
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 9].rstrip()}~{blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def _head(statement: ast.stmt) -> ast.AST:
+    body: list[ast.stmt] = []
+    if isinstance(statement, ast.If):
+        return ast.If(statement.test, body, [])
+    if isinstance(statement, ast.While):
+        return ast.While(statement.test, body, [])
+    if isinstance(statement, ast.For):
+        return ast.fix_missing_locations(ast.For(statement.target, statement.iter, body, []))
+    if isinstance(statement, ast.Try):
+        return ast.Try(body, [], [], [])
+    return statement
+
+
+def _lines(node: ast.AST, kind: str) -> tuple[int, int]:
+    """What is left out makes a difference only where it runs."""
+    if kind in ("never", "skipped-loop") and isinstance(node, ast.If | ast.For | ast.While):
+        return node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
+    first: int = getattr(node, "lineno", 0)
+    last: int = getattr(node, "end_lineno", None) or first
+    if isinstance(node, ast.If | ast.While):
+        last = node.test.end_lineno or first
+    elif isinstance(node, ast.For):
+        last = node.iter.end_lineno or first
+    return first, last
 
 
 @lru_cache(maxsize=64)
-def _source(module: str) -> ast.Module:
+def source(module: str) -> ast.Module:
+    """What a module of the core is made of."""
     return ast.parse(Path(str(import_module(module).__file__)).read_text(encoding="utf-8"))
 
 
 # -- functions, in the source and in use
 
 
-def _defined(tree: ast.Module) -> dict[Place, ast.FunctionDef]:
+def defined(tree: ast.Module) -> dict[Place, ast.FunctionDef]:
     """Functions of a module and of its classes; those inside functions belong to the outer one."""
     found: dict[Place, ast.FunctionDef] = {}
 
@@ -153,7 +210,7 @@ def _defined(tree: ast.Module) -> dict[Place, ast.FunctionDef]:
 
 
 @lru_cache(maxsize=64)
-def _functions(module: str) -> dict[Place, FunctionType]:
+def functions(module: str) -> dict[Place, FunctionType]:
     """The function objects in use, by where they are defined."""
     return {
         (one.__qualname__, one.__code__.co_firstlineno): one
@@ -183,9 +240,6 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(one)
 
 
-# -- changes
-
-
 class _Exchange(ast.NodeTransformer):
     """One node for another."""
 
@@ -195,134 +249,3 @@ class _Exchange(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         return self._new if node is self._old else self.generic_visit(node)
-
-
-def _spots(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of a function that may be changed, in the order of the source."""
-    for statement in function.body:
-        yield from _below(statement)
-
-
-def _below(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, _LEFT_ALONE) or _is_guard(node):
-        return
-    yield node
-    for field, held in ast.iter_fields(node):
-        if field not in _FIELDS_LEFT_ALONE or isinstance(node, ast.Call):
-            for one in held if isinstance(held, list) else [held]:
-                if isinstance(one, ast.AST):
-                    yield from _below(one)
-
-
-def _is_guard(node: ast.AST) -> bool:
-    """`if ...: raise CoreBug(...)`: an assert in other words."""
-    if not (isinstance(node, ast.If) and len(node.body) == 1 and not node.orelse):
-        return False
-    first = node.body[0]
-    raised = first.exc if isinstance(first, ast.Raise) else None
-    name = raised.func if isinstance(raised, ast.Call) else None
-    return isinstance(name, ast.Name) and name.id == "CoreBug"
-
-
-def _changes(node: ast.AST) -> list[Made]:
-    """What may become of a node: kinds and replacements."""
-    change = _CHANGES.get(type(node))
-    return change(node) if change is not None else []
-
-
-def _compare(node: Any) -> list[Made]:
-    made: list[Made] = []
-    for at, op in enumerate(node.ops):
-        new = _COMPARED[type(op)]
-        ops = [new() if at == index else one for index, one in enumerate(node.ops)]
-        kind = f"compare-{type(op).__name__}-{new.__name__}"
-        made.append((kind, ast.Compare(node.left, ops, node.comparators)))
-    return made
-
-
-def _constant(node: Any) -> list[Made]:
-    value = node.value
-    if type(value) is bool:
-        return [("constant-not", ast.Constant(not value))]
-    if type(value) is not int:
-        return []
-    return [("boundary+1", ast.Constant(value + 1)), ("boundary-1", ast.Constant(value - 1))]
-
-
-def _called(node: Any) -> list[Made]:
-    if not (isinstance(node.func, ast.Name) and node.func.id == "len"):
-        return []
-    return [
-        ("boundary+1", ast.BinOp(node, ast.Add(), ast.Constant(1))),
-        ("boundary-1", ast.BinOp(node, ast.Sub(), ast.Constant(1))),
-    ]
-
-
-def _computed(node: Any) -> list[Made]:
-    new = _COMPUTED.get(type(node.op))
-    if new is None:
-        return []
-    kind = f"arithmetic-{type(node.op).__name__}-{new.__name__}"
-    if isinstance(node, ast.AugAssign):
-        return [(kind, ast.AugAssign(node.target, new(), node.value))]
-    return [(kind, ast.BinOp(node.left, new(), node.right))]
-
-
-def _statement(node: Any) -> list[Made]:
-    return [("deleted-call", ast.Pass())] if isinstance(node.value, ast.Call) else []
-
-
-def _branch(node: Any) -> list[Made]:
-    """Negating a condition swaps the branches; what is left is to take always one of them."""
-    always = type(node)(ast.Constant(True), node.body, node.orelse)
-    never = type(node)(ast.Constant(False), node.body, node.orelse)
-    return [("negated", _negated(node)), ("always", always), ("never", never)]
-
-
-def _while(node: Any) -> list[Made]:
-    return [("skipped-loop", ast.While(ast.Constant(False), node.body, node.orelse))]
-
-
-def _for(node: Any) -> list[Made]:
-    skipped: list[ast.stmt] = [ast.Break()]
-    return [("skipped-loop", ast.For(node.target, node.iter, skipped, node.orelse))]
-
-
-def _negated(node: Any) -> ast.AST:
-    return type(node)(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)  # type: ignore[no-any-return]
-
-
-def _both(node: Any) -> list[Made]:
-    if isinstance(node.op, ast.And):
-        return [("and-or", ast.BoolOp(ast.Or(), node.values))]
-    return [("or-and", ast.BoolOp(ast.And(), node.values))]
-
-
-def _unary(node: Any) -> list[Made]:
-    if isinstance(node.op, ast.Not):
-        return [("not-dropped", node.operand)]
-    return [("minus-dropped", node.operand)] if isinstance(node.op, ast.USub) else []
-
-
-def _return(node: Any) -> list[Made]:
-    held = node.value
-    if held is None or (isinstance(held, ast.Constant) and held.value is None):
-        return []
-    return [("return-none", ast.Return(ast.Constant(None)))]
-
-
-_CHANGES: dict[type[ast.AST], Callable[[Any], list[Made]]] = {
-    ast.Compare: _compare,
-    ast.Constant: _constant,
-    ast.Call: _called,
-    ast.BinOp: _computed,
-    ast.AugAssign: _computed,
-    ast.Expr: _statement,
-    ast.If: _branch,
-    ast.IfExp: _branch,
-    ast.While: _while,
-    ast.For: _for,
-    ast.BoolOp: _both,
-    ast.UnaryOp: _unary,
-    ast.Return: _return,
-}

@@ -30,6 +30,7 @@ from sim.errors import HazardError, StuckError, WrongBytesError
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
+from .knobs import often_swept
 from .ops.base import Operation, check
 from .ranked_hand import hand_of
 from .spots import Spot, raised
@@ -66,6 +67,7 @@ class Outcome:
     hand: Hand
 
 
+@often_swept()
 def generate(
     swarm: Swarm,
     ops: dict[str, Operation],
@@ -103,6 +105,7 @@ def generate(
     return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
 
+@often_swept()
 def replay(
     tape: Tape,
     ops: dict[str, Operation],

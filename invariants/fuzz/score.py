@@ -3,9 +3,12 @@
 Lives here: the hunt for one mutant, the reviewed list of equivalent survivors, the sum. Must not
 live here: clocks and processes (the command line says when a hunt has had enough), printing.
 
-A survivor `differs` if some sequence went another way than without the mutant: then what it does
-can be seen, and nothing judges it. One that never differs is equivalent, or out of reach. A seed
-that fails without the mutant, too, proves nothing about it.
+    by a check      a check, the content, an assert of the core, the end of a sequence, or its
+                    length in steps says that it is wrong
+    by decisions    nothing says so, but the recorded decisions of a tape are others
+    equivalent      on the reviewed list
+    alive           the rest. `reached`: some tape runs its line; `differs`: some tape that nobody
+                    recorded would tell
 """
 
 from __future__ import annotations
@@ -13,38 +16,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import blake2b
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Tier
 
+from .contracts import broken
 from .draws import Draws
-from .generate import weights_of
-from .mutate import Mutant, applied
-from .ops.base import load
-from .play import Outcome, generate
-from .swarm import draw_swarm
+from .ground import NOTE, Ground, play
+from .mutate import Mutant, applied, short
+from .steps import Endless, Steps, limited
 
 ENDLESS = "ENDLESS"
+_MOST = 2_000_000  # steps of all promises beside sequences
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
-KEPT = 64
-_OPS = load()
-_WEIGHTS = weights_of(_OPS)
 
 Guard = Callable[[], AbstractContextManager[None]]
-
-
-class Endless(BaseException):
-    """Raised into a sequence that does not come to an end; no `except Exception` may hold it."""
 
 
 @dataclass(frozen=True)
 class Hunt:
     """code, kind: of the failure that ended it, 0 and "" where the mutant survived. operations:
-    events fed to cores, over all sequences. seed: of the sequence that failed."""
+    events fed to cores, over all sequences. seed: of the sequence that failed. decisions: the
+    recorded tape, by its seed, that decides otherwise, and "" for none."""
 
     name: str
     code: int
@@ -53,6 +47,8 @@ class Hunt:
     sequences: int
     seed: int = -1
     differs: bool = False
+    reached: bool = True
+    decisions: str = ""
 
     @property
     def killed(self) -> bool:
@@ -60,21 +56,38 @@ class Hunt:
 
 
 @dataclass(frozen=True)
-class Score:
-    """survivors: killed by nothing and on no list. stale: listed as equivalent, and killed."""
+class Count:
+    """One row of the score. alive: neither killed, nor seen, nor on the list."""
 
-    mutants: int
-    killed: int
-    by_kind: tuple[tuple[str, int], ...]
-    survivors: tuple[str, ...]
-    equivalent: tuple[str, ...]
-    stale: tuple[str, ...]
+    mutants: int = 0
+    by_checks: int = 0
+    by_decisions: int = 0
+    equivalent: int = 0
+    alive: int = 0
 
     @property
     def rate(self) -> float:
-        """Killed, of those that are not equivalent."""
-        counted = self.mutants - len(self.equivalent)
-        return self.killed / counted if counted else 1.0
+        """Seen by a check or by decisions, of those that are not equivalent."""
+        counted = self.mutants - self.equivalent
+        return (self.by_checks + self.by_decisions) / counted if counted else 1.0
+
+    @property
+    def by_checks_alone(self) -> float:
+        """Seen by a check, of those that are not equivalent."""
+        counted = self.mutants - self.equivalent
+        return self.by_checks / counted if counted else 1.0
+
+
+@dataclass(frozen=True)
+class Score:
+    """stale: listed as equivalent, and seen all the same; or of no mutant that there is."""
+
+    total: Count
+    by_module: dict[str, Count]
+    by_kind: tuple[tuple[str, int], ...]
+    survivors: tuple[str, ...]
+    equivalent: tuple[str, ...]
+    stale: tuple[str, ...] = field(default=())
 
 
 @contextmanager
@@ -85,19 +98,21 @@ def unguarded() -> Iterator[None]:
 
 def hunt(
     mutant: Mutant,
-    seeds: Iterable[int],
-    operations: int = 120,
+    grounds: Sequence[Ground],
     more: Callable[[], bool] = lambda: True,
     guard: Guard = unguarded,
+    skip: int = 0,
 ) -> Hunt:
-    """Play a sequence per seed with the mutant in, until one fails or `more` says no."""
+    """Play the tapes that run the mutant's line with it in, the shortest first, until a check
+    notices or `more` says no. skip: so many of them were played before."""
     events = count = 0
     differs = False
-    for seed in seeds:
-        plain = _plain(seed, operations) if not differs and seed < KEPT else ""
+    reaching = [one for one in grounds if one.runs(mutant.module, mutant.lines)]
+    for ground in sorted(reaching, key=lambda one: one.events)[skip:]:
+        seed = ground.tape.seed
         try:
-            with guard(), applied(mutant):
-                outcome = _play(seed, operations)
+            with guard(), applied(mutant, counted=True):
+                outcome, digest, _ = play(ground.tape, ground.most)
         except Endless:
             return Hunt(mutant.name, 14, ENDLESS, events, count + 1, seed, True)
         except Exception as error:  # before the first entry, thus outside of what play judges
@@ -105,12 +120,41 @@ def hunt(
         events += outcome.hand.events
         count += 1
         failure = outcome.failure
-        if failure is not None and not _fails_plainly(seed, operations):
+        if failure is not None:
             return Hunt(mutant.name, failure.code, failure.kind, events, count, seed, True)
-        differs = differs or (bool(plain) and digest(outcome) != plain)
+        differs = differs or digest != ground.digest
         if not more():
             break
-    return Hunt(mutant.name, 0, "", events, count, -1, differs)
+    wrong = "" if skip else _broken(mutant, guard)
+    if wrong:
+        return Hunt(mutant.name, 11, wrong, events, count, -1, True)
+    return Hunt(mutant.name, 0, "", events, count, -1, differs, bool(reaching))
+
+
+def _broken(mutant: Mutant, guard: Guard) -> str:
+    """The promise beside sequences that the mutant breaks; "" for none."""
+    try:
+        with guard(), limited(Steps(_MOST)), applied(mutant, counted=True):
+            return broken(mutant.module)
+    except Exception as error:
+        return type(error).__name__
+    except Endless:
+        return ENDLESS
+
+
+def decides(mutant: Mutant, recorded: Sequence[Ground], guard: Guard = unguarded) -> str:
+    """The first recorded tape whose decisions are not those that it carries; "" for none."""
+    for ground in recorded:
+        if not ground.runs(mutant.module, mutant.lines):
+            continue
+        try:
+            with guard(), applied(mutant, counted=True):
+                _, digest, _ = play(ground.tape, ground.most, checked=False)
+        except Endless:
+            digest = ENDLESS
+        if digest != ground.tape.notes[NOTE]:
+            return str(ground.tape.seed)
+    return ""
 
 
 def sample(mutants: Sequence[Mutant], count: int, seed: int = 0) -> list[Mutant]:
@@ -127,7 +171,7 @@ def equivalent(text: str | None = None) -> dict[str, str]:
     found: dict[str, str] = {}
     lines = (EQUIVALENT.read_text(encoding="utf-8") if text is None else text).splitlines()
     for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
+        if not line.strip() or line.startswith("# "):
             continue
         name, _, reason = line.partition("  ")
         if not reason.strip():
@@ -139,45 +183,47 @@ def equivalent(text: str | None = None) -> dict[str, str]:
     return found
 
 
-def score(hunts: Iterable[Hunt], reviewed: dict[str, str] | None = None) -> Score:
-    """What a number of hunts comes to. reviewed: the list of equivalent mutants unless given."""
+def score(
+    hunts: Iterable[Hunt],
+    reviewed: dict[str, str] | None = None,
+    known: Sequence[str] | None = None,
+) -> Score:
+    """What a number of hunts comes to. reviewed: the list of equivalent mutants unless given.
+    known: the names of all mutants, where the list is to be held to them."""
     listed = equivalent() if reviewed is None else reviewed
     done = list(hunts)
+    rows: dict[str, Counter[str]] = {}
+    names: dict[str, list[str]] = {"equivalent": [], "alive": []}
+    for one in done:
+        verdict = _verdict(one, listed)
+        rows.setdefault(one.name.partition(":")[0], Counter())[verdict] += 1
+        names.setdefault(verdict, []).append(one.name)
+    total = sum(rows.values(), Counter())
     kinds = Counter(one.kind for one in done if one.killed)
-    alive = [one.name for one in done if not one.killed]
+    seen = [one.name for one in done if (one.killed or one.decisions) and one.name in listed]
+    gone = [name for name in listed if known is not None and name not in known]
     return Score(
-        len(done),
-        len(done) - len(alive),
+        _count(total),
+        {module: _count(row) for module, row in sorted(rows.items())},
         tuple(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
-        tuple(name for name in alive if name not in listed),
-        tuple(name for name in alive if name in listed),
-        tuple(one.name for one in done if one.killed and one.name in listed),
+        tuple(names["alive"]),
+        tuple(names["equivalent"]),
+        (*seen, *gone),
     )
 
 
-def digest(outcome: Outcome) -> str:
-    """What two sequences that went the same way share: entries, counts, what is left of pools."""
-    hand = outcome.hand
-    view = hand.core.view
-    pools = [
-        (tuple(view.pool(tier, at).counts), view.pool(tier, at).evictable)
-        for tier in (Tier.DEVICE, Tier.HOST)
-        for at in range(len(view.components))
-    ]
-    said = (outcome.tape.entries, sorted(hand.counts.items()), hand.events, hand.now, pools)
-    return blake2b(repr((said, view.tick)).encode(), digest_size=16).hexdigest()
+def _verdict(one: Hunt, listed: dict[str, str]) -> str:
+    if one.killed:
+        return "by_checks"
+    if one.decisions:
+        return "by_decisions"
+    return "equivalent" if one.name in listed else "alive"
 
 
-def _play(seed: int, operations: int) -> Outcome:
-    return generate(draw_swarm(seed, _WEIGHTS), _OPS, seed, operations)
+def _count(row: Counter[str]) -> Count:
+    return Count(sum(row.values()), **dict(row))
 
 
-@lru_cache(maxsize=4 * KEPT)
-def _plain(seed: int, operations: int) -> str:
-    """How the sequence goes without a mutant. Never called while one is in."""
-    return digest(_play(seed, operations))
-
-
-@lru_cache(maxsize=1 << 16)
-def _fails_plainly(seed: int, operations: int) -> bool:
-    return _play(seed, operations).failure is not None
+def module_of(mutant: Mutant) -> str:
+    """What its row in the score is called."""
+    return short(mutant.module)

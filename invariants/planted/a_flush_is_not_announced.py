@@ -12,6 +12,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("L1",)
 TITLE = "A flush forgets everything and publishes no removal."
 KILLS = "event-mirror"
+FAULTS = ("flush between",)
 
 _flush = core._flush
 

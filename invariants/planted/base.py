@@ -8,11 +8,14 @@ function, wherever the project has bound it. Each file defines
     KILLS   the check expected to find it first, or "" where the core's own asserts, the content or
             the end of a run do, or one of several checks
     COMPONENTS  optional: the only set of components that has it, so that a hunt looks there
+    FAULTS  optional: kinds of faults each of which exposes it alone, and without which it is not
+            seen in sequences that are otherwise calm (`exposed`); a hunt has them on more often
+    DELAYS  optional: how long replies take in those, a profile's name; all as long unless given
     RANKS   optional: how many ranks it takes to have it; one has none of it
     EXECUTOR    optional: the kind of executor on which it is hunted, replies alone unless given
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
-Must not live here: what a bug does, or how it is hunted (`kill`).
+Must not live here: what a bug does, or how it is hunted (`kill`, `exposed`).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from typing import Any, Protocol
 from hicache.core.errors import CallerError
 from hicache.registry import unknown
 
-MACHINERY = ("base", "kill")
+MACHINERY = ("base", "exposed", "kill", "review")
 ROW = re.compile(r"[A-N][1-9][0-9]?")
 Patch = Callable[[Any, str, Any], None]
 Undo = Callable[[], None]

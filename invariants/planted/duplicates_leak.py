@@ -13,15 +13,15 @@ ROWS: tuple[str, ...] = ("A6",)
 TITLE = "Pages that a repeated prompt has computed again are neither adopted nor freed."
 KILLS = "own-d"
 
-_share, _give_back = insertion._share, Pool.give_back
+_share = insertion._share
 
 
 def _leak(state: Any, request: Any, path: Any) -> None:
     class Deaf(Pool):
         __slots__ = ()
 
-        def give_back(self, pages: Any) -> int:
-            return 0
+        def give_back(self, pages: Any) -> None:
+            """Nothing goes back."""
 
     pools = state.pools[0]
     for pool in pools:

@@ -12,6 +12,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("A7",)
 TITLE = "The host pages of a copy that failed are released by two owners."
 KILLS = ""
+FAULTS = ("submit error", "fail", "late error")
 
 _land_backup = backup.land_backup
 

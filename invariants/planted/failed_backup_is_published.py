@@ -11,6 +11,10 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("C16",)
 TITLE = "The host pages of a copy that failed are put into the tree."
 KILLS = "bytes"
+FAULTS = (
+    "fail",
+    "torn whole",
+)
 
 _land_backup = backup.land_backup
 

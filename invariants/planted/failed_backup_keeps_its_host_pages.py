@@ -11,6 +11,10 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("G11",)
 TITLE = "The host pages of a copy that failed are never given back."
 KILLS = "own-h"
+FAULTS = (
+    "fail",
+    "torn",
+)
 
 _land_backup = backup.land_backup
 

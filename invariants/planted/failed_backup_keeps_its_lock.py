@@ -11,6 +11,16 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "A backup that fails never gives back the locks that it took."
 KILLS = "lock-bal"
+FAULTS = (
+    "fail",
+    "submit error",
+    "late error",
+    "torn",
+    "torn suffix",
+    "torn half",
+    "torn last page",
+    "torn whole",
+)
 
 _land_backup = backup.land_backup
 

@@ -11,6 +11,12 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("C16",)
 TITLE = "The pages of a load that failed are put into the tree."
 KILLS = "bytes"
+FAULTS = (
+    "fail",
+    "torn",
+    "torn whole",
+    "late error",
+)
 
 
 def _land(state: Any, flight: Any) -> None:

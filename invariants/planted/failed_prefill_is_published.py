@@ -11,6 +11,13 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("C16",)
 TITLE = "What a pass that failed has left is put into the tree."
 KILLS = ""
+FAULTS = (
+    "pass error",
+    "pass error after its load",
+    "fail",
+    "submit error",
+    "late error",
+)
 
 _prefill_done = admission.prefill_done
 

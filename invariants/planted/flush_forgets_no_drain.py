@@ -11,6 +11,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "Pages that drained when everything was flushed stay counted as draining."
 KILLS = "reset"
+FAULTS = ("flush between",)
 
 _flush = core._flush
 

@@ -12,6 +12,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("C14",)
 TITLE = "A flush frees the pages of copies that are under way."
 KILLS = "pool-sum"
+FAULTS = ("flush between",)
 
 _flush = core._flush
 

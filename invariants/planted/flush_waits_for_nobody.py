@@ -12,6 +12,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "A flush is refused while requests wait that hold nothing."
 KILLS = "reset"
+FAULTS = ("flush between",)
 
 _flush = core._flush
 

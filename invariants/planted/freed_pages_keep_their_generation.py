@@ -15,11 +15,10 @@ KILLS = "generation"
 _give_back = Pool.give_back
 
 
-def _same_generation(self: Pool, pages: Any) -> int:
+def _same_generation(self: Pool, pages: Any) -> None:
     before = self.generation.copy()
-    count = _give_back(self, pages)
+    _give_back(self, pages)
     self.generation[:] = before
-    return count
 
 
 def plant(patch: Patch) -> None:

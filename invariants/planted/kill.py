@@ -6,17 +6,21 @@ knowledge of a particular bug.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
+from invariants.base import check_names, load_check
 from invariants.fuzz.executors import REPLIES
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import Failure, generate
-from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.play import Failure, generate, replay
+from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tape import Tape
 
-from .base import planted
+from .base import PlantedBug, planted
+
+ALWAYS = "content and asserts"
+PERCENT = 20  # of actions, that a kind of fault hits in every other sequence
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,16 @@ class Hunt:
 
 
 def hunt(
-    name: str, seeds: Iterable[int], operations: int = 120, checks: Iterable[str] | None = None
+    name: str,
+    seeds: Iterable[int],
+    operations: int = 120,
+    checks: Iterable[str] | None = None,
+    shape: Callable[[Swarm], Swarm] = lambda swarm: swarm,
 ) -> Hunt:
     """Play a sequence per seed with the bug planted, until one fails. checks: by their registry
-    names; all of them unless given. The core's asserts, the content and the end always look."""
+    names; all of them unless given. The core's asserts, the content and the end always look.
+    shape: what is made of the corner that a seed draws. A bug that a kind of fault exposes has one
+    of them on in every other sequence."""
     ops = load()
     weights = weights_of(ops)
     asked = None if checks is None else tuple(checks)
@@ -50,10 +60,33 @@ def hunt(
         components, ranks = getattr(bug, "COMPONENTS", ()), getattr(bug, "RANKS", 0)
         executor = getattr(bug, "EXECUTOR", REPLIES)
         for seed in seeds:
-            swarm = draw_swarm(seed, weights, components, ranks=ranks, executor=executor)
+            drawn = draw_swarm(seed, weights, components, ranks=ranks, executor=executor)
+            swarm = shape(_beside(drawn, bug, seed))
             outcome = generate(swarm, ops, seed, operations, checks=asked)
             events += outcome.hand.events
             count += 1
             if outcome.failure is not None:
                 return Hunt(name, outcome.failure, events, count, seed, outcome.tape)
     return Hunt(name, None, events, count)
+
+
+def _beside(swarm: Swarm, bug: PlantedBug, seed: int) -> Swarm:
+    """With one of the kinds of faults that expose it on, and its delays, where it has any."""
+    kinds: tuple[str, ...] = getattr(bug, "FAULTS", ())
+    if not kinds or seed % 2:
+        return swarm
+    one = kinds[seed // 2 % len(kinds)]
+    faults = tuple(pair for pair in swarm.faults if pair[0] != one)
+    profile = getattr(bug, "DELAYS", swarm.profile)
+    return replace(swarm, faults=((one, PERCENT), *faults), profile=profile)
+
+
+def noticers(name: str, tape: Tape) -> tuple[str, ...]:
+    """Who notices the bug on this tape, asked alone: checks, by their registry names; and first,
+    ALWAYS, where no check has to be asked, because the core's asserts, the content, the end of the
+    run or the recount of the books do. What a check notices behind that does not count."""
+    noticed: list[str] = []
+    with planted(name):
+        failure = replay(tape, load(), follow=lambda hand: hand.watch.note(noticed)).failure
+    alone = [check for check in check_names() if load_check(check).name in noticed]
+    return tuple([ALWAYS, *alone] if failure is not None else alone)

@@ -376,7 +376,43 @@ def garbage_first(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return True
 
 
+def answers(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    found = [at for at, item in enumerate(outcomes) if type(item) is Matched]
+    for at in found:
+        del outcomes[at]
+    return bool(found)
+
+
+def backup_due(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """The nodes of a copy were never used, and no eviction waits for it."""
+    copied = [item for item in outcomes if type(item) is Backup]
+    for item in copied:
+        flight = state.flights[item.flight]
+        for leg in flight.legs:
+            leg.node.hits = 0
+        for index, pages in enumerate(flight.drains):
+            state.draining[index] -= pages
+    return bool(copied)
+
+
+def leaves(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """A pass leaves no state; where there are none, it makes no boundary."""
+
+    def forget(item: Prefill) -> Prefill | None:
+        made = [slots for slots in item.states if slots.checkpoints]
+        return (
+            item._replace(states=tuple(one._replace(checkpoints=()) for one in made))
+            if made
+            else None
+        )
+
+    return _bend(outcomes, Prefill, forget)
+
+
 FAULTS: dict[str, Fault] = {
+    "answers": answers,
+    "backup-due": backup_due,
+    "leaves": leaves,
     "near": _on_a_node(_nearer),
     "map-swa": _share_a_page(0, 1),
     "lock-span": lock_span,

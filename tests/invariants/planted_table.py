@@ -1,53 +1,71 @@
-"""The table of docs/planted.md: what finds each planted bug first, how soon, and what else would.
+"""The tables of docs/planted.md, from the kill matrix that `hicache mutants` writes.
 
-    python -m tests.invariants.planted_table [NAME...] > docs/planted.md
+    hicache mutants --kind planted --shrink --json kill.json
+    python -m tests.invariants.planted_table kill.json > docs/planted.md
 
-Lives here: measuring and printing. Must not live here: any verdict about a bug.
+Lives here: printing. Must not live here: measuring, or any verdict about a bug.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from invariants.base import check_names
 from invariants.planted.base import load, names
-from invariants.planted.kill import hunt
+from invariants.planted.review import reviewed
 
-MOST, MORE = 1500, 30  # sequences to find it in at all, and without the check that was first
+SHOWN = 4
 HEAD = """# Planted bugs
 
 One file each in `invariants/planted/`. *Operations*: events fed to cores, over all sequences, until
-the first finding; *seconds*: of one core. *Without it*: what finds the bug in the first {more}
-sequences if the check that was first is not asked; where that is nothing, only this check finds it
-that soon. Made by `python -m tests.invariants.planted_table`.
+the first finding. *Noticed by*: the first, and who else notices that tape when asked alone;
+*content and asserts* stands for what always looks: the bytes, the core's own asserts, the end of
+the run. *Shrunk*: entries of the tape before and after. Made from the matrix of `hicache mutants`:
 
-| bug | rows | found by | operations | seconds | without it |
+    hicache mutants --kind planted --shrink --json kill.json
+    python -m tests.invariants.planted_table kill.json > docs/planted.md
+
+| bug | rows | noticed by | operations | seconds | shrunk |
 |---|---|---|---|---|---|"""
+FAULTS = """
+## Exposed by a fault
+
+In sequences that are calm but for that kind (`invariants/planted/exposed.py`) each of these is
+seen, and in calm ones it is not. Kinds that expose none: {bare}.
+
+| bug | kinds |
+|---|---|"""
 
 
-def row(name: str) -> str:
-    rows = ", ".join(load(name).ROWS) or "-"
-    begun = time.process_time()
-    found = hunt(name, range(MOST))
-    took = time.process_time() - begun
-    if found.failure is None:
-        return f"| {name} | {rows} | **survived** | {found.operations} | {took:.1f} | |"
-    first = found.failure.kind.lower()
-    without = ""
-    if first in check_names():
-        others = [one for one in check_names() if one != first]
-        rest = hunt(name, range(MORE), checks=others)
-        without = rest.failure.kind if rest.failure is not None else "nothing"
-    kind = found.failure.kind
-    return f"| {name} | {rows} | {kind} | {found.operations} | {took:.1f} | {without} |"
+def row(found: dict[str, Any]) -> str:
+    rows, small = ", ".join(found["rows"]) or "-", found["shrunk"]
+    sizes = f"{small['before']} to {small['after']}" if small else "-"
+    return (
+        f"| {found['name']} | {rows} | {noticed(found)} | {found['operations']} | "
+        f"{found['seconds']:.1f} | {sizes} |"
+    )
 
 
-def main(asked: list[str]) -> None:
-    print(HEAD.format(more=MORE))
-    for name in asked or names():
-        print(row(name), flush=True)
+def noticed(found: dict[str, Any]) -> str:
+    if not found["killed"]:
+        return "**survived**"
+    others = [name for name in found["noticed_by"] if name != found["check"].lower()]
+    more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+    return ", ".join([f"**{found['check']}**", *others[:SHOWN]]) + more
+
+
+def lines(matrix: dict[str, Any]) -> Iterator[str]:
+    yield HEAD
+    yield from map(row, matrix["planted"])
+    yield FAULTS.format(bare=", ".join(reviewed("unexposed.txt")) or "none")
+    for name in names():
+        kinds = getattr(load(name), "FAULTS", ())
+        if kinds:
+            yield f"| {name} | {', '.join(kinds)} |"
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print("\n".join(lines(json.loads(Path(sys.argv[1]).read_text()))))

@@ -5,18 +5,27 @@ from __future__ import annotations
 import ast
 import json
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hicache.core import ledger, matching, tree
 from hicache.core.errors import CallerError
-from invariants.fuzz import mutate, score
+from invariants.fuzz import changes, contracts, ground, mutate, score
+from invariants.fuzz.ground import Ground
+from invariants.fuzz.steps import Endless
+from traces import generic_work
 from traces.cli import main
 
 ALL = mutate.mutants()
 GIVE_BACK = next(one for one in ALL if one.place[0] == "Pool.give_back" and ":negated" in one.name)
 SPLIT = next(one for one in ALL if one.name.startswith("tree:split:") and "return-none" in one.name)
+
+
+@pytest.fixture(scope="module")
+def grounds() -> list[Ground]:
+    return list(ground.survey(ground.drawn(range(1, 7), 40)))
 
 
 def test_there_are_mutants_of_every_module_that_decides() -> None:
@@ -29,10 +38,27 @@ def test_names_are_stable_and_unique() -> None:
     names = [one.name for one in ALL]
     assert len(set(names)) == len(names)
     assert names == [one.name for one in mutate.mutants()]
-    module, function, line, kind = SPLIT.name.split(":")
-    assert (module, function, kind) == ("tree", "split", "return-none")
-    assert "return" in Path(tree.__file__).read_text().splitlines()[int(line) - 1]
+    assert SPLIT.name == "tree:split:return-none:return upper"
     assert mutate.find(SPLIT.name) == SPLIT
+    assert all("  " not in name and "\n" not in name for name in names)
+    line = Path(tree.__file__).read_text().splitlines()[SPLIT.lines[0] - 1]
+    assert line.strip() == "return upper"
+
+
+def test_a_name_survives_an_edit_elsewhere_and_not_one_of_its_statement() -> None:
+    before = "def f(a, b):\n    if a < b:\n        g(a)\n    return a < b\n"
+    after = "def f(a, b):\n    h()\n    if a < b:\n        k(b)\n    return a < 2 * b\n"
+    names = [
+        {
+            f"{kind}:{mutate._snippet(statement)}"
+            for node, statement in changes.spots(next(iter(mutate.defined(tree).values())))
+            for kind, _ in changes.changes(node)
+        }
+        for tree in map(ast.parse, (before, after))
+    ]
+    assert {"negated:if a < b:", "compare-Lt-LtE:if a < b:"} <= names[0] & names[1]
+    assert "deleted-call:g(a)" in names[0] - names[1]
+    assert "compare-Lt-LtE:return a < b" in names[0] - names[1]
 
 
 def test_a_mutant_goes_in_wherever_the_function_is_bound_and_comes_out() -> None:
@@ -58,7 +84,7 @@ def _interrupted() -> None:
 
 @pytest.mark.parametrize("mutant", ALL[::97], ids=lambda one: one.name)
 def test_every_mutant_compiles_to_other_code(mutant: mutate.Mutant) -> None:
-    function = mutate._functions(mutant.module)[mutant.place]
+    function = mutate.functions(mutant.module)[mutant.place]
     code = mutate.code_of(mutant)
     assert (
         code.co_code != function.__code__.co_code or code.co_consts != function.__code__.co_consts
@@ -74,57 +100,115 @@ def test_asserts_and_messages_are_left_alone() -> None:
         "def f(x):\n    assert x > 1, f'{x - 1}'\n    if x < 2:\n        raise CoreBug('x')\n"
         "    raise ValueError(x + 1)\n"
     )
-    function = next(iter(mutate._defined(ast.parse(source)).values()))
-    assert not [made for node in mutate._spots(function) for made in mutate._changes(node)]
+    function = next(iter(mutate.defined(ast.parse(source)).values()))
+    assert not [made for node, _ in changes.spots(function) for made in changes.changes(node)]
 
 
 @pytest.mark.parametrize("mutant", [GIVE_BACK, SPLIT], ids=lambda one: one.name)
-def test_a_known_mutant_is_killed(mutant: mutate.Mutant) -> None:
-    found = score.hunt(mutant, range(1, 9), 80)
+def test_a_known_mutant_is_killed(mutant: mutate.Mutant, grounds: list[Ground]) -> None:
+    found = score.hunt(mutant, grounds)
     assert found.killed
     assert found.differs
-    assert found == score.hunt(mutant, range(1, 9), 80)
+    assert found == score.hunt(mutant, grounds)
 
 
-def test_the_unchanged_core_is_not() -> None:
-    same = mutate.Mutant(SPLIT.name, SPLIT.module, SPLIT.place, SPLIT.spot, SPLIT.choice)
+def test_the_unchanged_core_is_not(grounds: list[Ground]) -> None:
+    code = tree.split.__code__
     with pytest.MonkeyPatch.context() as patch:
-        code = tree.split.__code__
-        patch.setattr(mutate, "code_of", lambda _: code)
-        found = score.hunt(same, range(1, 4), 80)
+        patch.setattr(mutate, "code_of", lambda mutant, counted: code)
+        found = score.hunt(SPLIT, grounds)
     assert not found.killed
     assert not found.differs
-    assert found.sequences == 3
+    assert found.sequences == sum(one.runs(SPLIT.module, SPLIT.lines) for one in grounds) > 1
 
 
-def test_a_hunt_ends_when_it_is_told_and_an_endless_sequence_is_a_kill() -> None:
+def test_a_tape_that_does_not_run_the_line_is_not_played(grounds: list[Ground]) -> None:
+    nowhere = replace(SPLIT, lines=(1, 2))
+    found = score.hunt(nowhere, grounds)
+    assert (found.killed, found.reached, found.sequences) == (False, False, 0)
+
+
+def test_the_tapes_that_are_kept_run_every_line_and_reach_every_state(
+    grounds: list[Ground],
+) -> None:
+    kept = ground.chosen([*grounds, *grounds], 1)
+    assert 0 < len(kept) <= len(grounds)
+    assert set().union(*(one.lines for one in kept)) == set().union(*(g.lines for g in grounds))
+    assert set().union(*(one.states for one in kept)) == set().union(*(g.states for g in grounds))
+
+
+def test_what_never_ends_is_ended_by_its_steps(grounds: list[Ground]) -> None:
+    longest = max(grounds, key=lambda ground: ground.events)
+    with mutate.counted():
+        _, digest, steps = ground.play(longest.tape, checked=False)
+        assert (digest, steps > longest.events) == (longest.digest, True)
+        with pytest.raises(Endless, match="more than 5 steps"):
+            ground.play(longest.tape, 5)
+    assert ground.play(longest.tape, checked=False)[2] < steps
+
+
+def test_a_hunt_ends_when_it_is_told_and_an_endless_sequence_is_a_kill(
+    grounds: list[Ground],
+) -> None:
     def never_ends() -> AbstractContextManager[None]:
         raise score.Endless("10 s")
 
-    assert score.hunt(SPLIT, range(1, 9), 80, guard=never_ends).kind == score.ENDLESS
+    assert score.hunt(SPLIT, grounds, guard=never_ends).kind == score.ENDLESS
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mutate, "code_of", lambda _: tree.split.__code__)
-        assert score.hunt(SPLIT, range(1, 9), 20, more=lambda: False).sequences == 1
+        patch.setattr(mutate, "code_of", lambda mutant, counted: tree.split.__code__)
+        assert score.hunt(SPLIT, grounds, more=lambda: False).sequences == 1
+
+
+def test_recorded_decisions_tell_what_no_check_does(grounds: list[Ground]) -> None:
+    recorded = [replace(one, tape=ground.noted(one.tape, decisions=one.digest)) for one in grounds]
+    order = next(one for one in ALL if one.name.startswith("ledger:Pool._take:minus-dropped:"))
+    assert score.decides(order, recorded)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mutate, "code_of", lambda mutant, counted: tree.split.__code__)
+        assert score.decides(SPLIT, recorded) == ""
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in contracts.PROMISES])
+def test_the_core_keeps_its_promises(name: str) -> None:
+    assert next(holds for one, _, holds in contracts.PROMISES if one == name)()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("CONFIG", "config:Config.__post_init__:never:if value < 0:"),
+        ("KEYS", "types:Key.first:return-none:"),
+        ("COMPONENTS", "components.swa:SlidingWindow.required:compare-Lt-LtE:"),
+        ("REFUSALS", "admission:want_pages:never:if not 0 <= event.computed"),
+    ],
+)
+def test_a_broken_promise_is_seen(kind: str, name: str) -> None:
+    mutant = next(one for one in ALL if one.name.startswith(name))
+    assert score.hunt(mutant, []).kind == kind
 
 
 def test_the_score_counts_what_is_not_equivalent() -> None:
-    dead, alive, same = (
-        score.Hunt("a:f:1:negated", 11, "OWN-D", 9, 1),
-        score.Hunt("a:f:2:negated", 0, "", 9, 1),
-        score.Hunt("a:f:3:negated", 0, "", 9, 1),
+    dead, seen, alive, same = (
+        score.Hunt("a:f:negated:x", 11, "OWN-D", 9, 1),
+        score.Hunt("a:f:negated:y", 0, "", 9, 1, decisions="7"),
+        score.Hunt("b:f:negated:x", 0, "", 9, 1),
+        score.Hunt("a:f:negated:z", 0, "", 9, 1),
     )
-    listed = {"a:f:3:negated": "the same", "a:f:1:negated": "wrongly"}
-    found = score.score([dead, alive, same], listed)
-    assert (found.killed, found.survivors, found.equivalent) == (1, (alive.name,), (same.name,))
-    assert found.stale == (dead.name,)
-    assert found.rate == 0.5
+    listed = {same.name: "the same", dead.name: "wrongly", "a:g:negated:x": "gone"}
+    known = [one.name for one in (dead, seen, alive, same)]
+    found = score.score([dead, seen, alive, same], listed, known)
+    assert (found.survivors, found.equivalent) == ((alive.name,), (same.name,))
+    assert found.stale == (dead.name, "a:g:negated:x")
+    assert found.total == score.Count(4, 1, 1, 1, 1)
+    assert found.by_module["a"] == score.Count(3, 1, 1, 1, 0)
+    assert (found.total.rate, found.total.by_checks_alone) == (2 / 3, 1 / 3)
 
 
 def test_the_reviewed_list_names_mutants_that_exist_with_reasons() -> None:
     names = {one.name for one in ALL}
-    assert set(score.equivalent()) <= names
+    assert set(score.equivalent()) <= names, set(score.equivalent()) - names
     with pytest.raises(CallerError, match="a reason"):
-        score.equivalent("tree:split:1:negated\n")
+        score.equivalent("tree:split:negated:if a:\n")
 
 
 def test_a_sample_is_drawn_by_name() -> None:
@@ -136,16 +220,25 @@ def test_a_sample_is_drawn_by_name() -> None:
     assert score.sample(ALL, 0) == ALL
 
 
-def test_the_command_writes_the_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_matrix(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generic_work, "tapes", lambda each: ground.drawn(range(1, 4), 40))
+    monkeypatch.setattr(generic_work, "RECORDED", tmp_path)
     out = tmp_path / "kill.json"
     line = ["mutants", "--only", SPLIT.name, "--jobs", "1", "--seconds", "5", "--json", str(out)]
     assert main(line) == 0
     found = json.loads(out.read_text())
     assert found["complete"]
-    assert found["generic"]["rate"] == 1.0
+    assert found["generic"]["rate"] == found["generic"]["rate_by_checks"] == 1.0
+    assert found["generic"]["by_module"]["tree"]["by_checks"] == 1
     assert found["mutants"][0]["killed"]
     assert found["mutants"][0]["name"] == SPLIT.name
-    assert "1, 100.000 %" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "100.000 %" in said
+    assert [line.split()[:3] for line in said.splitlines() if "tree" in line] == [
+        ["tree", "1", "1"]
+    ]
 
 
 def test_the_command_hunts_a_planted_bug(

@@ -44,7 +44,7 @@ def hybrid(policy: str = "write_through", roomy: bool = False) -> Config:
 # Checks of what only windows and states have, and those that need a tree of many nodes for it.
 OF_HYBRIDS = {
     "near", "map-swa", "lock-span", "dlru", "hlru", "leaf-live", "all-or-clamp", "garbage-first",
-    "dead-leaf", "path-states",
+    "dead-leaf", "path-states", "leaves",
 }  # fmt: skip
 ROOMY = {"durable", "work-bound"}
 # Bugs that a check, not only the core's own asserts, must see soon: in a core of full attention

@@ -60,8 +60,5 @@ class Component(Protocol):
     def required(self, lengths: Sequence[int]) -> range:
         """Indices of the path's nodes that must hold the component; lengths: pages per node."""
 
-    def pages_for(self, span: int) -> int:
-        """Pages that a node of `span` pages holds of this component."""
-
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
         """What the upper and the lower half hold when a node splits `at` pages from its start."""

@@ -22,9 +22,6 @@ class Full:
     def required(self, lengths: Sequence[int]) -> range:
         return range(len(lengths))
 
-    def pages_for(self, span: int) -> int:
-        return span
-
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
         return kept(pages[:at]), kept(pages[at:])
 

@@ -29,9 +29,6 @@ class Mamba:
     def required(self, lengths: Sequence[int]) -> range:
         return range(max(0, len(lengths) - 1), len(lengths))
 
-    def pages_for(self, span: int) -> int:
-        return 1
-
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
         return None, pages
 

@@ -32,9 +32,6 @@ class SlidingWindow:
             covered += lengths[first]
         return range(first, len(lengths))
 
-    def pages_for(self, span: int) -> int:
-        return span
-
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
         return kept(pages[:at]), kept(pages[at:])
 

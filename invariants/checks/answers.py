@@ -1,0 +1,211 @@
+"""Every event is answered as its contract says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core.actions import (
+    NO_REQUEST,
+    Cached,
+    Granted,
+    Load,
+    Matched,
+    Prefill,
+    Refused,
+    Released,
+    Restarted,
+    Seated,
+)
+from hicache.core.events import (
+    Aborted,
+    Admitted,
+    Arrived,
+    BackupDone,
+    Continued,
+    EvictWanted,
+    Finished,
+    Flushed,
+    LoadDone,
+    MatchWanted,
+    PagesWanted,
+    PrefillDone,
+    Retracted,
+)
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.story import request
+
+_NOTICES = (Matched, Seated, Prefill, Refused, Granted, Cached, Released, Restarted)
+_ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
+    Arrived: ((Matched,),),
+    MatchWanted: ((Matched,),),
+    Admitted: ((Seated, Prefill), (Refused,)),
+    Continued: ((Prefill,), (Refused,)),
+    PagesWanted: ((Granted,), (Refused,)),
+    Finished: ((Released,),),
+    Aborted: ((Released,),),
+    Retracted: ((Released,),),
+    BackupDone: ((),),
+    EvictWanted: ((),),
+    Flushed: ((), (Refused,)),
+}
+
+
+class Answers(Check):
+    name = "ANSWERS"
+    sentence = (
+        "An event is answered by exactly the outcomes that its contract names, for its own "
+        "request; a pass goes as far as its chunk, or its pools, allow, and waits for the load "
+        "that it reads; a refusal tells the truth about room and about whom to retract; page "
+        "numbers are read-only."
+    )
+    watches = (*_ONE_OF, PrefillDone, LoadDone)
+
+    def __init__(self) -> None:
+        self._running: dict[int, None] = {}  # seated requests, the latest last
+
+    def see(self, book: Book, item: Any, view: CoreView) -> None:
+        said = [one for one in book.outcomes if type(one) in _NOTICES]
+        kinds = tuple(type(one) for one in said)
+        expected = _ONE_OF.get(type(item)) or (self._of_reply(book, item),)
+        number = _whose(book, item)
+        if kinds not in expected:
+            wanted = " or ".join("+".join(one.__name__ for one in way) for way in expected)
+            found = "+".join(one.__name__ for one in kinds)
+            self.fail(
+                f"{type(item).__name__} of request {number}: expected {wanted or 'nothing'}, found "
+                f"{found or 'nothing'}",
+                request(number),
+            )
+        for one in said:
+            if one.request != number:  # type: ignore[union-attr]
+                self.fail(f"{type(one).__name__} of request {one.request}, expected {number}")  # type: ignore[union-attr]
+            if type(one) is Refused:
+                self._refused(book, item, one, view)
+            elif type(one) is Prefill:
+                self._pass(book, item, one, view)
+        self._loads(book, said)
+        self._frozen(book)
+        self._sit(said)
+
+    def _of_reply(self, book: Book, item: PrefillDone | LoadDone) -> tuple[type, ...]:
+        """What follows from the reply of a pass or a load: nothing where its request is gone."""
+        ticket = book.answered
+        if ticket is None or ticket.request < 0:
+            return ()
+        if not item.ok:
+            return (Restarted,)
+        return (Cached,) if type(item) is PrefillDone else ()
+
+    def _sit(self, said: list[Any]) -> None:
+        for one in said:
+            if type(one) is Seated:
+                self._running[one.request] = None
+            elif type(one) in (Released, Restarted):
+                self._running.pop(one.request, None)
+
+    def _loads(self, book: Book, said: list[Any]) -> None:
+        seats = [one for one in said if type(one) is Seated and any(one.loaded)]
+        loads = [one for one in book.outcomes if type(one) is Load]
+        if len(seats) != len(loads):
+            self.fail(f"{len(loads)} loads are begun, expected {len(seats)}")
+        others = [
+            one
+            for one in (book.tickets.open.values() if loads else ())
+            if type(one.action) is Load and not one.landed
+        ]
+        sources = [(move.at, page) for one in others for move in one.moves for page in move.source]
+        if len({*sources}) < len(sources):
+            self.fail(f"{len(others)} loads are under way, and two of them bring the same page")
+
+    def _frozen(self, book: Book) -> None:
+        """What was handed out can be written to by nobody, and says -1 where there is no page."""
+        for one in book.outcomes:
+            tables = getattr(one, "tables", ())
+            copies = getattr(one, "copies", ())
+            for pages in (*tables, *(copy.source for copy in copies)):
+                if pages.flags.writeable or (len(pages) and pages.min() < -1):
+                    self.fail(
+                        f"{type(one).__name__}: expected read-only page numbers from -1 up, found "
+                        f"{pages.tolist()[:8]}"
+                    )
+            for slots in getattr(one, "states", ()):
+                told = slots.source >= 0 or slots.checkpoints
+                least = min(slots.source, slots.working, *slots.tracks)
+                if least < -1 or (told and type(one) is not Prefill):
+                    self.fail(
+                        f"{type(one).__name__}: expected slots from -1 up, and copies only of a "
+                        f"pass, found {slots}"
+                    )
+
+    def _refused(self, book: Book, item: Any, one: Refused, view: CoreView) -> None:
+        grows = type(item) in (Continued, PagesWanted) and one.reason == "no_pages"
+        latest = next(reversed(self._running), NO_REQUEST) if grows else NO_REQUEST
+        if one.preempt != latest:
+            self.fail(
+                f"refused ({one.reason}): expected request {latest} to be retracted, found "
+                f"{one.preempt}",
+                request(one.request),
+            )
+        index = book.index_of(one.component)
+        if one.reason == "running":
+            passes = sum(type(open_.action) is Prefill for open_ in book.tickets.open.values())
+            if one.needed != max(len(self._running), passes):
+                self.fail(
+                    f"refused (running): {len(self._running)} requests are seated and {passes} "
+                    f"passes run, found {one.needed}"
+                )
+        room: int | None = 0 if one.reason == "running" else None
+        if one.reason == "too_large":
+            room = book.pages[index].capacity
+        elif type(item) in (Continued, PagesWanted):
+            room = view.pool(Tier.DEVICE, index).available
+        elif one.reason == "arriving":
+            room = view.pool(Tier.DEVICE, index).free
+        if room is not None and one.available != room:
+            self.fail(
+                f"refused ({one.reason}): expected {room} {one.component} pages to be had, found "
+                f"{one.available}",
+                request(one.request),
+            )
+
+    def _pass(self, book: Book, item: Admitted | Continued, one: Prefill, view: CoreView) -> None:
+        seat = book.seats.by_id.get(one.request)
+        if seat is None:
+            return
+        wanted = min(one.start + item.chunk, seat.length)
+        left = [
+            view.pool(Tier.DEVICE, kind.at).available
+            for kind in book.kinds
+            if kind.at and kind.positional
+        ]
+        if one.end > wanted or (one.end < wanted and (not left or min(left))):
+            self.fail(
+                f"request {one.request}: expected a pass over {one.start}..{wanted}, found it to "
+                f"end at {one.end}",
+                request(one.request),
+            )
+        loads = tuple(
+            number
+            for number, ticket in book.tickets.open.items()
+            if type(ticket.action) is Load and ticket.request == one.request and not ticket.landed
+            if number == seat.load
+        )
+        if one.after != loads:
+            self.fail(
+                f"request {one.request}: expected its pass to wait for {loads}, found {one.after}",
+                request(one.request),
+            )
+
+
+def _whose(book: Book, item: Any) -> int:
+    if type(item) in (PrefillDone, LoadDone):
+        return book.answered.request if book.answered is not None else NO_REQUEST
+    number: int = getattr(item, "request", NO_REQUEST)
+    return number
+
+
+def check() -> Answers:
+    return Answers()

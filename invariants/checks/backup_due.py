@@ -1,0 +1,120 @@
+"""Copies to host are begun when the write policy says, and never else."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Backup, Cached, Released
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.shadow import Shadow, serves
+from invariants.story import node
+from invariants.tags import Tags
+
+_THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that make a copy due
+
+
+class BackupDue(Check):
+    name = "BACKUP-DUE"
+    sentence = (
+        "Under write-through a use of a path begins the copies of its leading nodes that were used "
+        "often enough, as far as host has room, so many at once as is allowed, and no others; "
+        "under write_back a copy is begun only for an eviction that waits for it."
+    )
+    watches = (Backup, Cached, Released)
+
+    def see(self, book: Book, item: Backup | Cached | Released, view: CoreView) -> None:
+        least = _THRESHOLD.get(book.config.write_policy, 0)
+        if type(item) is Backup:
+            self._begun(book, item, view, least)
+        elif least and book.config.has_host:
+            path = self._path(book, item)  # type: ignore[arg-type]
+            self._put_off(book, path, view, least)
+
+    def _begun(self, book: Book, item: Backup, view: CoreView, least: int) -> None:
+        if not least:
+            if not any(
+                view.draining(kind.at) > book.draining_before[kind.at] for kind in book.kinds
+            ):
+                self.fail(f"flight {item.flight}: a copy to host that no eviction waits for")
+            return
+        if any(view.draining(kind.at) for kind in book.kinds):
+            self.fail(f"flight {item.flight}: an eviction waits for a copy, under write-through")
+        under_way = sum(type(one.action) is Backup for one in book.tickets.open.values())
+        if under_way > book.config.max_backups:
+            self.fail(
+                f"flight {item.flight}: {under_way} copies to host are under way, expected at most "
+                f"{book.config.max_backups}"
+            )
+        ticket = book.tickets.open[item.flight]
+        for move in ticket.moves:
+            pages = book.pool(Tier.DEVICE, move.at)
+            for number in dict.fromkeys((pages.owner[move.source] >> 2).tolist()):
+                shadow = book.nodes.by_id.get(number)
+                hits = _hits(shadow)
+                if hits < least:
+                    self.fail(
+                        f"flight {item.flight} copies node {number}, used {hits} times; expected "
+                        f"at least {least}",
+                        node(number),
+                    )
+
+    def _path(self, book: Book, item: Cached | Released) -> list[Shadow]:
+        """The nodes that the operation has used, from the top."""
+        tags: Tags
+        if type(item) is Cached:
+            seat = book.seats.by_id.get(item.request)
+            pages, tags = item.pages, seat.tags if seat is not None else book.nodes.root.tags
+        elif book.left is not None:
+            _, tags, made = book.left
+            pages = made[0]
+        else:
+            return []
+        deepest = book.nodes.at.get(int(tags[pages - 1])) if 0 < pages <= len(tags) else None
+        return list(book.nodes.path(deepest.id))[::-1] if deepest is not None else []
+
+    def _put_off(self, book: Book, path: list[Shadow], view: CoreView, least: int) -> None:
+        backups = [one for one in book.tickets.open.values() if type(one.action) is Backup]
+        if len(backups) >= book.config.max_backups:
+            return
+        under_way = {
+            (move.at, code >> 2)
+            for ticket in backups
+            for move in ticket.moves
+            for code in book.pool(Tier.DEVICE, move.at).owner[move.source].tolist()
+        }
+        for shadow in path:
+            missing = [
+                kind.at
+                for kind in book.kinds
+                if shadow.pages[kind.at] is not None
+                and shadow.pages[book.width + kind.at] is None
+                and book.pages[book.width + kind.at].capacity
+                and (not kind.at or serves(kind, shadow.near))
+                and (kind.at, shadow.id) not in under_way
+            ]
+            if not missing:
+                continue
+            if _hits(shadow) < least:
+                return
+            if all(view.pool(Tier.HOST, at).free >= _size(shadow, at) for at in missing):
+                self.fail(
+                    f"node {shadow.id}, used {_hits(shadow)} times: expected its components "
+                    f"{missing} to be under way to host, which has room",
+                    node(shadow.id),
+                )
+            return
+
+
+def _hits(shadow: Shadow | None) -> int:
+    """Uses that the core has counted."""
+    return shadow.node.hits if shadow is not None and shadow.node is not None else 0
+
+
+def _size(shadow: Shadow, at: int) -> int:
+    pages = shadow.pages[at]
+    return 0 if pages is None else len(pages)
+
+
+def check() -> BackupDue:
+    return BackupDue()

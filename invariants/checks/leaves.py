@@ -1,0 +1,145 @@
+"""What passes leave behind for later requests: everything that they can."""
+
+from __future__ import annotations
+
+from hicache.core.actions import Cached, Granted, Prefill, StateSlots
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+from invariants.base import Check
+from invariants.book import Book
+from invariants.kinds import Kind
+from invariants.seats import Seat
+from invariants.shadow import Shadow
+from invariants.story import node, request
+
+
+class Leaves(Check):
+    name = "LEAVES"
+    sentence = (
+        "A pass leaves states at its last boundary and where its prompt was known to, as far as it "
+        "has tracks; the last boundary that it has everything for is made; a missing track is "
+        "filled as soon as a slot is free; no path keeps more states than it may."
+    )
+    watches = (Prefill, Cached, Granted)
+
+    def __init__(self) -> None:
+        self._planned: dict[int, Prefill] = {}  # by request, its last pass
+
+    def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
+        seat = book.seats.by_id.get(item.request)
+        if seat is None:
+            return
+        if type(item) is Prefill:
+            self._planned[item.request] = item
+            self._plan(book, seat, item)
+            return
+        self._filled(book, item.states, item.request, view)
+        plan = self._planned.get(item.request)
+        if type(item) is Cached and plan is not None:
+            self._made(book, seat, item, plan, view)
+            self._thinned(book, seat, item)
+
+    def _plan(self, book: Book, seat: Seat, item: Prefill) -> None:
+        if not item.states:
+            return
+        size, step = book.page_size, _interval(book)
+        last = _last(book, seat, item.end)
+        depths = {last, seat.branch * size // step * step}
+        made = sorted(depth for depth in depths if item.start < depth <= last)
+        for slots in item.states:
+            turn = made[-1] // slots.interval % 2 if made else 0
+            tracks = (slots.tracks[turn], slots.tracks[1 - turn])
+            wanted = [
+                (depth, track)
+                for depth, track in zip(made[::-1], tracks, strict=False)
+                if track >= 0
+            ]
+            if slots.checkpoints != tuple(sorted(wanted)):
+                self.fail(
+                    f"request {item.request}, pass over {item.start}..{item.end}: expected "
+                    f"{slots.component} states {sorted(wanted)}, found {slots.checkpoints}",
+                    request(item.request),
+                )
+
+    def _filled(
+        self, book: Book, states: tuple[StateSlots, ...], number: int, view: CoreView
+    ) -> None:
+        for slots in states:
+            free = view.pool(Tier.DEVICE, book.index_of(slots.component)).free
+            if free and -1 in slots.tracks:
+                self.fail(
+                    f"request {number}: {free} slots of {slots.component} are free, and its "
+                    f"tracks are {slots.tracks}",
+                    request(number),
+                )
+
+    def _made(self, book: Book, seat: Seat, item: Cached, plan: Prefill, view: CoreView) -> None:
+        deepest = _last(book, seat, plan.end) // book.page_size
+        if item.pages >= deepest or plan.end != seat.computed:
+            return
+        for kind in book.kinds[1:]:
+            if not _ready(book, seat, plan, kind, deepest, view):
+                return
+        self.fail(
+            f"request {item.request}: expected a boundary at page {deepest}, for which it has "
+            f"everything, found {item.pages}",
+            request(item.request),
+        )
+
+    def _thinned(self, book: Book, seat: Seat, item: Cached) -> None:
+        tags = seat.tags[: item.pages]
+        deepest = book.nodes.at.get(int(tags[-1])) if len(tags) else None
+        for kind in book.kinds:
+            if not kind.per_path or deepest is None:
+                continue
+            slots = (kind.at, book.width + kind.at)
+            held = [
+                shadow
+                for shadow in book.nodes.path(deepest.id)
+                if any(shadow.pages[slot] is not None for slot in slots)
+            ]
+            if len(held) <= kind.per_path:
+                continue
+            for shadow in held[1:]:
+                if not _is_kept(shadow, kind):
+                    self.fail(
+                        f"the path of request {item.request} keeps {len(held)} states of "
+                        f"{kind.name}, expected at most {kind.per_path}: that of node {shadow.id} "
+                        "is not in use",
+                        request(item.request),
+                        node(shadow.id),
+                    )
+
+
+def _is_kept(shadow: Shadow, kind: Kind) -> bool:
+    """Whether a state is in use, or stands where paths part."""
+    record = shadow.node
+    if record is None or record.legs or any(side[kind.at] for side in record.holders):
+        return True
+    return len(record.children) > 1
+
+
+def _interval(book: Book) -> int:
+    return max(kind.interval for kind in book.kinds)
+
+
+def _last(book: Book, seat: Seat, end: int) -> int:
+    """The last depth, in tokens, that a pass up to `end` can leave a boundary at."""
+    step = _interval(book)
+    return min(end, len(seat.tags) * book.page_size) // step * step
+
+
+def _ready(book: Book, seat: Seat, plan: Prefill, kind: Kind, depth: int, view: CoreView) -> bool:
+    """Whether a boundary at page `depth` cannot have lacked anything of this component."""
+    if kind.positional:
+        table = seat.tables[kind.at][max(0, depth - kind.need) : depth]
+        return bool((table >= 0).all())
+    pool = view.pool(Tier.DEVICE, kind.at)
+    drains = book.config.write_policy == "write_back"
+    room = pool.free or (pool.evictable and not drains)
+    left = [at for one in plan.states if one.component == kind.name for at, _ in one.checkpoints]
+    return bool(room) and depth * book.page_size in left
+
+
+def check() -> Leaves:
+    return Leaves()

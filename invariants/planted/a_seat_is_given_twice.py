@@ -1,0 +1,24 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import admission
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "A request that is seated may be admitted again."
+KILLS = ""
+FAULTS = ("admitted twice",)
+
+_waiting = admission._waiting
+
+
+def _any_request(state: Any, request_id: int) -> Any:
+    return state.requests.get(request_id) or _waiting(state, request_id)
+
+
+def plant(patch: Patch) -> None:
+    patch(admission, "_waiting", _any_request)

@@ -1,0 +1,35 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import admission, seating
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "When a request that waits for a drain goes away, what drains counts as drained."
+KILLS = ""
+FAULTS = ("abort while draining",)
+
+_abort, _refuse = admission.abort, seating.refuse
+_WAITING: set[tuple[int, int]] = set()
+
+
+def _noted(state: Any, request: int, reason: str, *rest: Any, **more: Any) -> None:
+    _refuse(state, request, reason, *rest, **more)  # type: ignore[arg-type]
+    if reason == "draining":
+        _WAITING.add((id(state), request))
+
+
+def _called_off(state: Any, event: Any) -> None:
+    _abort(state, event)
+    if (id(state), event.request) in _WAITING:
+        state.draining = [0] * len(state.draining)
+
+
+def plant(patch: Patch) -> None:
+    _WAITING.clear()
+    patch(seating, "refuse", _noted)
+    patch(admission, "abort", _called_off)

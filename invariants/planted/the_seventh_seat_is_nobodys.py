@@ -1,0 +1,29 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import locks, seating
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "A batch has six seats: the seventh request takes over the locks of the first."
+KILLS = ""
+FAULTS = ("rival for the same prefix",)
+
+SEATS = 6
+_take_seat = seating._take_seat
+
+
+def _unseats(state: Any, request: Any, plan: Any) -> None:
+    if len(state.running) >= SEATS:
+        first = next(iter(state.running.values()))
+        if first.receipt is not None:
+            locks.release(state, first.receipt)
+    _take_seat(state, request, plan)
+
+
+def plant(patch: Patch) -> None:
+    patch(seating, "_take_seat", _unseats)

@@ -1,0 +1,107 @@
+"""Bugs that a kind of fault exposes, checks that are alone, and the lists of what has neither.
+
+All pairs of bug and kind, and the whole matrix, are `hicache mutants`; here is a part of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from hicache.core.errors import CallerError
+from invariants.base import check_names
+from invariants.fuzz.faults.base import names as kinds
+from invariants.fuzz.generate import EVEN, weights_of
+from invariants.fuzz.ops.base import load as load_ops
+from invariants.fuzz.play import generate
+from invariants.fuzz.swarm import draw_swarm
+from invariants.planted import base, exposed, kill, review
+from traces.planted_report import is_short, sole
+from traces.planted_work import Row, Trial, trial_jobs
+
+# A few of each family of kinds; all of them are seen within six sequences.
+SOME = (
+    ("a-load-dies-with-its-request", "abort before the reply"),
+    ("a-pass-overtakes-its-load", "overtaken load"),
+    ("acks-are-a-watermark", "swizzled clog"),
+    ("any-reply-will-do", "crossed reply"),
+    ("failed-backup-keeps-its-lock", "torn last page"),
+    ("flush-frees-what-moves", "flush between"),
+    ("growth-beside-a-pass", "growth in flight"),
+    ("host-is-not-evicted-while-something-moves", "evict host before the reply"),
+)
+ALONE = ("root-forgets-who-left", "host-copies-stay-the-flights")
+
+
+def test_each_kind_of_fault_exposes_a_bug_or_is_on_the_list() -> None:
+    found = review.gaps(kinds(), review.exposing(), review.reviewed("unexposed.txt"))
+    assert (found.missing, found.stale) == ((), ())
+    assert {*review.exposing()} <= {*kinds()}
+
+
+@pytest.mark.parametrize(("name", "fault"), SOME)
+def test_a_fault_exposes_its_bug(name: str, fault: str) -> None:
+    assert fault in base.load(name).FAULTS  # type: ignore[attr-defined]
+    assert exposed.hunt(name, fault, range(6), 60).failure is not None
+
+
+@pytest.mark.parametrize("name", [name for name, _ in SOME[::2]])
+def test_without_a_fault_it_is_not_seen(name: str) -> None:
+    calm = exposed.hunt(name, "", range(3), 60)
+    assert (calm.failure, calm.sequences) == (None, 3)
+
+
+def test_calm_sequences_differ_by_the_fault_alone() -> None:
+    ops = load_ops()
+    weights = weights_of(ops)
+    swarm = exposed.calm(draw_swarm(3, weights))
+    tape = generate(swarm, ops, 3, 40).tape
+    acts = [act for entry in tape.entries for act in entry.acts]
+    assert {entry.op for entry in tape.entries} <= {*exposed.CALM}
+    assert {(act.delay, act.tie, act.fault) for act in acts} == {(EVEN, 0, "")}
+    hit = generate(exposed.calm(draw_swarm(3, weights), "torn"), ops, 3, 40).tape
+    assert {act.fault for entry in hit.entries for act in entry.acts} == {"", "torn"}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_check_is_alone_in_noticing(name: str) -> None:
+    found = kill.hunt(name, range(6))
+    assert found.tape is not None
+    assert kill.noticers(name, found.tape) == (base.load(name).KILLS,)
+
+
+def test_what_the_asserts_notice_is_told_from_what_a_check_does() -> None:
+    found = kill.hunt("duplicates-leak", range(6))
+    assert found.tape is not None
+    noticed = kill.noticers("duplicates-leak", found.tape)
+    assert noticed[0] == kill.ALWAYS
+    assert "own-d" in noticed
+
+
+def test_the_lists_are_read_and_say_why() -> None:
+    assert {*review.reviewed("implied.txt")} <= {*check_names()}
+    assert review.reviewed("x", "# no\n\none  because\n") == {"one": "because"}
+    with pytest.raises(CallerError, match="x:1: expected a name, two spaces and a reason"):
+        review.reviewed("x", "one because")
+
+
+def test_gaps_are_what_is_missing_listed_or_stale() -> None:
+    found = review.gaps("abc", ["a"], {"b": "why", "a": "why", "z": "why"})
+    assert (found.missing, found.listed, found.stale) == (("c",), ("b",), ("a", "z"))
+
+
+def test_the_run_falls_short_where_something_is_not_as_it_should_be() -> None:
+    dead = Row("one", 11, "LRU", 10, 1, 1, 0.1, ("lru",))
+    alive = Row("two", 0, "", 10, 1, -1, 0.1)
+    shared = Row("three", 11, "LRU", 10, 1, 1, 0.1, ("lru", "order-ref"))
+    seen, calm = Trial("one", "twice", 11, "X", 1, 1, 0.1), Trial("one", "", 0, "", 1, 1, 0.1)
+    assert sole([dead, alive, shared]) == {"lru": 1}
+    assert not is_short([dead], [seen, calm], whole=False)
+    assert is_short([dead, alive], [], whole=False)
+    assert is_short([dead], [Trial("one", "twice", 0, "", 1, 1, 0.1)], whole=False)
+    assert is_short([dead], [Trial("one", "", 11, "X", 1, 1, 0.1)], whole=False)
+    assert is_short([dead], [], whole=True)
+
+
+def test_a_bug_without_faults_has_no_trials() -> None:
+    assert trial_jobs(["duplicates-leak"], 5) == []
+    assert [job.fault for job in trial_jobs(["any-reply-will-do"], 5)] == ["", "crossed reply"]

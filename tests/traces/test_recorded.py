@@ -1,0 +1,41 @@
+"""Recorded decisions: each tape carries the digest of all that the core answered to it, and of its
+pools. What is seen here and breaks no rule was changed on purpose, or by mistake: only a person can
+tell. On purpose: `hicache mutants --record`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hicache.core import lru
+from invariants.fuzz import corpus, ground
+from traces import generic_work
+
+TAPES = corpus.paths(generic_work.RECORDED)
+
+
+@pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
+def test_the_core_decides_as_it_did(path: Path) -> None:
+    tape = corpus.read(path)
+    outcome, digest, _ = ground.play(tape, checked=False)
+    assert outcome.failure is None
+    assert digest == tape.notes[ground.NOTE], "meant so? hicache mutants --record"
+
+
+def test_another_order_of_victims_is_seen_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tape = corpus.read(TAPES[0])
+    there = corpus.add(tmp_path, tape)
+    assert generic_work.record(tmp_path) == []
+    plain = lru.kind_now
+    monkeypatch.setattr(lru, "next_victim", lambda queues, policy: None)
+    for name in ("eviction", "reclaim"):
+        monkeypatch.setattr(f"hicache.core.{name}.next_victim", lambda queues, policy: None)
+    assert lru.kind_now is plain
+    (changed,) = generic_work.record(tmp_path)
+    assert changed != there
+    assert corpus.paths(tmp_path) == [changed]
+    assert corpus.read(changed).entries == tape.entries
