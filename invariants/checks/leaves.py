@@ -36,7 +36,7 @@ class Leaves(Check):
         self._filled(book, item.states, item.request, view)
         plan = self._planned.get(item.request)
         if type(item) is Cached and plan is not None:
-            self._made(book, seat, item, plan, view)
+            self._made(book, seat, item, plan)
             self._thinned(book, seat, item)
 
     def _plan(self, book: Book, seat: Seat, item: Prefill) -> None:
@@ -73,12 +73,12 @@ class Leaves(Check):
                     request(number),
                 )
 
-    def _made(self, book: Book, seat: Seat, item: Cached, plan: Prefill, view: CoreView) -> None:
+    def _made(self, book: Book, seat: Seat, item: Cached, plan: Prefill) -> None:
         deepest = _last(book, seat, plan.end) // book.page_size
         if item.pages >= deepest or plan.end != seat.computed:
             return
         for kind in book.kinds[1:]:
-            if not _ready(book, seat, plan, kind, deepest, view):
+            if not _ready(book, seat, plan, kind, deepest):
                 return
         self.fail(
             f"request {item.request}: expected a boundary at page {deepest}, for which it has "
@@ -129,14 +129,14 @@ def _last(book: Book, seat: Seat, end: int) -> int:
     return min(end, len(seat.tags) * book.page_size) // step * step
 
 
-def _ready(book: Book, seat: Seat, plan: Prefill, kind: Kind, depth: int, view: CoreView) -> bool:
+def _ready(book: Book, seat: Seat, plan: Prefill, kind: Kind, depth: int) -> bool:
     """Whether a boundary at page `depth` cannot have lacked anything of this component."""
     if kind.positional:
         table = seat.tables[kind.at][max(0, depth - kind.need) : depth]
         return bool((table >= 0).all())
-    pool = view.pool(Tier.DEVICE, kind.at)
     drains = book.config.write_policy == "write_back"
-    room = pool.free or (pool.evictable and not drains)
+    spare = 0 if drains else book.evictable_before[kind.at]
+    room = book.free_before[kind.at] + spare  # what the insertion itself lets go of comes too late
     left = [at for one in plan.states if one.component == kind.name for at, _ in one.checkpoints]
     return bool(room) and depth * book.page_size in left
 
