@@ -256,7 +256,8 @@ def _free_list() -> bool:
     before = listed.tolist()
     listed[:] = 0
     taken = pool.take(2, 7).tolist()
-    return before == [4, 3, 2, 1, 0] and taken == [0, 1] and pool.free_pages().tolist() == [4, 3, 2]
+    found: list[list[int]] = [before, taken, pool.free_pages().tolist()]
+    return found == [[4, 3, 2, 1, 0], [0, 1], [4, 3, 2]]
 
 
 PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (

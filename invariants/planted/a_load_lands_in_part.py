@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import transfers
+from hicache.core import transfers, tree
 
 from .base import Patch
 
@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "Of a load that is done only full attention's pages become nodes'."
 KILLS = "all-or-clamp"
 
-_attach = transfers.attach
+_attach = tree.attach
 
 
 def _backbone_only(state: Any, node: Any, tier: int, index: int, pages: Any) -> None:
