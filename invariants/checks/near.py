@@ -5,7 +5,7 @@ from __future__ import annotations
 from hicache.core.node import Node
 from invariants.base import Check
 from invariants.book import Book
-from invariants.liveness import near_of
+from invariants.liveness import near_of, widest
 from invariants.shadow import Shadow
 from invariants.story import node as node_story
 
@@ -16,7 +16,9 @@ class Near(Check):
     name = "NEAR"
     sentence = (
         "A node knows how many pages below its end the nearest live boundary is: 0 where every "
-        "component has there what it requires, by looking up its path."
+        "component has there what it requires, by looking up its path. Where that can change, it "
+        "has at hand those of its children that end within the farthest reach of its end, and no "
+        "others."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
@@ -27,6 +29,16 @@ class Near(Check):
             self.fail(
                 f"node {node.id}, end {node.end}: expected the nearest live boundary {expected} "
                 f"pages below, found {node.near}",
+                node_story(node.id),
+            )
+        most = widest(book.kinds)
+        if most < 0:
+            return  # every end is a live boundary
+        close = {child.id for child in node.children.values() if child.end - node.end <= most}
+        if node.close.keys() != close:
+            self.fail(
+                f"node {node.id}, end {node.end}: expected the close children {sorted(close)}, "
+                f"found {sorted(node.close)}",
                 node_story(node.id),
             )
 
