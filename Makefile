@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help replay check lint invariants test fuzz fuzz-check mutants bench gpu-check clean
+.PHONY: help replay check lint invariants test fuzz mutants bench gpu-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,7 +22,7 @@ help:
 replay: $(VENV)/.base
 	@$(BIN)/hicache replay
 
-check: lint invariants test fuzz-check
+check: lint invariants test fuzz
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .
@@ -34,10 +34,6 @@ invariants: $(VENV)/.full
 
 test: $(VENV)/.full
 	$(BIN)/python -m pytest
-
-fuzz-check: $(VENV)/.full
-	$(BIN)/hicache fuzz --canary --sequences 64
-	$(BIN)/hicache fuzz --seed 1 --sequences 400
 
 fuzz: $(VENV)/.base
 	$(BIN)/hicache fuzz --canary --sequences 64

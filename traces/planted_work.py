@@ -5,8 +5,8 @@ Lives here: clocks, the pool, one hunt as a job. Must not live here: options and
 
     rounds   each bug gets a slice of time, and those that survive it the whole; all times are those
              of one core, so that others on the machine do not count
-    matrix   on the tape that failed, every check is asked alone; where one alone notices it, the
-             others are asked for more sequences; the tape is shrunk, if wanted
+    matrix   the tape that failed is shrunk, if wanted; on it, every check is asked alone; where one
+             alone notices it, the others are asked for more sequences
     trials   a bug that a kind of fault exposes: with that kind alone, and in calm sequences
 """
 
@@ -158,9 +158,12 @@ def work(job: BugJob) -> Row:
     row = Row(job.name, code, kind, found.operations, found.sequences, found.seed, seconds)
     if found.tape is None:
         return row
-    row = replace(row, noticed=kill.noticers(job.name, found.tape))
-    row = replace(row, others=_others(row))
-    return replace(row, small=_small(job.name, found.tape)) if job.shrink else row
+    tape = found.tape
+    if job.shrink:
+        tape, small = _small(job.name, tape)
+        row = replace(row, small=small)
+    row = replace(row, noticed=kill.noticers(job.name, tape))
+    return replace(row, others=_others(row))
 
 
 def _others(row: Row) -> Others | None:
@@ -177,13 +180,13 @@ def _others(row: Row) -> Others | None:
     return Others(found.found[1] if found.found else "", found.sequences)
 
 
-def _small(name: str, tape: Tape) -> Small | None:
+def _small(name: str, tape: Tape) -> tuple[Tape, Small | None]:
     """Shrunk for a minute at most: what is tried later counts as no failure."""
     ops = load()
     with planted(name):
         failed = replay(tape, ops)
         if failed.failure is None:
-            return None
+            return tape, None
         began = time.process_time()
         late: list[bool] = []
 
@@ -196,7 +199,7 @@ def _small(name: str, tape: Tape) -> Small | None:
         found = shrinker.shrink(tape, failed.failure, play)
     whole = found.whole and not late
     spent = time.process_time() - began
-    return Small(len(tape.entries), len(found.tape.entries), found.plays, spent, whole)
+    return found.tape, Small(len(tape.entries), len(found.tape.entries), found.plays, spent, whole)
 
 
 def trial_jobs(names: Sequence[str], sequences: int) -> list[TrialJob]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup, Cached, Evicted, Load, Refused
-from hicache.core.events import BackupDone, Finished, Retracted
+from hicache.core.actions import Backup, Evicted, Load, Refused
+from hicache.core.events import BackupDone
 from hicache.core.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -12,9 +12,8 @@ from invariants.book import Book
 from invariants.checks._victims import book_of, chosen
 from invariants.liveness import is_live
 from invariants.pages import NODE
-from invariants.shadow import SERVES, Shadow
+from invariants.shadow import SERVES
 from invariants.story import node, page
-from invariants.tags import Tags
 
 _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that make a copy due
 
@@ -22,12 +21,11 @@ _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that mak
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under write-through, a page used often enough is on host or on its way there as soon as "
-        "it is used, and at rest, with the windows and states of its boundary, it is there, unless "
-        "host lacked room or a backup failed; under write_back none that serves a boundary leaves "
-        "the device without it."
+        "Under write-through, at rest, every page, and a window or state of a boundary used often "
+        "enough, is on host too, unless host lacked room or a backup failed; under write_back none "
+        "that serves a boundary leaves the device without it."
     )
-    watches = (Evicted, BackupDone, Cached, Finished, Retracted)
+    watches = (Evicted, BackupDone)
 
     def __init__(self) -> None:
         self._operation = -1
@@ -38,21 +36,7 @@ class Durable(Check):
         self._longest = 0  # pages of the longest request
         self._excused = False  # something happened that the promise does not cover
 
-    def see(
-        self,
-        book: Book,
-        item: Evicted | BackupDone | Cached | Finished | Retracted,
-        view: CoreView,
-    ) -> None:
-        if type(item) is Cached:
-            seat = book.seats.by_id.get(item.request)
-            if seat is not None:
-                self._used(book, seat.tags, item.pages)
-            return
-        if type(item) is Finished or type(item) is Retracted:
-            if book.left is not None:
-                self._used(book, book.left[1], book.left[2][0])
-            return
+    def see(self, book: Book, item: Evicted | BackupDone, view: CoreView) -> None:
         if type(item) is BackupDone:
             for move in book.answered.moves if book.answered is not None else ():
                 host = book.pool(Tier.HOST, move.at)
@@ -68,33 +52,6 @@ class Durable(Check):
         first, self._operation = self._operation != book.operations, book.operations
         if book.config.write_policy == "write_back" and first and len(item.pages):
             self._saved(book, item)
-
-    def _used(self, book: Book, tags: Tags, pages: int) -> None:
-        """What is on device only of a path that was used, and is hot enough, is being copied now;
-        where host had room for all of it, and not too many backups were under way."""
-        least = _THRESHOLD.get(book.config.write_policy)
-        deepest = book.nodes.at.get(int(tags[pages - 1])) if pages else None
-        if least is None or deepest is None or not book.config.has_host:
-            return
-        path = book.nodes.path(deepest.id)[::-1]
-        backups = [one for one in book.tickets.open.values() if type(one.action) is Backup]
-        before = sum(one not in book.tickets.fresh for one in backups)
-        if before >= book.config.max_backups or not _had_room(book, path):
-            return
-        for shadow in path:
-            hits = shadow.node.hits if shadow.node is not None else 0
-            here, there = shadow.pages[0], shadow.pages[book.width]
-            if hits < least:
-                return
-            if here is None or there is not None:
-                continue
-            moves = (move for one in backups for move in one.moves if not move.at)
-            if not any(here[0] in move.source for move in moves):
-                self.fail(
-                    f"node {shadow.id} was used {hits} times: expected its pages on host or on "
-                    "their way there, found them on device only",
-                    node(shadow.id),
-                )
 
     def totals(self, book: Book, view: CoreView) -> None:
         """Host lacked room, or so many backups were under way that more were put off."""
@@ -170,16 +127,6 @@ class Durable(Check):
                         node(step.id),
                     )
                 step = step.parent
-
-
-def _had_room(book: Book, path: list[Shadow]) -> bool:
-    """Whether host had free pages for all that the path holds on device."""
-    for at, pages in enumerate(book.pages[book.width :]):
-        held = [shadow.pages[at] for shadow in path]
-        needed = sum(len(one) for one in held if one is not None)
-        if pages.capacity and book.free_before[book.width + at] < needed:
-            return False
-    return True
 
 
 def _needed(book: Book, item: Evicted) -> list[int]:

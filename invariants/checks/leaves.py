@@ -9,8 +9,7 @@ from invariants.base import Check
 from invariants.book import Book
 from invariants.kinds import Kind
 from invariants.seats import Seat
-from invariants.shadow import Shadow
-from invariants.story import node, request
+from invariants.story import request
 
 
 class Leaves(Check):
@@ -18,7 +17,7 @@ class Leaves(Check):
     sentence = (
         "A pass leaves states at its last boundary and where its prompt was known to, as far as it "
         "has tracks; the last boundary that it has everything for is made; a missing track is "
-        "filled as soon as a slot is free; no path keeps more states than it may."
+        "filled as soon as a slot is free."
     )
     watches = (Prefill, Cached, Granted)
 
@@ -36,8 +35,7 @@ class Leaves(Check):
         self._filled(book, item.states, item.request, view)
         plan = self._planned.get(item.request)
         if type(item) is Cached and plan is not None:
-            self._made(book, seat, item, plan, view)
-            self._thinned(book, seat, item)
+            self._made(book, seat, item, plan)
 
     def _plan(self, book: Book, seat: Seat, item: Prefill) -> None:
         if not item.states:
@@ -73,50 +71,18 @@ class Leaves(Check):
                     request(number),
                 )
 
-    def _made(self, book: Book, seat: Seat, item: Cached, plan: Prefill, view: CoreView) -> None:
+    def _made(self, book: Book, seat: Seat, item: Cached, plan: Prefill) -> None:
         deepest = _last(book, seat, plan.end) // book.page_size
         if item.pages >= deepest or plan.end != seat.computed:
             return
         for kind in book.kinds[1:]:
-            if not _ready(book, seat, plan, kind, deepest, view):
+            if not _ready(book, seat, plan, kind, deepest):
                 return
         self.fail(
             f"request {item.request}: expected a boundary at page {deepest}, for which it has "
             f"everything, found {item.pages}",
             request(item.request),
         )
-
-    def _thinned(self, book: Book, seat: Seat, item: Cached) -> None:
-        tags = seat.tags[: item.pages]
-        deepest = book.nodes.at.get(int(tags[-1])) if len(tags) else None
-        for kind in book.kinds:
-            if not kind.per_path or deepest is None:
-                continue
-            slots = (kind.at, book.width + kind.at)
-            held = [
-                shadow
-                for shadow in book.nodes.path(deepest.id)
-                if any(shadow.pages[slot] is not None for slot in slots)
-            ]
-            if len(held) <= kind.per_path:
-                continue
-            for shadow in held[1:]:
-                if not _is_kept(shadow, kind):
-                    self.fail(
-                        f"the path of request {item.request} keeps {len(held)} states of "
-                        f"{kind.name}, expected at most {kind.per_path}: that of node {shadow.id} "
-                        "is not in use",
-                        request(item.request),
-                        node(shadow.id),
-                    )
-
-
-def _is_kept(shadow: Shadow, kind: Kind) -> bool:
-    """Whether a state is in use, or stands where paths part."""
-    record = shadow.node
-    if record is None or record.legs or any(side[kind.at] for side in record.holders):
-        return True
-    return len(record.children) > 1
 
 
 def _interval(book: Book) -> int:
@@ -129,14 +95,14 @@ def _last(book: Book, seat: Seat, end: int) -> int:
     return min(end, len(seat.tags) * book.page_size) // step * step
 
 
-def _ready(book: Book, seat: Seat, plan: Prefill, kind: Kind, depth: int, view: CoreView) -> bool:
+def _ready(book: Book, seat: Seat, plan: Prefill, kind: Kind, depth: int) -> bool:
     """Whether a boundary at page `depth` cannot have lacked anything of this component."""
     if kind.positional:
         table = seat.tables[kind.at][max(0, depth - kind.need) : depth]
         return bool((table >= 0).all())
-    pool = view.pool(Tier.DEVICE, kind.at)
     drains = book.config.write_policy == "write_back"
-    room = pool.free or (pool.evictable and not drains)
+    spare = 0 if drains else book.evictable_before[kind.at]
+    room = book.free_before[kind.at] + spare  # what the insertion itself lets go of comes too late
     left = [at for one in plan.states if one.component == kind.name for at, _ in one.checkpoints]
     return bool(room) and depth * book.page_size in left
 

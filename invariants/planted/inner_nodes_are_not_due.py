@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("G2",)
 TITLE = "A fresh node that is cut before its backup is due never gets one, nor does what is below."
-KILLS = "durable"
+KILLS = "backup-due"
 
 _consider = backup.consider
 

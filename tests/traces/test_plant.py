@@ -79,7 +79,8 @@ def test_the_fresh_process_of_a_double_run_has_the_bug_too() -> None:
 
 
 def test_a_bug_is_hunted_where_it_can_be() -> None:
-    options = ("--jobs", "1", "--plant", "verdicts-are-not-reduced", "--json", "out.json")
+    options = ("--seed", "4", "--jobs", "1", "--plant", "verdicts-are-not-reduced")
+    options += ("--json", "out.json")
     assert main([*HUNT, *options]) == 15
     settings = json.loads(Path("out.json").read_text())["settings"]
     assert settings["ranks"] == RANKS
@@ -124,7 +125,7 @@ def test_every_failure_ends_with_what_plays_it_again() -> None:
     ):
         work = Work(80, plant=bug)
         with planted(bug):
-            for seed in range(1, 12):
+            for seed in range(3, 15):
                 command = work.command(seed)
                 found = play.generate(work.swarm(seed), ops, seed, 80, "every", checks, command)
                 if found.failure is not None:
