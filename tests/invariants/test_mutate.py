@@ -224,6 +224,7 @@ def test_the_command_writes_the_matrix(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generic_work, "tapes", lambda each: ground.drawn(range(1, 4), 40))
+    monkeypatch.setattr(generic_work, "CORPUS", tmp_path)
     monkeypatch.setattr(generic_work, "RECORDED", tmp_path)
     out = tmp_path / "kill.json"
     line = ["mutants", "--only", SPLIT.name, "--jobs", "1", "--seconds", "5", "--json", str(out)]
