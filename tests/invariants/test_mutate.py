@@ -151,7 +151,7 @@ def test_a_hunt_ends_when_it_is_told_and_an_endless_sequence_is_a_kill(
     grounds: list[Ground],
 ) -> None:
     def never_ends() -> AbstractContextManager[None]:
-        raise score.Endless("10 s")
+        raise Endless("10 s")
 
     assert score.hunt(SPLIT, grounds, guard=never_ends).kind == score.ENDLESS
     with pytest.MonkeyPatch.context() as patch:
