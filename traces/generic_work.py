@@ -50,18 +50,22 @@ _recorded: list[Ground] = []
 def surveyed(each: int = EACH) -> Iterator[int]:
     """The tapes to hunt on are known, and the core counts its steps, until the block ends."""
     with mutate.counted():
-        _grounds[:] = ground.chosen(ground.survey(tapes(each)), LINE)
+        kept = list(ground.survey(corpus_tapes()))
+        _grounds[:] = [*kept, *ground.chosen(ground.survey(tapes(each)), LINE)]
         _recorded[:] = ground.survey(map(corpus.read, corpus.paths(RECORDED)))
         yield len(_grounds)
     _grounds.clear()
     _recorded.clear()
 
 
+def corpus_tapes() -> Iterator[Tape]:
+    """Those that are hunted on whatever else runs the same lines."""
+    return (corpus.read(path) for folder in (CORPUS, RECORDED) for path in corpus.paths(folder))
+
+
 def tapes(each: int) -> Iterator[Tape]:
-    """Those of the corpus, with all that can go wrong in them, and so many drawn of each length."""
-    kept = [corpus.read(path) for folder in (CORPUS, RECORDED) for path in corpus.paths(folder)]
-    yield from kept
-    for tape in kept[: len(corpus.paths(CORPUS))] if each >= EACH else ():
+    """All that can go wrong in the tapes of the corpus, and so many drawn of each length."""
+    for tape in map(corpus.read, corpus.paths(CORPUS)) if each >= EACH else ():
         yield from ground.varied(tape, VARIED)
     yield from ground.drawn(range(1, each + 1), SHORT)
     yield from ground.drawn(range(1001, 1001 + each), LONG)

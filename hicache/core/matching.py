@@ -90,15 +90,11 @@ def cut(state: State, path: list[Node], at: int) -> None:
 
 
 def cut_windows(state: State, path: list[Node]) -> None:
-    """Let what the path's end requires of each bounded component begin at a node's start, where the
-    node across that point holds any of it: a lock covers a window and no more."""
-    for index, component in enumerate(state.components):
-        at = path[-1].end - component.reach - 1 if path else 0
-        if at <= 0 or not component.positional:
-            continue
-        node = next(node for node in path if node.end > at)
-        if node.pages[0][index] is not None or node.pages[1][index] is not None:
-            cut(state, path, at)
+    """Let what the path's end, which matches, requires of each bounded component begin at a node's
+    start: a lock covers a window and no more."""
+    for index in state.bounded:
+        if path:
+            cut(state, path, path[-1].end - state.components[index].reach - 1)
 
 
 def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:

@@ -151,7 +151,7 @@ def test_a_hunt_ends_when_it_is_told_and_an_endless_sequence_is_a_kill(
     grounds: list[Ground],
 ) -> None:
     def never_ends() -> AbstractContextManager[None]:
-        raise score.Endless("10 s")
+        raise Endless("10 s")
 
     assert score.hunt(SPLIT, grounds, guard=never_ends).kind == score.ENDLESS
     with pytest.MonkeyPatch.context() as patch:
@@ -224,6 +224,7 @@ def test_the_command_writes_the_matrix(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generic_work, "tapes", lambda each: ground.drawn(range(1, 4), 40))
+    monkeypatch.setattr(generic_work, "CORPUS", tmp_path)
     monkeypatch.setattr(generic_work, "RECORDED", tmp_path)
     out = tmp_path / "kill.json"
     line = ["mutants", "--only", SPLIT.name, "--jobs", "1", "--seconds", "5", "--json", str(out)]
