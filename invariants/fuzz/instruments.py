@@ -21,6 +21,7 @@ from hicache.core.types import PageState, Tier
 
 from .spots import Spot, spots_now
 
+RETIRING = "retiring"
 TAKING, MOVING, LENDING = ("take", "reserve"), ("cache", "move", "give_back"), ("lend", "repay")
 LINKS, MINOR = ("parent", "end", "near", "hits", "unsaved", "queued"), ("hits", "queued")
 BITS = ("unsaved", "queued")
@@ -81,6 +82,7 @@ def _ledger(name: str, real: Any, report: Report) -> Any:
         spots = spots_now()
         pages = [] if name in TAKING else _numbers(what)
         before = [_had(self, page, name) for page in pages]
+        retiring = [page for page in pages if name in LENDING and _had(self, page) == RETIRING]
         try:
             result = real(self, what, *rest)
         except Exception:
@@ -90,6 +92,8 @@ def _ledger(name: str, real: Any, report: Report) -> Any:
             pages = _numbers(result)
             before = ["free"] * len(pages)
         _tell(report, self, spots, pages, before, [_had(self, page, name) for page in pages])
+        free = [page for page in retiring if _had(self, page) != RETIRING]
+        _tell(report, self, spots, free, [RETIRING] * len(free), [_had(self, one) for one in free])
         return result
 
     return method
@@ -113,7 +117,7 @@ def _had(pool: Pool, page: int, name: str = "") -> str:
         PageState.OWNED: f"request {owner}",
         PageState.CACHED: f"node {owner}",
         PageState.LENT: f"flight {owner}",
-        PageState.RETIRING: "retiring",
+        PageState.RETIRING: RETIRING,
     }[PageState(int(pool.state[page]))]
 
 
