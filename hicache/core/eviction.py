@@ -99,22 +99,24 @@ def prune(state: State) -> None:
     that is in use or serves one. Nobody could ever use them again."""
     while state.dead:
         node = state.dead.pop()
-        while (
+        if (
             node.parent is not None
             and node.near == NONE
             and not (node.children or node.legs)
             and not any(map(any, node.holders))
         ):
-            above = node.parent
             _uproot(state, node)
-            node = above
 
 
 def _uproot(state: State, node: Node) -> None:
-    """A childless node leaves the tree with all it has."""
+    """A childless node leaves the tree with all it has, and so may the one above it, which it may
+    alone have kept."""
+    above = node.parent
     for side in (Tier.HOST, Tier.DEVICE):
         vacate(state, node, side)
     remove(state, node)
+    if above is not None and above.near == NONE:
+        state.dead.append(above)
 
 
 def _is_bare(node: Node) -> bool:
