@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from hicache.core.events import Admitted, EvictWanted, PagesWanted
 from hicache.core.node import Node
 from invariants.base import Check
 from invariants.book import Book
 from invariants.shadow import Shadow
 from invariants.story import node as node_story
 
+_ENDS_NO_LOCK = (EvictWanted, Admitted, PagesWanted)
+
 
 class DeadLeaf(Check):
     name = "DEAD-LEAF"
     sentence = (
         "A leaf that loses its last live boundary leaves the tree in the same operation, with all "
-        "that it has on every tier, unless somebody holds it or a copy of it is under way."
+        "that it has on every tier, unless somebody holds it or a copy of it is under way; it is "
+        "looked for where an operation ends no lock."
     )
     of_several = True
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+        if type(book.event) not in _ENDS_NO_LOCK:
+            return  # who held it when its boundary went may have let go of it since
         if shadow.id not in book.nodes.died or node.children or node.parent is None:
             return
         held = any(shadow.locked) or any(map(any, node.holders))
