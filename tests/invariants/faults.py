@@ -26,7 +26,7 @@ from hicache.core.actions import (
 )
 from hicache.core.events import Aborted, Finished, Flushed
 from hicache.core.node import NONE, Node, Receipt
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier, frozen
 
 Fault = Callable[[Any, Any, list[Any]], bool]
 
@@ -37,11 +37,6 @@ def nodes_of(state: Any) -> Iterator[Node]:
         node = stack.pop()
         yield node
         stack.extend(node.children.values())
-
-
-def _frozen(pages: Pages) -> Pages:
-    pages.flags.writeable = False
-    return pages
 
 
 def _bend(outcomes: list[Any], kind: type, change: Callable[[Any], Any]) -> bool:
@@ -62,7 +57,7 @@ def _share_a_page(tier: int, index: int = 0) -> Fault:
         one, other = found[:2]
         stolen = one.pages[tier][index].copy()
         stolen[-1] = other.pages[tier][index][0]
-        one.pages[tier][index] = _frozen(stolen)
+        one.pages[tier][index] = frozen(stolen)
         state.touched[one.id], state.touched[other.id] = one, other
         return True
 
@@ -160,7 +155,7 @@ def anchor(state: Any, event: Any, outcomes: list[Any]) -> bool:
             if request.shared >= 2:
                 table = request.tables[0].copy()
                 table[:2] = table[:2][::-1]
-                request.tables[0] = _frozen(table)
+                request.tables[0] = frozen(table)
                 state.touched_requests[request.id] = None
                 return True
     return False
@@ -172,7 +167,7 @@ def bytes_(state: Any, event: Any, outcomes: list[Any]) -> bool:
         if len(copy.source) < 2:
             return None
         return item._replace(
-            copies=(copy._replace(source=_frozen(copy.source[::-1].copy())), *item.copies[1:])
+            copies=(copy._replace(source=frozen(copy.source[::-1].copy())), *item.copies[1:])
         )
 
     return _bend(outcomes, Load, swap)
@@ -186,7 +181,7 @@ def hb_write(state: Any, event: Any, outcomes: list[Any]) -> bool:
             return None
         table = item.table.copy()
         table[item.start // state.config.page_size] = others[0].legs[0].source[0]
-        return item._replace(table=_frozen(table), tables=(table, *item.tables[1:]))
+        return item._replace(table=frozen(table), tables=(table, *item.tables[1:]))
 
     return _bend(outcomes, Prefill, onto)
 
