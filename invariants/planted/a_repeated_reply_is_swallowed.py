@@ -5,30 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core.core import Core
-from hicache.core.events import Reply
 
 from .base import Patch
+from .swallowed import swallowing
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A reply that was taken already, word for word, is swallowed instead of refused."
 KILLS = ""
 FAULTS = ("twice",)
 
-_LAST: list[Any] = [None]
 
-
-def _tolerant(real: Any) -> Any:
-    def handle(core: Any, event: Any) -> list[Any]:
-        if isinstance(event, Reply) and _LAST[0] == (id(core), event):
-            return []
-        outcomes = real(core, event)
-        if isinstance(event, Reply):
-            _LAST[0] = (id(core), event)
-        return list(outcomes)
-
-    return handle
+def _same(last: Any, event: Any) -> bool:
+    return bool(event == last)
 
 
 def plant(patch: Patch) -> None:
-    _LAST[0] = None
-    patch(Core, "handle", _tolerant(Core.handle))
+    patch(Core, "handle", swallowing(Core.handle, _same))

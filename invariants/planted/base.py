@@ -32,7 +32,7 @@ from typing import Any, Protocol
 from hicache.core.errors import CallerError
 from hicache.registry import unknown
 
-MACHINERY = ("base", "exposed", "kill", "review")
+MACHINERY = ("base", "exposed", "kill", "lanes", "review", "swallowed", "under_pass")
 ROW = re.compile(r"[A-N][1-9][0-9]?")
 Patch = Callable[[Any, str, Any], None]
 Undo = Callable[[], None]

@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hicache.devices.base import Device, Direction, Front, Mark, Stream
+from hicache.devices.base import Direction
 from hicache.runtime.lanes import Lane
 
 from .base import Patch
+from .lanes import Early, issued_through
 
 ROWS: tuple[str, ...] = ("C4",)
 TITLE = "The mark of each layer of a load is recorded before its copies are issued."
 KILLS = ""
 EXECUTOR = "device"
 
-_issue = Lane.issue
-
-
-class _Early(Front[Device]):
-    """A device whose marks are recorded before the copies that they are to stand behind."""
-
-    def __init__(self, inner: Device) -> None:
-        super().__init__(inner)
-        self._held: list[tuple[Any, ...]] = []
-
-    def copy(self, *args: Any) -> None:
-        self._held.append(args)
-
-    def record(self, stream: Stream) -> Mark:
-        mark = self.inner.record(stream)
-        for args in self._held:
-            self.inner.copy(*args)
-        self._held.clear()
-        return mark
-
-
-def _marked_early(self: Lane, after: Mark) -> None:
-    whole = self._device
-    if self._direction is Direction.HOST_TO_DEVICE:
-        self._device = _Early(whole)
-    _issue(self, after)
-    self._device = whole
-
 
 def plant(patch: Patch) -> None:
-    patch(Lane, "issue", _marked_early)
+    patch(Lane, "issue", issued_through(Early, Direction.HOST_TO_DEVICE))

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from hicache.devices.base import Device, Direction, Front, Mark, Stream
+from hicache.devices.base import Direction
 from hicache.runtime.lanes import Lane
 
 from .base import Patch
+from .lanes import Deaf, issued_through
 
 ROWS: tuple[str, ...] = ("C5",)
 TITLE = "A load does not wait for the passes before it, which may still use its targets."
 KILLS = ""
 EXECUTOR = "device"
 
-_issue = Lane.issue
-
-
-class _Deaf(Front[Device]):
-    """A device to which a wait means nothing."""
-
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        """Dropped."""
-
-
-def _at_once(self: Lane, after: Mark) -> None:
-    whole = self._device
-    if self._direction is Direction.HOST_TO_DEVICE:
-        self._device = _Deaf(whole)
-    _issue(self, after)
-    self._device = whole
-
 
 def plant(patch: Patch) -> None:
-    patch(Lane, "issue", _at_once)
+    patch(Lane, "issue", issued_through(Deaf, Direction.HOST_TO_DEVICE))

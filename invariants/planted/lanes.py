@@ -1,0 +1,54 @@
+"""What bugs of the transfer controller share: one direction's lane issues to a device in between.
+
+Must not live here: an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hicache.devices.base import Device, Direction, Front, Mark, Stream
+from hicache.runtime.lanes import Lane
+
+_issue = Lane.issue
+
+
+class Deaf(Front[Device]):
+    """A device to which a wait means nothing."""
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        """Dropped."""
+
+
+class Early(Front[Device]):
+    """A device whose marks are recorded before the copies that they are to stand behind."""
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__(inner)
+        self._held: list[tuple[Any, ...]] = []
+
+    def copy(self, *args: Any) -> None:
+        self._held.append(args)
+
+    def record(self, stream: Stream) -> Mark:
+        mark = self.inner.record(stream)
+        for args in self._held:
+            self.inner.copy(*args)
+        self._held.clear()
+        return mark
+
+
+def issued_through(
+    front: Callable[[Device], Device], direction: Direction
+) -> Callable[[Lane, Mark], None]:
+    """`Lane.issue`, where the lane of this direction sees such a device instead of its own."""
+
+    def issue(self: Lane, after: Mark) -> None:
+        whole = self._device
+        if self._direction is direction:
+            self._device = front(whole)
+        _issue(self, after)
+        self._device = whole
+
+    return issue
