@@ -165,7 +165,7 @@ def test_a_hazard_names_the_page_and_the_line_that_issued_the_copy() -> None:
     assert "page" in [one.kind for one in whom]
     first = explain.places(account, whom)[0]
     assert first.spot.file == "hicache/runtime/lanes.py"
-    assert first.via[0].file == "invariants/planted/loads_do_not_wait_for_passes.py"
+    assert first.via[0].file == "invariants/planted/lanes.py"
 
 
 def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:
