@@ -65,7 +65,7 @@ def _behind_drains(state: State) -> int:
         for flight in state.flights.values()
         if flight.drains and flight.drains[BACKBONE]
         for leg in flight.legs
-        if leg.node is not None and leg.component == BACKBONE
+        if leg.node is not None
     ]
     leaving = {node.id for node in draining}
     ranks = [

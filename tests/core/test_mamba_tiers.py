@@ -201,6 +201,24 @@ def test_write_back_copies_the_state_of_an_inner_node_before_it_goes() -> None:
     rig.empty()
 
 
+def test_what_stands_above_a_leaf_that_drains_its_state_alone_comes_before_a_warmer_leaf() -> None:
+    """Found by reading a mutant that lived: only drains that copied full attention were seen."""
+    rig = tiers(write_policy="write_back")
+    rig.run(0, "ab")
+    rig.run(1, "abcd")
+    rig.evict("full", 2)
+    rig.evict("mamba", 1, Tier.HOST)
+    rig.run(2, "xy")
+    assert rig.residency() == {"ab": "D/D", "abcd": "DH/D", "xy": "D/D"}
+    draining = rig.feed(EvictWanted(Tier.DEVICE, "full", 2))
+    assert [copy.component for copy in rig.one(Backup, draining).copies] == ["mamba"]
+    assert not rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
+    rig.settle(draining)
+    rig.evict("full", 4)
+    assert rig.residency() == {"ab": "DH/DH", "abcd": "H/H", "xy": "D/D"}
+    rig.empty()
+
+
 def test_a_failed_backup_of_a_state_costs_the_copy_and_nothing_else() -> None:
     rig = tiers()
     _, prefill = rig.seat(0, "ab")
