@@ -75,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--twice",
         type=_percent,
-        default=1,
+        default=10,
         metavar="PERCENT",
         help="of the sequences that are run again in a fresh process with another hash seed",
     )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,33 @@ def test_a_tape_of_the_corpus_is_clean(path: Path) -> None:
     assert sum(outcome.hand.probes.seen.values()) > 20
     reached = {**outcome.hand.probes.seen, **outcome.hand.counts}
     assert all(reached[name] for name in tape.notes["reaches"].split("; "))
+
+
+def trails(hash_seed: str) -> dict[str, str]:
+    """By tape, the digest of all that went into the core and came out, in a fresh process."""
+    code = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from invariants.fuzz import corpus\n"
+        "from traces.fuzz_twice import trail_of\n"
+        "paths = corpus.paths(Path(sys.argv[1]))\n"
+        "print(json.dumps({at.stem: trail_of(corpus.read(at))[-1].digest for at in paths}))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(CORPUS)],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        cwd=CORPUS.parents[1],
+        capture_output=True,
+        check=True,
+    )
+    found: dict[str, str] = json.loads(ran.stdout)
+    return found
+
+
+def test_every_tape_of_the_corpus_leaves_one_trail_whatever_the_hash_seed() -> None:
+    one, other = trails("0"), trails("4242")
+    assert sorted(one) == [path.stem for path in corpus.paths(CORPUS)]
+    assert [name for name in one if one[name] != other[name]] == []
 
 
 def test_the_corpus_is_there() -> None:
