@@ -73,26 +73,17 @@ class _Slice:
 
 
 @dataclass
-class _Lock:
-    """What a holder has of a node on a tier from one event to another."""
-
-    holder: str
-    tier: int
-    start: int
-    args: dict[str, Any]
-    components: list[str]
-
-
-@dataclass
 class _Chart:
-    """Everything so far. locks: those held, by (receipt, node, tier, component)."""
+    """Everything so far. last: by request, the flight of the pass that completes its prompt.
+    stages: by request, what it does now. locks: those held, by (receipt, node, tier, component);
+    ended: those that are over, as they are drawn."""
 
     slices: list[_Slice] = field(default_factory=list)
     flights: dict[int, _Slice] = field(default_factory=dict)
-    last: set[int] = field(default_factory=set)  # flights of passes that complete a prompt
-    stages: dict[int, _Slice] = field(default_factory=dict)  # by request, what it does now
+    last: dict[int, int] = field(default_factory=dict)
+    stages: dict[int, _Slice] = field(default_factory=dict)
     locks: dict[tuple[int, int, int, str], tuple[int, Change]] = field(default_factory=dict)
-    ended: dict[tuple[Any, ...], _Slice] = field(default_factory=dict)  # locks that are drawn
+    ended: dict[tuple[Any, ...], _Slice] = field(default_factory=dict)
     pools: dict[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
     counters: list[dict[str, Any]] = field(default_factory=list)
 
@@ -158,10 +149,12 @@ def _event(chart: _Chart, step: Step) -> None:
         flight = chart.flights.get(event.flight)
         if flight is not None and flight.end < 0:
             flight.end, flight.args["ok"] = now, event.ok
-            flight.name += " failed" * (not event.ok)
-            stage = chart.stages.get(flight.row[2])
-            if event.flight in chart.last and event.ok and stage and stage.name == SEATED:
-                _stage(chart, flight.row[2], DECODES, now)
+            flight.name = f"{'failed ' * (not event.ok)}{flight.name}"
+            request = flight.row[2]
+            stage = chart.stages.get(request)
+            complete = event.ok and chart.last.get(request) == event.flight
+            if complete and stage is not None and stage.name == SEATED:
+                _stage(chart, request, DECODES, now)
     elif isinstance(event, Arrived):
         _stage(chart, event.request, WAITS, now)
 
@@ -176,8 +169,7 @@ def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:
         one = chart.add((REQUESTS, REQUEST, item.request), now, f"pass {item.flight}", args)
         one.reads = item.after
         chart.flights[item.flight] = one
-        if item.last:
-            chart.last.add(item.flight)
+        chart.last[item.request] = item.flight if item.last else -1
     elif isinstance(item, Refused) and item.request >= 0:
         row = (REQUESTS, REQUEST, item.request)
         one = chart.add(row, now, f"refused: {item.reason}", {"outcome": brief(item)})
@@ -207,10 +199,11 @@ def _transfer(chart: _Chart, item: Load | Backup, step: Step) -> None:
     args: dict[str, Any] = {"request": item.request} if isinstance(item, Load) else {}
     mine = [one.node for one in step.changes if one.lock and ("flight", item.flight) in one.whom]
     args["nodes"] = " ".join(str(node) for node in sorted(set(mine)))
-    for copy in item.copies:
-        sides = zip(tiers, (copy.source, copy.target), strict=True)
-        words = [f"{tier} {pages_of(pages.tolist())}" for tier, pages in sides]
-        args[copy.component] = " -> ".join(words)
+    for name in dict.fromkeys(copy.component for copy in item.copies):
+        some = [copy for copy in item.copies if copy.component == name]
+        source = [page for copy in some for page in copy.source.tolist()]
+        target = [page for copy in some for page in copy.target.tolist()]
+        args[name] = f"{tiers[0]} {pages_of(source)} -> {tiers[1]} {pages_of(target)}"
     size = sum(len(copy.source) for copy in item.copies)
     name = f"{'load' if loads else 'backup'} {item.flight}: {size} page{'s' * (size != 1)}"
     row = (REPLAY, LOADS if loads else BACKUPS, -1)
@@ -296,7 +289,8 @@ def _close(chart: _Chart, account: Account) -> None:
         if one.end < 0:
             one.end, one.args["open"] = end, True
     if failure is not None:
-        args = {"concerns": ", ".join(map(title, named(account))), "text": failure.text}
+        concerns = ", ".join(map(title, named(account)))
+        args = {"concerns": concerns, "text": failure.text.splitlines()}
         name = f"FAILURE {failure.code} {failure.kind}"
         chart.add((REPLAY, FAILURE, -1), last, name, args).end = end
 
