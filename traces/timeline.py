@@ -51,9 +51,7 @@ LEFT = {tier: f"evictions from {tier.name.lower()}" for tier in (Tier.DEVICE, Ti
 ROWS = (FAILURE, ENTRIES, EVENTS, LOADS, BACKUPS, *LEFT.values(), REQUEST, NODE)
 STATES = tuple(state.name.lower() for state in PageState)
 WITHIN = 0.5  # how long something is drawn that ends in the event in which it began
-TIDS = (
-    1000  # of a process: viewers show the number behind a row's name, so it must not look like one
-)
+TIDS = 1000  # of a process; viewers show the number behind a row's name: it is not part of it
 MOST_CHANGES = 24
 
 Row = tuple[int, str, int]  # process, what, and which one of those (-1: there is one)
@@ -87,11 +85,6 @@ class _Chart:
     pools: dict[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
     counters: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, row: Row, start: int, name: str, args: dict[str, Any]) -> _Slice:
-        """A slice that is open."""
-        self.slices.append(_Slice(row, start, name, args))
-        return self.slices[-1]
-
 
 def timeline(account: Account) -> Iterator[str]:
     """The text of the file, in pieces."""
@@ -122,15 +115,21 @@ def timeline(account: Account) -> Iterator[str]:
 # -- what there is
 
 
+def _add(chart: _Chart, row: Row, start: int, name: str, args: dict[str, Any]) -> _Slice:
+    """A slice that is open."""
+    chart.slices.append(_Slice(row, start, name, args))
+    return chart.slices[-1]
+
+
 def _entry(chart: _Chart, account: Account, step: Step) -> _Slice:
     """From the first event of an entry to that of the next."""
     if not step.entry:
         args = {"entry": 0, "what": "everything is ended and evicted"}
-        return chart.add((REPLAY, ENTRIES, -1), step.number, "end", args)
+        return _add(chart, (REPLAY, ENTRIES, -1), step.number, "end", args)
     what = spoken(account.outcome.tape.entries[step.entry - 1])
     name = f"{step.entry} {what.split(' ', maxsplit=1)[0]}"
     args = {"entry": step.entry, "what": what}
-    return chart.add((REPLAY, ENTRIES, -1), step.number, name, args)
+    return _add(chart, (REPLAY, ENTRIES, -1), step.number, name, args)
 
 
 def _event(chart: _Chart, step: Step) -> None:
@@ -144,7 +143,7 @@ def _event(chart: _Chart, step: Step) -> None:
         "changes": told[:MOST_CHANGES] + [f"and {more} more"] * (more > 0),
     }
     name = f"{now} {type(event).__name__}"
-    chart.add((REPLAY, EVENTS, -1), now, name, args).end = now + 1
+    _add(chart, (REPLAY, EVENTS, -1), now, name, args).end = now + 1
     if isinstance(event, LoadDone | BackupDone | PrefillDone):
         flight = chart.flights.get(event.flight)
         if flight is not None and flight.end < 0:
@@ -166,13 +165,13 @@ def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:
     elif isinstance(item, Prefill):
         table = pages_of(item.table.tolist())
         args = {"start": item.start, "end": item.end, "last": item.last, "table": table}
-        one = chart.add((REQUESTS, REQUEST, item.request), now, f"pass {item.flight}", args)
+        one = _add(chart, (REQUESTS, REQUEST, item.request), now, f"pass {item.flight}", args)
         one.reads = item.after
         chart.flights[item.flight] = one
         chart.last[item.request] = item.flight if item.last else -1
     elif isinstance(item, Refused) and item.request >= 0:
         row = (REQUESTS, REQUEST, item.request)
-        one = chart.add(row, now, f"refused: {item.reason}", {"outcome": brief(item)})
+        one = _add(chart, row, now, f"refused: {item.reason}", {"outcome": brief(item)})
         one.end = now + 1
     elif isinstance(item, Seated):
         _stage(chart, item.request, SEATED, now, brief(item))
@@ -189,7 +188,7 @@ def _stage(chart: _Chart, request: int, name: str, now: int, why: str = "") -> N
         before.end = now
     if name:
         args = {"why": why} if why else {}
-        chart.stages[request] = chart.add((REQUESTS, REQUEST, request), now, name, args)
+        chart.stages[request] = _add(chart, (REQUESTS, REQUEST, request), now, name, args)
 
 
 def _transfer(chart: _Chart, item: Load | Backup, step: Step) -> None:
@@ -207,7 +206,7 @@ def _transfer(chart: _Chart, item: Load | Backup, step: Step) -> None:
     size = sum(len(copy.source) for copy in item.copies)
     name = f"{'load' if loads else 'backup'} {item.flight}: {size} page{'s' * (size != 1)}"
     row = (REPLAY, LOADS if loads else BACKUPS, -1)
-    chart.flights[item.flight] = chart.add(row, step.number, name, args)
+    chart.flights[item.flight] = _add(chart, row, step.number, name, args)
 
 
 def _evictions(chart: _Chart, step: Step) -> None:
@@ -223,7 +222,7 @@ def _evictions(chart: _Chart, step: Step) -> None:
                 sizes[f"{item.component} {fate}"] += len(item.pages)
         if args:
             name = ", ".join(f"{size} {what}" for what, size in sizes.items())
-            chart.add((REPLAY, row, -1), step.number, name, dict(args)).end = step.number + 1
+            _add(chart, (REPLAY, row, -1), step.number, name, dict(args)).end = step.number + 1
 
 
 def _locks(chart: _Chart, step: Step) -> None:
@@ -249,7 +248,7 @@ def _locked(
         name = f"{holder}: {Tier(taken.tier).name.lower()}"
         args = {"taken by": str(decisive(taken.spots))}
         args |= {} if given is None else {"given up by": str(decisive(given.spots))}
-        known = chart.ended[key] = chart.add((LOCKS, NODE, taken.node), start, name, args)
+        known = chart.ended[key] = _add(chart, (LOCKS, NODE, taken.node), start, name, args)
         known.end = end
         known.args |= {"open": True} if given is None else {}
     known.name += f" {taken.component}"
@@ -292,7 +291,7 @@ def _close(chart: _Chart, account: Account) -> None:
         concerns = ", ".join(map(title, named(account)))
         args = {"concerns": concerns, "text": failure.text.splitlines()}
         name = f"FAILURE {failure.code} {failure.kind}"
-        chart.add((REPLAY, FAILURE, -1), last, name, args).end = end
+        _add(chart, (REPLAY, FAILURE, -1), last, name, args).end = end
 
 
 # -- where it is drawn

@@ -156,13 +156,15 @@ def account(request: pytest.FixtureRequest) -> Account:
     return found
 
 
-def account_of(*events: tuple[Event, list[Outcome]]) -> Account:
+def account_of(
+    *events: tuple[Event, list[Outcome]], failure: play.Failure | None = None
+) -> Account:
     """Of a replay that went like this."""
     steps = [
         Step(at, 0, 7, event, outcomes) for at, (event, outcomes) in enumerate(events, start=1)
     ]
     tape = Tape(Config(1, (9,), (9,)), ())
-    return Account(play.Outcome(tape, None, witnessed(tape, {}).outcome.hand), steps)
+    return Account(play.Outcome(tape, failure, witnessed(tape, {}).outcome.hand), steps)
 
 
 # -- the format
@@ -263,8 +265,15 @@ def test_the_failure_comes_first_and_is_as_long_as_it_must_be_to_be_read(failed:
     assert one.name == "FAILURE 11 LOCK-BAL"
     assert one.start == len(failed.steps)
     assert one.end == max(other.end for other in picture.slices)
-    assert one.end - one.start >= one.start / 10
+    assert one.end == one.start + 1
     assert one.args == {"concerns": "node 1", "text": failure.text.splitlines()}
+
+
+def test_a_failure_at_the_end_of_much_is_a_tenth_of_it() -> None:
+    seen = [(Aborted(at), []) for at in range(41)]
+    picture = imported(account_of(*seen, failure=play.Failure(13, "HAZARD", "so", 41)))
+    (one,) = picture.of("failure")
+    assert (one.name, one.start, one.end) == ("FAILURE 13 HAZARD", 41, 46)
 
 
 # -- what is shown
@@ -312,7 +321,12 @@ def test_a_transfer_says_which_pages_go_where_and_of_which_nodes(lively: Account
                 assert one.name.startswith("failed") != one.args["ok"]
                 size = sum(len(copy.source) for copy in item.copies)
                 assert one.name.endswith(f": {size} page{'s' * (size != 1)}")
-                assert one.args["nodes"]
+                nodes = [
+                    change.node
+                    for change in step.changes
+                    if change.text.endswith((f"ed by load {item.flight}", f" backup {item.flight}"))
+                ]
+                assert one.args["nodes"] == " ".join(map(str, sorted(set(nodes)))) != ""
                 for name in {copy.component for copy in item.copies}:
                     some = [copy for copy in item.copies if copy.component == name]
                     sides = one.args[name].split(" -> ")
@@ -363,6 +377,7 @@ def test_a_lock_names_its_holder_and_lasts_as_long_as_it_does(account: Account) 
             for name in components:
                 last = one.start if one.end == one.start + 0.5 else one.end
                 drawn.append((node, Tier[tier.upper()], name, one.start, holder, last))
+            assert one.args.get("open", False) == (one.end == end)
     assert sorted(drawn) == sorted(expected) != []
 
 
@@ -411,13 +426,14 @@ def _pages(*numbers: int) -> Any:
 def test_an_arrow_leaves_a_load_that_ends_before_its_pass_does() -> None:
     """The viewer forgets an arrow whose end it meets before its beginning."""
     copy = Copy("full", _pages(3), _pages(4))
-    reads = Prefill(2, 5, 1, 2, _pages(4, 6), (1,), True)
+    reads = Prefill(2, 5, 1, 2, _pages(4, 6), (1,), False)
     picture = imported(
         account_of(
             (Arrived(5, Key.from_tokens([1, 2], 1), 2, 1), []),
             (Admitted(5, 9), [Seated(5, 0, 1, 1), Load(1, 5, (copy,)), reads]),
             (LoadDone(1, True), []),
-            (PrefillDone(2, True), []),
+            (PrefillDone(2, True), [Prefill(3, 5, 2, 3, _pages(4, 6), (), True)]),
+            (PrefillDone(3, True), []),
         )
     )
     ((load, read),) = picture.arrows
@@ -426,9 +442,10 @@ def test_an_arrow_leaves_a_load_that_ends_before_its_pass_does() -> None:
     assert load.args["full"] == "host page 3 -> device page 4"
     assert [(one.name, one.start, one.end) for one in picture.of("request 5")] == [
         ("waits", 1, 2),
-        ("seated", 2, 4),
+        ("seated", 2, 5),
         ("pass 2", 2, 4),
-        ("decodes", 4, 5),
+        ("pass 3", 4, 5),
+        ("decodes", 5, 6),
     ]
 
 
