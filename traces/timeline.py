@@ -1,4 +1,4 @@
-"""A replay as Chrome trace events: opens in ui.perfetto.dev and in chrome://tracing.
+"""A replay as Chrome trace events: opens in ui.perfetto.dev.
 
 The axis is the order, not the time, of which a tape has little: event N of the story begins at
 microsecond N and takes one. What it begins lasts to the event that ends it. After a failure what is

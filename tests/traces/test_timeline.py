@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,9 +43,10 @@ from hicache.core.events import (
 from hicache.core.types import Key, Tier
 from invariants.fuzz import corpus, play
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.tape import Tape
+from invariants.fuzz.tape import Tape, write
 from invariants.fuzz.witness import Account, Step, witnessed
 from invariants.planted.base import planted
+from traces.cli import main
 from traces.fuzz_work import Work
 from traces.timeline import timeline
 
@@ -204,6 +206,17 @@ def test_words_are_lines_since_viewers_show_a_break_as_two_letters(account: Acco
                 yield from words(one)
 
     assert not [one for one in words(written(account)) if "\n" in one]
+
+
+def test_the_command_writes_it(
+    failed: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("tape.jsonl"), FAILING)
+    assert main(["explain", "tape.jsonl", "--trace", "trace.json"]) == 11
+    events = json.loads(Path("trace.json").read_text())["traceEvents"]
+    kinds = [(one["ph"], one["name"], one.get("ts")) for one in events]
+    assert kinds == [(one["ph"], one["name"], one.get("ts")) for one in written(failed)]
 
 
 # -- where things are
