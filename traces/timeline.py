@@ -134,7 +134,7 @@ def _entry(chart: _Chart, account: Account, step: Step) -> _Slice:
 
 def _event(chart: _Chart, step: Step) -> None:
     event, now = step.event, step.number
-    told = [f"{one.text} ({decisive(one.spots)})" for one in step.changes if not one.minor]
+    told = [f"{one.text} ({_line(one)})" for one in step.changes if not one.minor]
     more = len(told) - MOST_CHANGES
     args = {
         "event": brief(event),
@@ -156,6 +156,11 @@ def _event(chart: _Chart, step: Step) -> None:
                 _stage(chart, request, DECODES, now)
     elif isinstance(event, Arrived):
         _stage(chart, event.request, WAITS, now)
+
+
+def _line(change: Change) -> str:
+    """By which it was decided."""
+    return str(decisive(change.spots) or "by no line of the core")
 
 
 def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:
@@ -246,8 +251,8 @@ def _locked(
     if known is None:
         holder = taken.text.partition(" locked by ")[2]
         name = f"{holder}: {Tier(taken.tier).name.lower()}"
-        args = {"taken by": str(decisive(taken.spots))}
-        args |= {} if given is None else {"given up by": str(decisive(given.spots))}
+        args = {"taken by": _line(taken)}
+        args |= {} if given is None else {"given up by": _line(given)}
         known = chart.ended[key] = _add(chart, (LOCKS, NODE, taken.node), start, name, args)
         known.end = end
         known.args |= {"open": True} if given is None else {}
