@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
     add("--component", metavar="NAME", help="of this component's pools, or of its --page")
     planting.add_option(parser, "what the tape notes")
-    add("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev or chrome://tracing")
+    add("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
     add("--json", metavar="FILE", help="write the story there, too; - is stdout")
 
 

@@ -1,11 +1,14 @@
-"""A replay as Chrome trace events: opens in ui.perfetto.dev and in chrome://tracing.
+"""A replay as Chrome trace events: opens in ui.perfetto.dev.
 
-One unit of a tape's virtual time is a microsecond; events at the same time are a nanosecond apart,
-in their order. Slices that overlap go to lanes of their own, since those of one thread must nest.
+The axis is the order, not the time, of which a tape has little: event N of the story begins at
+microsecond N and takes one. What it begins lasts to the event that ends it. After a failure what is
+open goes on for a tenth of the whole, so that it can be seen. Slices of one thread lie within one
+another or beside (of the replay, beside); one that would cut another goes to a lane of its own.
 
-    tape        what each entry led to, and the failure      locks      who locks which node
-    transfers   loads and backups                            evictions  from device and host
-    requests    the passes of each                           pools      pages by state
+    replay      the failure, entries and events of the tape, transfers, evictions, its time
+    requests    of each: when it waits, is seated and decodes, its passes and refusals
+    locks       of each node: who locks what
+    pools       pages by state
 
 Must not live here: what happened (invariants/fuzz/witness), or files.
 """
@@ -13,67 +16,96 @@ Must not live here: what happened (invariants/fuzz/witness), or files.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
-from hicache.core.actions import Backup, Evicted, Load, Outcome, Prefill, Refused, Restarted
-from hicache.core.events import BackupDone, LoadDone, PrefillDone
+from hicache.core.actions import (
+    Backup,
+    Evicted,
+    Load,
+    Outcome,
+    Prefill,
+    Refused,
+    Released,
+    Restarted,
+    Seated,
+)
+from hicache.core.events import Arrived, BackupDone, LoadDone, PrefillDone, Retracted
 from hicache.core.types import PageState, Tier
+from invariants.fuzz.explain import decisive, named, title
+from invariants.fuzz.instruments import Change
+from invariants.fuzz.instruments import named as pages_of
 from invariants.fuzz.spoken import spoken
 from invariants.fuzz.witness import Account, Step
 from invariants.story import brief
 
-TAPE, TRANSFERS, REQUESTS, LOCKS, EVICTIONS, POOLS = range(1, 7)
-PROCESSES = ("tape", "transfers", "requests", "locks", "evictions", "pools")
-TICK = 0.001
+REPLAY, REQUESTS, LOCKS, POOLS = range(1, 5)
+PROCESSES = ("replay", "requests", "locks", "pools")
+FAILURE, ENTRIES, EVENTS = "failure", "entries", "events"
+LOADS, BACKUPS, REQUEST, NODE = "loads", "backups", "request", "node"
+STAGES = WAITS, SEATED, DECODES = ("waits", "seated", "decodes")
+LEFT = {tier: f"evictions from {tier.name.lower()}" for tier in (Tier.DEVICE, Tier.HOST)}
+ROWS = (FAILURE, ENTRIES, EVENTS, LOADS, BACKUPS, *LEFT.values(), REQUEST, NODE)
 STATES = tuple(state.name.lower() for state in PageState)
-_REPLIES = (LoadDone, BackupDone, PrefillDone)
+WITHIN = 0.5  # how long something is drawn that ends in the event in which it began
+TIDS = 1000  # of a process; viewers show the number behind a row's name: it is not part of it
+MOST_CHANGES = 24
+
+Row = tuple[int, str, int]  # process, what, and which one of those (-1: there is one)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Slice:
-    """group: of threads, one lane each where slices overlap. reads: the flights of the loads that
-    a pass reads."""
+    """end: -1 while it is open. reads: the flights of the loads that a pass reads."""
 
-    process: int
-    group: str
-    start: float
+    row: Row
+    start: int
     name: str
     args: dict[str, Any]
-    end: float = -1.0
+    end: float = -1
     reads: tuple[int, ...] = ()
     thread: int = 0
 
 
 @dataclass
 class _Chart:
-    """Everything so far. points: (process, group, time, name, args)."""
+    """Everything so far. last: by request, the flight of the pass that completes its prompt.
+    stages: by request, what it does now. locks: those held, by (receipt, node, tier, component);
+    ended: those that are over, as they are drawn."""
 
     slices: list[_Slice] = field(default_factory=list)
     flights: dict[int, _Slice] = field(default_factory=dict)
-    points: list[tuple[int, str, float, str, dict[str, Any]]] = field(default_factory=list)
-    locks: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # those held, by id
+    last: dict[int, int] = field(default_factory=dict)
+    stages: dict[int, _Slice] = field(default_factory=dict)
+    locks: dict[tuple[int, int, int, str], tuple[int, Change]] = field(default_factory=dict)
+    ended: dict[tuple[Any, ...], _Slice] = field(default_factory=dict)
     pools: dict[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    counters: list[dict[str, Any]] = field(default_factory=list)
 
 
 def timeline(account: Account) -> Iterator[str]:
     """The text of the file, in pieces."""
     chart = _Chart()
-    time = 0.0
+    states = _states(account)
+    entry: _Slice | None = None
+    chart.counters.append(_counter(REPLAY, "tape", 0, {"time": 0}))
     for step in account.steps:
-        time = round(max(float(step.now), time + TICK), 3)
-        _entry(chart, account, step, time)
-        _event(chart, step, time)
+        if entry is None or entry.args["entry"] != step.entry:
+            if entry is not None:
+                entry.end = step.number
+            entry = _entry(chart, account, step)
+        _event(chart, step)
         for item in step.outcomes:
-            _outcome(chart, item, time)
-        _locks(chart, step, time)
-        _pools(chart, step, time)
-    end = round(time + TICK, 3)
-    _close(chart, account, end)
-    threads = _lanes(chart, end)
-    events = [*_names(threads), *sorted(_drawn(chart, threads), key=lambda one: float(one["ts"]))]
+            _outcome(chart, item, step)
+        _evictions(chart, step)
+        _locks(chart, step)
+        _counters(chart, step, states)
+    _close(chart, account)
+    threads = _lanes(chart)
+    events = [*_names(threads), *_drawn(chart, threads)]
     yield '{"displayTimeUnit":"ns","traceEvents":[\n'
     for at, event in enumerate(events):
         yield (",\n" if at else "") + json.dumps(event, separators=(",", ":"))
@@ -83,161 +115,259 @@ def timeline(account: Account) -> Iterator[str]:
 # -- what there is
 
 
-def _entry(chart: _Chart, account: Account, step: Step, time: float) -> None:
-    """A slice from the first event of an entry to that of the next."""
-    entries = [one for one in chart.slices if one.process == TAPE]
-    if entries and entries[-1].args["entry"] == step.entry:
-        return
-    if entries:
-        entries[-1].end = time
-    tape = account.outcome.tape
-    name = spoken(tape.entries[step.entry - 1]) if step.entry else "the end: all that is left"
-    op = name.split(" ", maxsplit=1)[0] if step.entry else "end"
-    args = {"entry": step.entry, "what": name}
-    chart.slices.append(_Slice(TAPE, "entries", time, f"{step.entry} {op}", args))
+def _add(chart: _Chart, row: Row, start: int, name: str, args: dict[str, Any]) -> _Slice:
+    """A slice that is open."""
+    chart.slices.append(_Slice(row, start, name, args))
+    return chart.slices[-1]
 
 
-def _event(chart: _Chart, step: Step, time: float) -> None:
-    event = step.event
-    if isinstance(event, _REPLIES):
+def _entry(chart: _Chart, account: Account, step: Step) -> _Slice:
+    """From the first event of an entry to that of the next."""
+    if not step.entry:
+        args = {"entry": 0, "what": "everything is ended and evicted"}
+        return _add(chart, (REPLAY, ENTRIES, -1), step.number, "end", args)
+    what = spoken(account.outcome.tape.entries[step.entry - 1])
+    name = f"{step.entry} {what.split(' ', maxsplit=1)[0]}"
+    args = {"entry": step.entry, "what": what}
+    return _add(chart, (REPLAY, ENTRIES, -1), step.number, name, args)
+
+
+def _event(chart: _Chart, step: Step) -> None:
+    event, now = step.event, step.number
+    told = [f"{one.text} ({_line(one)})" for one in step.changes if not one.minor]
+    more = len(told) - MOST_CHANGES
+    args = {
+        "event": brief(event),
+        "time": step.now,
+        "outcomes": [brief(item) for item in step.outcomes],
+        "changes": told[:MOST_CHANGES] + [f"and {more} more"] * (more > 0),
+    }
+    name = f"{now} {type(event).__name__}"
+    _add(chart, (REPLAY, EVENTS, -1), now, name, args).end = now + 1
+    if isinstance(event, LoadDone | BackupDone | PrefillDone):
         flight = chart.flights.get(event.flight)
         if flight is not None and flight.end < 0:
-            flight.end = time
-            flight.args["ok"] = event.ok
-        return
-    request = getattr(event, "request", None)
-    group = "events" if request is None else f"request {request}"
-    chart.points.append((REQUESTS, group, time, type(event).__name__, {"event": brief(event)}))
+            flight.end, flight.args["ok"] = now, event.ok
+            flight.name = f"{'failed ' * (not event.ok)}{flight.name}"
+            request = flight.row[2]
+            stage = chart.stages.get(request)
+            complete = event.ok and chart.last.get(request) == event.flight
+            if complete and stage is not None and stage.name == SEATED:
+                _stage(chart, request, DECODES, now)
+    elif isinstance(event, Arrived):
+        _stage(chart, event.request, WAITS, now)
 
 
-def _outcome(chart: _Chart, item: Outcome, time: float) -> None:
+def _line(change: Change) -> str:
+    """By which it was decided."""
+    return str(decisive(change.spots) or "by no line of the core")
+
+
+def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:
+    now = step.number
     if isinstance(item, Load | Backup):
-        pages = {copy.component: len(copy.source) for copy in item.copies}
-        kind = type(item).__name__.lower()
-        _fly(chart, item.flight, _Slice(TRANSFERS, kind, time, f"{kind} {item.flight}", pages))
+        _transfer(chart, item, step)
     elif isinstance(item, Prefill):
-        args = {"start": item.start, "end": item.end, "last": item.last}
-        name = f"pass {item.flight}"
-        group = f"request {item.request}"
-        _fly(chart, item.flight, _Slice(REQUESTS, group, time, name, args, reads=item.after))
-    elif isinstance(item, Refused | Restarted):
-        group = f"request {item.request}" if item.request >= 0 else "events"
-        reason = item.reason if isinstance(item, Refused) else "restarted"
-        chart.points.append((REQUESTS, group, time, reason, {"outcome": brief(item)}))
-    elif isinstance(item, Evicted):
-        name = f"{item.component}: {len(item.pages)} {'demoted' if item.demoted else 'lost'}"
-        args = {"pages": item.pages.tolist(), "last use": item.last_use}
-        chart.points.append((EVICTIONS, Tier(item.tier).name.lower(), time, name, args))
+        table = pages_of(item.table.tolist())
+        args = {"start": item.start, "end": item.end, "last": item.last, "table": table}
+        one = _add(chart, (REQUESTS, REQUEST, item.request), now, f"pass {item.flight}", args)
+        one.reads = item.after
+        chart.flights[item.flight] = one
+        chart.last[item.request] = item.flight if item.last else -1
+    elif isinstance(item, Refused) and item.request >= 0:
+        row = (REQUESTS, REQUEST, item.request)
+        one = _add(chart, row, now, f"refused: {item.reason}", {"outcome": brief(item)})
+        one.end = now + 1
+    elif isinstance(item, Seated):
+        _stage(chart, item.request, SEATED, now, brief(item))
+    elif isinstance(item, Released):
+        _stage(chart, item.request, WAITS if isinstance(step.event, Retracted) else "", now)
+    elif isinstance(item, Restarted):
+        _stage(chart, item.request, WAITS, now, "restarted")
 
 
-def _fly(chart: _Chart, flight: int, one: _Slice) -> None:
-    chart.slices.append(one)
-    chart.flights[flight] = one
+def _stage(chart: _Chart, request: int, name: str, now: int, why: str = "") -> None:
+    """The request does something else from now on; nothing, where it has ended."""
+    before = chart.stages.pop(request, None)
+    if before is not None:
+        before.end = now
+    if name:
+        args = {"why": why} if why else {}
+        chart.stages[request] = _add(chart, (REQUESTS, REQUEST, request), now, name, args)
 
 
-def _locks(chart: _Chart, step: Step, time: float) -> None:
-    """A lock begins and ends under an id of its own; those of one node have one name."""
+def _transfer(chart: _Chart, item: Load | Backup, step: Step) -> None:
+    """With the nodes that it locks, and the pages of each component."""
+    loads = isinstance(item, Load)
+    tiers = ("host", "device") if loads else ("device", "host")
+    args: dict[str, Any] = {"request": item.request} if isinstance(item, Load) else {}
+    mine = [one.node for one in step.changes if one.lock and ("flight", item.flight) in one.whom]
+    args["nodes"] = " ".join(str(node) for node in sorted(set(mine)))
+    for name in dict.fromkeys(copy.component for copy in item.copies):
+        some = [copy for copy in item.copies if copy.component == name]
+        source = [page for copy in some for page in copy.source.tolist()]
+        target = [page for copy in some for page in copy.target.tolist()]
+        args[name] = f"{tiers[0]} {pages_of(source)} -> {tiers[1]} {pages_of(target)}"
+    size = sum(len(copy.source) for copy in item.copies)
+    name = f"{'load' if loads else 'backup'} {item.flight}: {size} page{'s' * (size != 1)}"
+    row = (REPLAY, LOADS if loads else BACKUPS, -1)
+    chart.flights[item.flight] = _add(chart, row, step.number, name, args)
+
+
+def _evictions(chart: _Chart, step: Step) -> None:
+    """One slice for all that an event evicts from a tier."""
+    for tier, row in LEFT.items():
+        args: dict[str, list[str]] = defaultdict(list)
+        sizes: dict[str, int] = defaultdict(int)
+        for item in step.outcomes:
+            if isinstance(item, Evicted) and item.tier == tier:
+                fate = "demoted" if item.demoted else "lost"
+                last = f"last use {item.last_use}"
+                args[item.component].append(f"{pages_of(item.pages.tolist())} {fate}, {last}")
+                sizes[f"{item.component} {fate}"] += len(item.pages)
+        if args:
+            name = ", ".join(f"{size} {what}" for what, size in sizes.items())
+            _add(chart, (REPLAY, row, -1), step.number, name, dict(args)).end = step.number + 1
+
+
+def _locks(chart: _Chart, step: Step) -> None:
     for change in step.changes:
-        if not change.lock:
-            continue
-        side = f"{Tier(change.tier).name.lower()} {change.component}"
-        number = f"{change.lock}/{change.node}/{side}"
-        held = chart.locks.pop(number, None)
-        if held is None:
-            args = {"what": change.text, "by": str(change.spots[0]) if change.spots else ""}
-            chart.locks[number] = (f"node {change.node} {side}", args)
-            chart.events.append(_lock("b", number, *chart.locks[number], time))
-        else:
-            chart.events.append(_lock("e", number, held[0], {}, time))
+        if change.lock:
+            key = (change.lock, change.node, change.tier, change.component)
+            held = chart.locks.pop(key, None)
+            if held is None:
+                chart.locks[key] = (step.number, change)
+            else:
+                _locked(chart, *held, max(step.number, held[0] + WITHIN), change)
 
 
-def _lock(phase: str, number: str, name: str, args: dict[str, Any], time: float) -> dict[str, Any]:
-    made = {"ph": phase, "cat": "lock", "id": number, "name": name, "args": args}
-    return {**made, "pid": LOCKS, "tid": 1, "ts": time}
+def _locked(
+    chart: _Chart, start: int, taken: Change, end: float, given: Change | None = None
+) -> None:
+    """A lock that is over. Those of one holder on one tier of a node are one slice, where they
+    begin and end together."""
+    key = (taken.lock, taken.node, taken.tier, start, end)
+    known = chart.ended.get(key)
+    if known is None:
+        holder = taken.text.partition(" locked by ")[2]
+        name = f"{holder}: {Tier(taken.tier).name.lower()}"
+        args = {"taken by": _line(taken)}
+        args |= {} if given is None else {"given up by": _line(given)}
+        known = chart.ended[key] = _add(chart, (LOCKS, NODE, taken.node), start, name, args)
+        known.end = end
+        known.args |= {"open": True} if given is None else {}
+    known.name += f" {taken.component}"
 
 
-def _pools(chart: _Chart, step: Step, time: float) -> None:
-    for (tier, component), counts in step.pools.items():
-        if chart.pools.get((tier, component)) != counts:
-            chart.pools[tier, component] = counts
-            made = {"ph": "C", "name": f"{Tier(tier).name.lower()} {component}", "ts": time}
-            args = dict(zip(STATES, counts, strict=True))
-            chart.events.append({**made, "pid": POOLS, "tid": 1, "args": args})
+def _states(account: Account) -> dict[tuple[int, str], list[int]]:
+    """Those in which any page of a pool ever is."""
+    seen: dict[tuple[int, str], set[int]] = defaultdict(set)
+    for step in account.steps:
+        for pool, counts in step.pools.items():
+            seen[pool] |= {at for at, pages in enumerate(counts) if pages}
+    return {pool: sorted(some) for pool, some in seen.items()}
 
 
-def _close(chart: _Chart, account: Account, end: float) -> None:
-    """What is open where the replay ends."""
-    for number, (name, _) in chart.locks.items():
-        chart.events.append(_lock("e", number, name, {"open": True}, end))
+def _counters(chart: _Chart, step: Step, states: dict[tuple[int, str], list[int]]) -> None:
+    chart.counters.append(_counter(REPLAY, "tape", step.number, {"time": step.now}))
+    for pool, counts in step.pools.items():
+        if chart.pools.get(pool) != counts and states[pool]:
+            chart.pools[pool] = counts
+            name = f"{Tier(pool[0]).name.lower()} {pool[1]}"
+            args = {STATES[at]: counts[at] for at in states[pool]}
+            chart.counters.append(_counter(POOLS, name, step.number, args))
+
+
+def _counter(pid: int, name: str, time: int, args: dict[str, int]) -> dict[str, Any]:
+    return {"ph": "C", "name": name, "ts": time, "pid": pid, "tid": 0, "args": args}
+
+
+def _close(chart: _Chart, account: Account) -> None:
+    """What is open where the replay ends, and its failure."""
     failure = account.outcome.failure
+    last = len(account.steps)
+    end = last + 1 if failure is None else last + max(1, -(-last // 10))
+    for start, taken in chart.locks.values():
+        _locked(chart, start, taken, end)
+    for one in chart.slices:
+        if one.end < 0:
+            one.end, one.args["open"] = end, True
     if failure is not None:
+        concerns = ", ".join(map(title, named(account)))
+        args = {"concerns": concerns, "text": failure.text.splitlines()}
         name = f"FAILURE {failure.code} {failure.kind}"
-        made = {"ph": "i", "s": "g", "name": name, "pid": TAPE, "tid": 1, "ts": end}
-        chart.events.append({**made, "args": {"text": failure.text}})
+        _add(chart, (REPLAY, FAILURE, -1), last, name, args).end = end
 
 
 # -- where it is drawn
 
 
-def _lanes(chart: _Chart, end: float) -> dict[tuple[int, str], list[int]]:
-    """The threads of each group: a slice goes to the first one that is free."""
-    groups = [(one.process, one.group) for one in chart.slices]
-    groups += [(process, group) for process, group, *_ in chart.points]
-    threads: dict[tuple[int, str], list[int]] = {}
-    busy: dict[tuple[int, str], list[float]] = {}
-    for key in dict.fromkeys(groups):
-        mine = sorted(
-            (one for one in chart.slices if (one.process, one.group) == key),
-            key=lambda one: one.start,
-        )
-        lanes = busy.setdefault(key, [0.0])
-        for one in mine:
-            if one.end < 0:
-                one.end, one.args["open"] = end, True
-            free = next((at for at, until in enumerate(lanes) if until <= one.start), len(lanes))
-            lanes[free : free + 1] = [one.end]
-            one.thread = free
-    numbers = dict.fromkeys((process for process, _ in busy), 0)
-    for (process, group), lanes in busy.items():
-        first = numbers[process] + 1
-        numbers[process] += len(lanes)
-        threads[process, group] = list(range(first, first + len(lanes)))
+def _lanes(chart: _Chart) -> dict[Row, list[int]]:
+    """The threads of each row: a slice goes to the first one in which it lies within another, or
+    beside all."""
+    rows: dict[Row, list[_Slice]] = defaultdict(list)
+    for one in chart.slices:
+        rows[one.row].append(one)
+    threads: dict[Row, list[int]] = {}
+    numbers = [count(pid * TIDS) for pid in range(POOLS + 1)]
+    for row in sorted(rows, key=lambda row: (row[0], ROWS.index(row[1]), row[2])):
+        lanes: list[list[float]] = []  # the ends of what is open in each, the innermost last
+        for one in sorted(rows[row], key=_outer):
+            for lane in lanes:
+                while lane and lane[-1] <= one.start:
+                    lane.pop()
+            nests = row[0] != REPLAY
+            fits = (
+                at for at, lane in enumerate(lanes) if not lane or (nests and one.end <= lane[-1])
+            )
+            one.thread = next(fits, len(lanes))
+            if one.thread == len(lanes):
+                lanes.append([])
+            lanes[one.thread].append(one.end)
+        threads[row] = [next(numbers[row[0]]) for _ in lanes]
     return threads
 
 
-def _names(threads: dict[tuple[int, str], list[int]]) -> Iterator[dict[str, Any]]:
+def _names(threads: dict[Row, list[int]]) -> Iterator[dict[str, Any]]:
     """Metadata: every process and thread has a name and a place."""
     for pid, name in enumerate(PROCESSES, 1):
-        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
-        order = {"sort_index": pid}
-        yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": order}
-    for pid in (LOCKS, POOLS):
-        yield _thread(pid, 1, PROCESSES[pid - 1])
-    for (pid, group), numbers in threads.items():
-        for lane, tid in enumerate(numbers):
-            yield _thread(pid, tid, group if not lane else f"{group}, lane {lane + 1}")
+        yield _about("process", pid, 0, "name", name)
+        yield _about("process", pid, 0, "sort_index", pid)
+    for (pid, what, number), tids in threads.items():
+        name = f"{what} {number}" if number >= 0 else what
+        for lane, tid in enumerate(tids, 1):
+            yield _about("thread", pid, tid, "name", name if lane == 1 else f"{name}, lane {lane}")
+            yield _about("thread", pid, tid, "sort_index", tid)
 
 
-def _thread(pid: int, tid: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+def _about(kind: str, pid: int, tid: int, what: str, value: str | int) -> dict[str, Any]:
+    named_ = {"ph": "M", "name": f"{kind}_{what}", "pid": pid, "tid": tid}
+    return {**named_, "args": {what: value}}
 
 
-def _drawn(chart: _Chart, threads: dict[tuple[int, str], list[int]]) -> Iterator[dict[str, Any]]:
-    yield from chart.events
-    for process, group, time, name, args in chart.points:
-        made = {"ph": "i", "s": "t", "name": name, "pid": process, "ts": time, "args": args}
-        yield {**made, "tid": threads[process, group][0]}
-    place = {
-        flight: {"pid": one.process, "tid": threads[one.process, one.group][one.thread]}
-        for flight, one in chart.flights.items()
-    }
+def _drawn(chart: _Chart, threads: dict[Row, list[int]]) -> list[dict[str, Any]]:
+    """Ordered: of two that begin at once the longer comes first, and then what is within it. The
+    ends of an arrow have one number (viewers take no words), and come right behind their slices."""
+    made: dict[_Slice, list[dict[str, Any]]] = {}
+    for one in sorted(chart.slices, key=_outer):
+        drawn = {"ph": "X", "name": one.name, "cat": PROCESSES[one.row[0] - 1]}
+        length = {"dur": one.end - one.start, "args": one.args}
+        made[one] = [{**drawn, **_where(one, threads), **length}]
+    arrows = count(1)
     for one in chart.slices:
-        where = {"pid": one.process, "tid": threads[one.process, one.group][one.thread]}
-        length = round(one.end - one.start, 3)
-        made = {"ph": "X", "name": one.name, "cat": PROCESSES[one.process - 1], "args": one.args}
-        yield {**made, **where, "ts": one.start, "dur": length}
-        for load in one.reads:
-            if load in place:
-                arrow = {"cat": "read", "name": "is read by", "id": f"{load}/{one.name}"}
-                yield {"ph": "s", **arrow, **place[load], "ts": chart.flights[load].start}
-                yield {"ph": "f", "bp": "e", **arrow, **where, "ts": one.start}
+        for source in (chart.flights[load] for load in one.reads if load in chart.flights):
+            arrow = {"cat": "read", "name": "is read by", "id": next(arrows)}
+            made[source].append({"ph": "s", **arrow, **_where(source, threads)})
+            made[one].append({"ph": "f", "bp": "e", **arrow, **_where(one, threads)})
+    found = [event for some in made.values() for event in some] + chart.counters
+    return sorted(found, key=lambda event: float(event["ts"]))
+
+
+def _outer(one: _Slice) -> tuple[float, int, bool, float]:
+    """By their beginning; a load before the pass that reads it, since an arrow that ends before it
+    begins is not drawn; what holds others before them, a stage before a pass that outlives it."""
+    return (one.start, one.row[0], one.name not in STAGES, -one.end)
+
+
+def _where(one: _Slice, threads: dict[Row, list[int]]) -> dict[str, Any]:
+    return {"pid": one.row[0], "tid": threads[one.row][one.thread], "ts": one.start}

@@ -1,21 +1,17 @@
-"""`hicache explain`: what it tells of a failure, whom it may be asked about, and its timeline."""
+"""`hicache explain`: what it tells of a failure, and whom it may be asked about."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hicache.core import insertion
-from hicache.core.actions import Backup
 from hicache.core.config import Config
 from hicache.core.core import _HANDLERS
-from hicache.core.events import BackupDone
 from hicache.core.ledger import Pool
 from hicache.core.node import Flight, Node, Request
 from invariants.fuzz import corpus, explain, play
@@ -26,7 +22,6 @@ from invariants.planted import kill
 from invariants.planted.base import planted
 from traces.cli import main
 from traces.fuzz_work import Work
-from traces.timeline import timeline
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 BUG = "failed-backup-keeps-its-lock"
@@ -236,123 +231,6 @@ def test_every_change_of_a_page_is_told() -> None:
                     assert owners.get((tier, pool.component, page), "free") == "free"
                     assert pool.state[page] == 0
         assert owners
-
-
-# -- the timeline: the rules of the trace event format
-
-NEEDED = {
-    "M": {"args"},
-    "X": {"ts", "dur"},
-    "i": {"ts", "s"},
-    "C": {"ts", "args"},
-    "b": {"ts", "id", "cat"},
-    "e": {"ts", "id", "cat"},
-    "s": {"ts", "id", "cat"},
-    "f": {"ts", "id", "cat", "bp"},
-}
-
-
-@pytest.fixture(scope="module")
-def lively() -> Any:
-    """A sequence that loads, evicts and refuses, with backups that overlap."""
-    ops, work = operations.load(), Work(80)
-    drawn = (work.drawn(seed) for seed in range(1, 400))
-    for tape in chain((corpus.read(path) for path in corpus.paths(CORPUS)), drawn):
-        account = witnessed(tape, ops)
-        names = {type(item).__name__ for step in account.steps for item in step.outcomes}
-        open_ = most = 0
-        for step in account.steps:
-            open_ += sum(isinstance(item, Backup) for item in step.outcomes)
-            most = max(most, open_)
-            open_ -= isinstance(step.event, BackupDone)
-        if {"Load", "Evicted", "Refused"} <= names and most > 1:
-            return account
-    raise AssertionError("no tape does all of that")
-
-
-def test_the_timeline_keeps_the_rules_of_its_format(lively: Any) -> None:
-    document = json.loads("".join(timeline(lively)))
-    events = document["traceEvents"]
-    assert {one["ph"] for one in events} == NEEDED.keys()
-    for one in events:
-        assert {"ph", "pid", "tid", "name"} | NEEDED[one["ph"]] <= one.keys()
-        assert isinstance(one["pid"], int)
-        assert isinstance(one["tid"], int)
-        assert one.get("dur", 0) >= 0
-        if one["ph"] == "C":
-            assert one["args"]
-            assert all(isinstance(value, int) for value in one["args"].values())
-    timed = [one for one in events if one["ph"] != "M"]
-    assert [one["ts"] for one in timed] == sorted(one["ts"] for one in timed)
-    named = {(one["pid"], one["tid"]) for one in events if one["name"] == "thread_name"}
-    assert {one["pid"] for one in timed} <= {
-        one["pid"] for one in events if one["name"] == "process_name"
-    }
-    assert {(one["pid"], one["tid"]) for one in timed} <= named
-
-
-@pytest.mark.parametrize("cut_off", [False, True])
-def test_the_slices_of_a_thread_nest_and_what_begins_ends(cut_off: bool, lively: Any) -> None:
-    """cut_off: by a failure, while locks are held and replies are under way."""
-    with planted(BUG):
-        failed = witnessed(FAILING, operations.load())
-    account = failed if cut_off else lively
-    assert (account.outcome.failure is not None) == cut_off
-    events = json.loads("".join(timeline(account)))["traceEvents"]
-    threads: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
-    open_: dict[tuple[str, str], int] = defaultdict(int)
-    for one in events:
-        if one["ph"] == "X":
-            threads[one["pid"], one["tid"]].append((one["ts"], one["ts"] + one["dur"]))
-        elif one["ph"] in "be":
-            key = (one["id"], one["name"])
-            open_[key] += 1 if one["ph"] == "b" else -1
-            assert open_[key] in (0, 1)
-    assert not any(open_.values())
-    for slices in threads.values():
-        ordered = sorted(slices)
-        for (_, end), (start, _) in pairwise(ordered):
-            assert start >= end - 1e-6
-
-
-def test_an_arrow_leads_from_each_load_to_the_pass_that_reads_it(lively: Any) -> None:
-    events = json.loads("".join(timeline(lively)))["traceEvents"]
-    slices = [one for one in events if one["ph"] == "X"]
-    starts = {one["id"]: one for one in events if one["ph"] == "s"}
-    ends = {one["id"]: one for one in events if one["ph"] == "f"}
-    assert starts.keys() == ends.keys()
-    expected = {
-        f"{load}/pass {item.flight}"
-        for step in lively.steps
-        for item in step.outcomes
-        if type(item).__name__ == "Prefill"
-        for load in item.after
-    }
-    assert starts.keys() == expected != set()
-    for number in expected:
-        assert starts[number]["ts"] <= ends[number]["ts"]
-        for end, name in ((starts, "load"), (ends, "pass")):
-            one = end[number]
-            (held,) = (
-                found
-                for found in slices
-                if (found["pid"], found["tid"]) == (one["pid"], one["tid"])
-                and found["ts"] <= one["ts"] < found["ts"] + found["dur"]
-            )
-            assert held["name"].startswith(name)
-
-
-def test_the_counters_are_the_pools_and_the_failure_is_marked(failing: str) -> None:
-    assert main(["explain", failing, "--trace", "trace.json"]) == 11
-    events = json.loads(Path("trace.json").read_text())["traceEvents"]
-    counters = [one for one in events if one["ph"] == "C"]
-    assert {one["name"]: sum(one["args"].values()) for one in counters} == {
-        "device full": 9,
-        "host full": 7,
-    }
-    (failure,) = (one for one in events if one["ph"] == "i" and one["s"] == "g")
-    assert failure["name"] == "FAILURE 11 LOCK-BAL"
-    assert failure["ts"] == max(one["ts"] for one in events if one["ph"] != "M")
 
 
 # -- bad input
