@@ -2,15 +2,15 @@
 
 The axis is the order, not the time, of which a tape has little: event N of the story begins at
 microsecond N and takes one. What it begins lasts to the event that ends it. After a failure what is
-open goes on for a tenth of the whole, so that it can be seen. Slices of one thread lie within one
-another or beside (of the replay, beside); one that would cut another goes to a lane of its own.
+open goes on for a tenth of the whole, so that it can be seen.
 
     replay      the failure, entries and events of the tape, transfers, evictions, its time
     requests    of each: when it waits, is seated and decodes, its passes and refusals
     locks       of each node: who locks what
     pools       pages by state
 
-Must not live here: what happened (invariants/fuzz/witness), or files.
+Must not live here: what happened (invariants/fuzz/witness), lanes and arrows (trace_events), or
+files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 from hicache.core.actions import (
@@ -42,32 +41,31 @@ from invariants.fuzz.spoken import spoken
 from invariants.fuzz.witness import Account, Step
 from invariants.story import brief
 
-REPLAY, REQUESTS, LOCKS, POOLS = range(1, 5)
-PROCESSES = ("replay", "requests", "locks", "pools")
-FAILURE, ENTRIES, EVENTS = "failure", "entries", "events"
-LOADS, BACKUPS, REQUEST, NODE = "loads", "backups", "request", "node"
-STAGES = WAITS, SEATED, DECODES = ("waits", "seated", "decodes")
-LEFT = {tier: f"evictions from {tier.name.lower()}" for tier in (Tier.DEVICE, Tier.HOST)}
-ROWS = (FAILURE, ENTRIES, EVENTS, LOADS, BACKUPS, *LEFT.values(), REQUEST, NODE)
+from .trace_events import (
+    BACKUPS,
+    DECODES,
+    ENTRIES,
+    EVENTS,
+    FAILURE,
+    LEFT,
+    LOADS,
+    LOCKS,
+    NODE,
+    POOLS,
+    REPLAY,
+    REQUEST,
+    REQUESTS,
+    SEATED,
+    WAITS,
+    Row,
+    Slice,
+    counter,
+    drawn,
+)
+
 STATES = tuple(state.name.lower() for state in PageState)
 WITHIN = 0.5  # how long something is drawn that ends in the event in which it began
-TIDS = 1000  # of a process; viewers show the number behind a row's name: it is not part of it
 MOST_CHANGES = 24
-
-Row = tuple[int, str, int]  # process, what, and which one of those (-1: there is one)
-
-
-@dataclass(eq=False)
-class _Slice:
-    """end: -1 while it is open. reads: the flights of the loads that a pass reads."""
-
-    row: Row
-    start: int
-    name: str
-    args: dict[str, Any]
-    end: float = -1
-    reads: tuple[int, ...] = ()
-    thread: int = 0
 
 
 @dataclass
@@ -76,12 +74,12 @@ class _Chart:
     stages: by request, what it does now. locks: those held, by (receipt, node, tier, component);
     ended: those that are over, as they are drawn."""
 
-    slices: list[_Slice] = field(default_factory=list)
-    flights: dict[int, _Slice] = field(default_factory=dict)
+    slices: list[Slice] = field(default_factory=list)
+    flights: dict[int, Slice] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
-    stages: dict[int, _Slice] = field(default_factory=dict)
+    stages: dict[int, Slice] = field(default_factory=dict)
     locks: dict[tuple[int, int, int, str], tuple[int, Change]] = field(default_factory=dict)
-    ended: dict[tuple[Any, ...], _Slice] = field(default_factory=dict)
+    ended: dict[tuple[Any, ...], Slice] = field(default_factory=dict)
     pools: dict[tuple[int, str], tuple[int, ...]] = field(default_factory=dict)
     counters: list[dict[str, Any]] = field(default_factory=list)
 
@@ -90,8 +88,8 @@ def timeline(account: Account) -> Iterator[str]:
     """The text of the file, in pieces."""
     chart = _Chart()
     states = _states(account)
-    entry: _Slice | None = None
-    chart.counters.append(_counter(REPLAY, "tape", 0, {"time": 0}))
+    entry: Slice | None = None
+    chart.counters.append(counter(REPLAY, "tape", 0, {"time": 0}))
     for step in account.steps:
         if entry is None or entry.args["entry"] != step.entry:
             if entry is not None:
@@ -104,8 +102,7 @@ def timeline(account: Account) -> Iterator[str]:
         _locks(chart, step)
         _counters(chart, step, states)
     _close(chart, account)
-    threads = _lanes(chart)
-    events = [*_names(threads), *_drawn(chart, threads)]
+    events = drawn(chart.slices, chart.flights, chart.counters)
     yield '{"displayTimeUnit":"ns","traceEvents":[\n'
     for at, event in enumerate(events):
         yield (",\n" if at else "") + json.dumps(event, separators=(",", ":"))
@@ -115,13 +112,13 @@ def timeline(account: Account) -> Iterator[str]:
 # -- what there is
 
 
-def _add(chart: _Chart, row: Row, start: int, name: str, args: dict[str, Any]) -> _Slice:
+def _add(chart: _Chart, row: Row, start: int, name: str, args: dict[str, Any]) -> Slice:
     """A slice that is open."""
-    chart.slices.append(_Slice(row, start, name, args))
+    chart.slices.append(Slice(row, start, name, args))
     return chart.slices[-1]
 
 
-def _entry(chart: _Chart, account: Account, step: Step) -> _Slice:
+def _entry(chart: _Chart, account: Account, step: Step) -> Slice:
     """From the first event of an entry to that of the next."""
     if not step.entry:
         args = {"entry": 0, "what": "everything is ended and evicted"}
@@ -269,17 +266,13 @@ def _states(account: Account) -> dict[tuple[int, str], list[int]]:
 
 
 def _counters(chart: _Chart, step: Step, states: dict[tuple[int, str], list[int]]) -> None:
-    chart.counters.append(_counter(REPLAY, "tape", step.number, {"time": step.now}))
+    chart.counters.append(counter(REPLAY, "tape", step.number, {"time": step.now}))
     for pool, counts in step.pools.items():
         if chart.pools.get(pool) != counts and states[pool]:
             chart.pools[pool] = counts
             name = f"{Tier(pool[0]).name.lower()} {pool[1]}"
             args = {STATES[at]: counts[at] for at in states[pool]}
-            chart.counters.append(_counter(POOLS, name, step.number, args))
-
-
-def _counter(pid: int, name: str, time: int, args: dict[str, int]) -> dict[str, Any]:
-    return {"ph": "C", "name": name, "ts": time, "pid": pid, "tid": 0, "args": args}
+            chart.counters.append(counter(POOLS, name, step.number, args))
 
 
 def _close(chart: _Chart, account: Account) -> None:
@@ -297,77 +290,3 @@ def _close(chart: _Chart, account: Account) -> None:
         args = {"concerns": concerns, "text": failure.text.splitlines()}
         name = f"FAILURE {failure.code} {failure.kind}"
         _add(chart, (REPLAY, FAILURE, -1), last, name, args).end = end
-
-
-# -- where it is drawn
-
-
-def _lanes(chart: _Chart) -> dict[Row, list[int]]:
-    """The threads of each row: a slice goes to the first one in which it lies within another, or
-    beside all."""
-    rows: dict[Row, list[_Slice]] = defaultdict(list)
-    for one in chart.slices:
-        rows[one.row].append(one)
-    threads: dict[Row, list[int]] = {}
-    numbers = [count(pid * TIDS) for pid in range(POOLS + 1)]
-    for row in sorted(rows, key=lambda row: (row[0], ROWS.index(row[1]), row[2])):
-        lanes: list[list[float]] = []  # the ends of what is open in each, the innermost last
-        for one in sorted(rows[row], key=_outer):
-            for lane in lanes:
-                while lane and lane[-1] <= one.start:
-                    lane.pop()
-            nests = row[0] != REPLAY
-            fits = (
-                at for at, lane in enumerate(lanes) if not lane or (nests and one.end <= lane[-1])
-            )
-            one.thread = next(fits, len(lanes))
-            if one.thread == len(lanes):
-                lanes.append([])
-            lanes[one.thread].append(one.end)
-        threads[row] = [next(numbers[row[0]]) for _ in lanes]
-    return threads
-
-
-def _names(threads: dict[Row, list[int]]) -> Iterator[dict[str, Any]]:
-    """Metadata: every process and thread has a name and a place."""
-    for pid, name in enumerate(PROCESSES, 1):
-        yield _about("process", pid, 0, "name", name)
-        yield _about("process", pid, 0, "sort_index", pid)
-    for (pid, what, number), tids in threads.items():
-        name = f"{what} {number}" if number >= 0 else what
-        for lane, tid in enumerate(tids, 1):
-            yield _about("thread", pid, tid, "name", name if lane == 1 else f"{name}, lane {lane}")
-            yield _about("thread", pid, tid, "sort_index", tid)
-
-
-def _about(kind: str, pid: int, tid: int, what: str, value: str | int) -> dict[str, Any]:
-    named_ = {"ph": "M", "name": f"{kind}_{what}", "pid": pid, "tid": tid}
-    return {**named_, "args": {what: value}}
-
-
-def _drawn(chart: _Chart, threads: dict[Row, list[int]]) -> list[dict[str, Any]]:
-    """Ordered: of two that begin at once the longer comes first, and then what is within it. The
-    ends of an arrow have one number (viewers take no words), and come right behind their slices."""
-    made: dict[_Slice, list[dict[str, Any]]] = {}
-    for one in sorted(chart.slices, key=_outer):
-        drawn = {"ph": "X", "name": one.name, "cat": PROCESSES[one.row[0] - 1]}
-        length = {"dur": one.end - one.start, "args": one.args}
-        made[one] = [{**drawn, **_where(one, threads), **length}]
-    arrows = count(1)
-    for one in chart.slices:
-        for source in (chart.flights[load] for load in one.reads if load in chart.flights):
-            arrow = {"cat": "read", "name": "is read by", "id": next(arrows)}
-            made[source].append({"ph": "s", **arrow, **_where(source, threads)})
-            made[one].append({"ph": "f", "bp": "e", **arrow, **_where(one, threads)})
-    found = [event for some in made.values() for event in some] + chart.counters
-    return sorted(found, key=lambda event: float(event["ts"]))
-
-
-def _outer(one: _Slice) -> tuple[float, int, bool, float]:
-    """By their beginning; a load before the pass that reads it, since an arrow that ends before it
-    begins is not drawn; what holds others before them, a stage before a pass that outlives it."""
-    return (one.start, one.row[0], one.name not in STAGES, -one.end)
-
-
-def _where(one: _Slice, threads: dict[Row, list[int]]) -> dict[str, Any]:
-    return {"pid": one.row[0], "tid": threads[one.row][one.thread], "ts": one.start}
