@@ -25,6 +25,7 @@ from hicache.core.components.base import UNBOUNDED, Component
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
 from hicache.core.types import Pages
+from hicache.devices.base import Touch
 
 _HALVES = 2
 
@@ -40,6 +41,10 @@ class Access(NamedTuple):
     pages: Pages
     depths: NDArray[np.int64]
     state: bool = False
+
+    def touch(self, layers: tuple[int, int], why: str) -> Touch:
+        """What a device is told of it."""
+        return Touch(self.component, self.pages, self.mode, layers, why)
 
 
 class _Table(NamedTuple):

@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Pages, Tier
-from hicache.devices.base import Direction, Mark, Peeker, Stream
+from hicache.core.types import Tier
+from hicache.devices.base import Area, CopyJob, Direction, Mark, Peeker, Stream, Touch
 
 from .clock import Clock
 from .content import ROW_WORDS, Words
 from .draws import draw
 from .link import Link
-from .memory import Memory, Place, Span
+from .memory import Memory, Place
 
 _NEVER = -1
 _UNSEEN = 1 << 62
@@ -136,109 +136,66 @@ class SimDevice:
         """Queue `duration_ns` of the model's work."""
         self._issue(stream, lambda line: self._run(line, duration_ns))
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        source, target, layers = job.source, job.target, job.layers
         if len(source) != len(target):
             raise CallerError(
-                f"{why}: expected as many targets as sources, found {len(target)} for {len(source)}"
+                f"{job.why}: expected as many targets as sources, "
+                f"found {len(target)} for {len(source)}"
             )
         if not len(source):
             return
-        near, far = direction.ends
         number = self._copies
         self._copies = number + 1
-        copy = _Copy(
-            (near, component), (far, component), source, target, layers, f"{why}, copy {number}"
-        )
-        size = len(source) * sum(self._options.page_bytes[component][layers[0] : layers[1]])
+        copy = _Copy(job, f"{job.why}, copy {number}")
+        size = len(source) * sum(self._options.page_bytes[job.component][layers[0] : layers[1]])
         if self._memory is not None:
             copy.tags = self._memory.claim_copy(copy.near, copy.far, (source, target), layers)
-        self._issue(stream, lambda line: self._send(line, direction, copy, number, size))
+        self._issue(stream, lambda line: self._send(line, copy, number, size))
 
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
+    def touch(self, stream: Stream, touch: Touch) -> None:
         """A write leaves bytes that nobody else has; `publish` says better ones."""
-        if mode == "w" and self._memory is not None and self._options.scribble:
-            tags = self._memory.scribble_tags(pages)
-            self.publish(stream, component, pages, tags, layers, why)
+        if touch.mode == "w" and self._memory is not None and self._options.scribble:
+            self.publish(stream, touch, self._memory.scribble_tags(touch.pages))
 
-    def publish(
-        self, stream: Stream, component: str, pages: Pages, tags: Words, layers: Span, why: str
-    ) -> None:
+    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
         """Queue the model's write of known content. tags: uint64[len(pages)]."""
-        memory = self._memory
-        if memory is None:
-            return
-        place = (Tier.DEVICE, component)
-        memory.claim(place, pages, tags, layers)
-        self._issue(stream, lambda _: memory.write(place, pages, tags, layers, why))
+        if self._memory is not None:
+            self._write(self._memory, stream, touch.area, tags, touch.why)
 
     def verify(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        tags: Words,
-        layers: Span,
-        why: str,
-        unless: tuple[Mark, ...] = (),
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
         """Queue the model's read; it must find what the tags say, unless one of these marks tells
         that what should have brought it failed."""
         memory = self._memory
         if memory is None:
             return
-        place = (Tier.DEVICE, component)
+        place = (Tier.DEVICE, touch.component)
 
         def check(_: _Stream) -> None:
             if not any(mark in self._failed for mark in unless):
-                memory.verify(place, pages, tags, layers, why)
+                memory.verify(place, touch.pages, tags, touch.layers, touch.why)
 
         self._issue(stream, check)
 
-    def scribble(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        seeds: Words,
-        layers: Span,
-    ) -> None:
+    def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
         """Queue a write of bytes that the seeds stand for, on either tier."""
-        memory = self._kept("scribble")
-        place = (tier, component)
-        memory.claim(place, pages, seeds, layers)
-        self._issue(stream, lambda _: memory.write(place, pages, seeds, layers, "scribble"))
+        self._write(self._kept("scribble"), stream, area, seeds, "scribble")
 
-    def peek(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        layers: Span,
-        then: Peeker,
-    ) -> None:
+    def _write(self, memory: Memory, stream: Stream, area: Area, tags: Words, why: str) -> None:
+        place, pages, layers = area.place, area.pages, area.layers
+        memory.claim(place, pages, tags, layers)
+        self._issue(stream, lambda _: memory.write(place, pages, tags, layers, why))
+
+    def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
         """Queue a look at what the pages hold."""
         memory = self._kept("peek")
-        place = (tier, component)
-        self._issue(stream, lambda _: then((memory.block(place, pages, layers).view(np.uint8),)))
+
+        def look(_: _Stream) -> None:
+            then((memory.block(area.place, area.pages, area.layers).view(np.uint8),))
+
+        self._issue(stream, look)
 
     def _kept(self, name: str) -> Memory:
         if self._memory is None:
@@ -289,10 +246,9 @@ class SimDevice:
         self._visible[mark] = now + lag_ns
         self._clock.after(lag_ns, lambda: self.listener())
 
-    def _send(
-        self, line: _Stream, direction: Direction, copy: _Copy, number: int, size: int
-    ) -> None:
+    def _send(self, line: _Stream, copy: _Copy, number: int, size: int) -> None:
         """A copy of layers that the component has no pool in takes no time and no wire."""
+        direction = copy.job.direction
         line.held = True
         if self._options.faults(number, direction):
             line.failed = True
@@ -301,14 +257,14 @@ class SimDevice:
         if not size:
             line.held = False
             if self._memory is not None:
-                self._read(copy, [0, len(copy.source) * ROW_WORDS], 0)
-                self._store(copy, [0, len(copy.source) * ROW_WORDS], 0)
+                self._read(copy, [0, len(copy.job.source) * ROW_WORDS], 0)
+                self._store(copy, [0, len(copy.job.source) * ROW_WORDS], 0)
             return
         if self._memory is None:
             self._link.send(direction, size, [lambda: self._release(line)])
             return
         parts = self._parts(number)
-        words = len(copy.source) * ROW_WORDS
+        words = len(copy.job.source) * ROW_WORDS
         bounds = [words * part // parts for part in range(parts + 1)]
         self._link.send(
             direction,
@@ -329,7 +285,7 @@ class SimDevice:
     def _read(self, copy: _Copy, bounds: list[int], part: int) -> None:
         assert self._memory is not None
         span = (bounds[part], bounds[part + 1])
-        copy.moving = self._memory.fetch(copy.near, copy.source, span, copy.layers)
+        copy.moving = self._memory.fetch(copy.near, copy.job.source, span, copy.job.layers)
 
     def _chunk(self, line: _Stream, copy: _Copy, bounds: list[int], part: int) -> None:
         """One part arrived: write it, then read the next, or go on with the stream."""
@@ -344,24 +300,21 @@ class SimDevice:
         memory = self._memory
         assert memory is not None
         span = (bounds[part], bounds[part + 1])
-        memory.store(copy.far, copy.target, span, copy.layers, copy.moving)
+        memory.store(copy.far, copy.job.target, span, copy.job.layers, copy.moving)
         if part + 2 == len(bounds):
-            memory.verify(copy.far, copy.target, copy.tags, copy.layers, copy.why)
+            memory.verify(copy.far, copy.job.target, copy.tags, copy.job.layers, copy.why)
 
 
 class _Copy:
     """One queued copy. tags: what program order says it delivers. moving: the part under way."""
 
-    __slots__ = ("far", "layers", "moving", "near", "source", "tags", "target", "why")
+    __slots__ = ("far", "job", "moving", "near", "tags", "why")
 
-    def __init__(
-        self, near: Place, far: Place, source: Pages, target: Pages, layers: Span, why: str
-    ) -> None:
-        self.near = near
-        self.far = far
-        self.source = source
-        self.target = target
-        self.layers = layers
+    def __init__(self, job: CopyJob, why: str) -> None:
+        near, far = job.direction.ends
+        self.near: Place = (near, job.component)
+        self.far: Place = (far, job.component)
+        self.job = job
         self.why = why
         self.tags: Words = np.empty(0, dtype=np.uint64)
         self.moving: Words = self.tags

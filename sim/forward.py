@@ -17,8 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from hicache.core.actions import Prefill
-from hicache.core.types import Pages
-from hicache.devices.base import Device, Mark, Stream
+from hicache.devices.base import Device, Mark, Stream, Touch
 from hicache.runtime.controller import COMPUTE, TransferController
 
 from .accesses import Access, Accesses
@@ -32,26 +31,11 @@ class Model(Protocol):
     def compute(self, stream: Stream, duration_ns: int) -> None:
         """Queue that much work."""
 
-    def publish(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        tags: Words,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
+    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
         """Queue a write of the content that the tags stand for."""
 
     def verify(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        tags: Words,
-        layers: tuple[int, int],
-        why: str,
-        unless: tuple[Mark, ...] = (),
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
         """Queue a read that must find it, unless one of the marks tells of a failure."""
 
@@ -140,7 +124,7 @@ class Forward:
             since, sequence.touched = sequence.touched, held
             for access in self._accesses.decoded(tables, states, since, held, why):
                 if access.mode == "r" and not access.state:
-                    self._touch(access, layers, why)
+                    self._device.touch(self._stream, access.touch(layers, why))
                 else:
                     self._perform(sequence, access, layers, why)
         if leaving:
@@ -203,17 +187,13 @@ class Forward:
         unless: tuple[Mark, ...] = (),
     ) -> None:
         """Report the access, and compare or write what must be on its pages."""
-        self._touch(access, layers, why)
-        component, mode, pages = access.component, access.mode, access.pages
+        touch = access.touch(layers, why)
+        self._device.touch(self._stream, touch)
         tags = self._tags(sequence, access)
-        if mode == "r":
-            self._model.verify(self._stream, component, pages, tags, layers, why, unless)
+        if touch.mode == "r":
+            self._model.verify(self._stream, touch, tags, unless)
         else:
-            self._model.publish(self._stream, component, pages, tags, layers, why)
-
-    def _touch(self, access: Access, layers: tuple[int, int], why: str) -> None:
-        component, mode, pages = access.component, access.mode, access.pages
-        self._device.touch(self._stream, component, pages, mode, layers, why)
+            self._model.publish(self._stream, touch, tags)
 
     def _tags(self, sequence: Sequence, access: Access) -> Words:
         """Of the prefixes that end where the pages end; one that ends inside a page is of this

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.config import Config
-from hicache.core.types import Pages, Tier
-from hicache.devices.base import D, Direction, Front, Mark, Stream
+from hicache.core.types import Tier
+from hicache.devices.base import Area, CopyJob, D, Front, Mark, Stream, Touch
 
 from .errors import HazardError
 
@@ -82,32 +82,25 @@ class Hazards:
         clock = self._marks[mark]
         _merge(self._host, clock)
 
-    def access(
-        self,
-        stream: Stream,
-        place: _Place,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
+    def access(self, stream: Stream, area: Area, mode: Literal["r", "w"], why: str) -> None:
         """An access was issued. Raises HazardError when it conflicts with one before it."""
         lane = self._lanes[stream]
         _merge(lane.clock, self._host)
         self.checked += 1
-        if not len(pages):
+        if not len(area.pages):
             return
         for other in self._lanes.values():
             if other is lane:
                 continue
-            self._ordered(lane, other, place, pages, ("w", mode), layers, why)
+            self._ordered(lane, other, area, ("w", mode), why)
             if mode == "w":
-                self._ordered(lane, other, place, pages, ("r", mode), layers, why)
+                self._ordered(lane, other, area, ("r", mode), why)
         tick = lane.clock[lane.index] + 1
         lane.clock[lane.index] = tick
         lane.whys[tick] = why
         lane.whys.pop(tick - _REMEMBERED, None)
-        self._of(place, mode, lane.index)[layers[0] : layers[1], pages] = tick
+        ticks = self._of(area.place, mode, lane.index)
+        ticks[slice(*area.layers), area.pages] = tick
 
     def _of(self, place: _Place, mode: str, lane: int) -> _Ticks:
         ticks = self._ticks.get((place, mode, lane))
@@ -117,20 +110,13 @@ class Hazards:
         return ticks
 
     def _ordered(
-        self,
-        lane: _Lane,
-        other: _Lane,
-        place: _Place,
-        pages: Pages,
-        modes: tuple[str, str],
-        layers: tuple[int, int],
-        why: str,
+        self, lane: _Lane, other: _Lane, area: Area, modes: tuple[str, str], why: str
     ) -> None:
-        ticks = self._ticks.get((place, modes[0], other.index))
+        ticks = self._ticks.get((area.place, modes[0], other.index))
         if ticks is None:
             return
         seen = lane.clock[other.index]
-        last = ticks[layers[0] : layers[1], pages]
+        last = ticks[slice(*area.layers), area.pages]
         if int(last.max(initial=0)) <= seen:
             return
         late = (last > seen).any(axis=0)
@@ -139,8 +125,9 @@ class Hazards:
         raise HazardError(
             f"{ {'w': 'write', 'r': 'read'}[modes[1]] } by {why!r} on stream {lane.name} is not "
             f"ordered after the {'write' if modes[0] == 'w' else 'read'} by {before!r} on stream "
-            f"{other.name}: {place[0].name.lower()} pages {pages[late].tolist()[:8]} of {place[1]} "
-            f"({int(late.sum())} in all), layer groups {layers[0]}..{layers[1] - 1}",
+            f"{other.name}: {area.tier.name.lower()} pages {area.pages[late].tolist()[:8]} of "
+            f"{area.component} ({int(late.sum())} in all), layer groups "
+            f"{area.layers[0]}..{area.layers[1] - 1}",
             RULES[modes],
         )
 
@@ -178,29 +165,11 @@ class HazardDevice(Front[D]):
             self._hazards.observed(mark)
         return reached
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        near, far = direction.ends
-        self._hazards.access(stream, (near, component), source, "r", layers, why)
-        self._hazards.access(stream, (far, component), target, "w", layers, why)
-        self.inner.copy(stream, direction, component, source, target, layers, why)
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        self._hazards.access(stream, job.near, "r", job.why)
+        self._hazards.access(stream, job.far, "w", job.why)
+        self.inner.copy(stream, job)
 
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        self._hazards.access(stream, (Tier.DEVICE, component), pages, mode, layers, why)
-        self.inner.touch(stream, component, pages, mode, layers, why)
+    def touch(self, stream: Stream, touch: Touch) -> None:
+        self._hazards.access(stream, touch.area, touch.mode, touch.why)
+        self.inner.touch(stream, touch)

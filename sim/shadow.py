@@ -24,12 +24,15 @@ from hicache.core.events import Event
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from hicache.devices.base import (
+    Area,
     Bytes,
+    CopyJob,
     Direction,
     Inspectable,
     InspectableFront,
     Mark,
     Stream,
+    Touch,
     Words,
 )
 from hicache.runtime.controller import COMPUTE, WRITE
@@ -75,49 +78,33 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         self.spoiled = 0
         self.intact = 0
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        load = direction is Direction.HOST_TO_DEVICE
-        near, far = direction.ends
-        self._use(stream, (near, component), source, "r", why)
-        self._use(stream, (far, component), target, "w", why)
-        if load and self._options.scribble and len(target):
-            self._hazards.access(stream, (far, component), target, "w", layers, f"{why}, scribble")
-            self.scribble(stream, far, component, target, self._seeds(len(target)), layers)
-            self.spoiled += len(target)
-        super().copy(stream, direction, component, source, target, layers, why)
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        load = job.direction is Direction.HOST_TO_DEVICE
+        near, far = job.near, job.far
+        self._use(stream, near, "r", job.why)
+        self._use(stream, far, "w", job.why)
+        count = len(far.pages)
+        if load and self._options.scribble and count:
+            self._hazards.access(stream, far, "w", f"{job.why}, scribble")
+            self.scribble(stream, far, self._seeds(count))
+            self.spoiled += count
+        super().copy(stream, job)
 
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        self._use(stream, (Tier.DEVICE, component), pages, mode, why)
-        super().touch(stream, component, pages, mode, layers, why)
+    def touch(self, stream: Stream, touch: Touch) -> None:
+        self._use(stream, touch.area, touch.mode, touch.why)
+        super().touch(stream, touch)
 
     def freed(self, tier: Tier, component: str, pages: Pages) -> None:
         """Nobody has these pages any more. Raises HazardError where somebody still uses one."""
         if not self._options.poison or not len(pages):
             return
-        place, layers = (tier, component), (0, self.layers)
+        area = self._whole((tier, component), pages)
         stream = self.stream(_POISONER[tier])
-        self._hazards.access(stream, place, pages, "w", layers, "poison of freed pages")
-        self.scribble(stream, tier, component, pages, self._seeds(len(pages)), layers)
+        self._hazards.access(stream, area, "w", "poison of freed pages")
+        self.scribble(stream, area, self._seeds(len(pages)))
         held: list[list[bytes]] = [[] for _ in pages]
-        self._look(stream, place, pages, held)
-        self._poisoned.setdefault(place, {}).update(zip(pages.tolist(), held, strict=True))
+        self._look(stream, area, held)
+        self._poisoned.setdefault(area.place, {}).update(zip(pages.tolist(), held, strict=True))
 
     def sweep(self) -> tuple[Mark, ...]:
         """Queue a look at every page that is free. Behind the marks, `check` knows of it."""
@@ -125,7 +112,7 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         for place, poisoned in self._poisoned.items():
             stream = self.stream(_POISONER[place[0]])
             pages = np.array(list(poisoned), dtype=np.int64)
-            self._compare(stream, place, pages, "the sweep")
+            self._compare(stream, self._whole(place, pages), "the sweep")
             marks.append(self.record(stream))
         return tuple(marks)
 
@@ -147,42 +134,42 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         self._compared = left
         return not left
 
-    def _use(
-        self, stream: Stream, place: _Place, pages: Pages, mode: Literal["r", "w"], why: str
-    ) -> None:
-        poisoned = self._poisoned.get(place)
+    def _use(self, stream: Stream, area: Area, mode: Literal["r", "w"], why: str) -> None:
+        poisoned = self._poisoned.get(area.place)
         if not poisoned:
             return
-        free = [page for page in pages.tolist() if page in poisoned]
+        free = [page for page in area.pages.tolist() if page in poisoned]
         if not free:
             return
         if mode == "r":
             raise HazardError(
                 f"read by {why!r}: expected pages that somebody has, found free "
-                f"{place[0].name.lower()} pages {free[:8]} of {place[1]} ({len(free)} in all)",
+                f"{area.tier.name.lower()} pages {free[:8]} of {area.component} "
+                f"({len(free)} in all)",
                 "READ OF FREE",
             )
-        self._compare(stream, place, np.array(free, dtype=np.int64), repr(why))
+        self._compare(stream, self._whole(area.place, np.array(free, dtype=np.int64)), repr(why))
         for page in free:
             del poisoned[page]
 
-    def _compare(self, stream: Stream, place: _Place, pages: Pages, why: str) -> None:
-        looks = [
-            _Look(place, page, why, self._poisoned[place][page], []) for page in pages.tolist()
-        ]
+    def _compare(self, stream: Stream, area: Area, why: str) -> None:
+        poisoned = self._poisoned[area.place]
+        looks = [_Look(area.place, page, why, poisoned[page], []) for page in area.pages.tolist()]
         self._compared += looks
-        self._look(stream, place, pages, [look.found for look in looks])
+        self._look(stream, area, [look.found for look in looks])
 
-    def _look(
-        self, stream: Stream, place: _Place, pages: Pages, held: Sequence[list[bytes]]
-    ) -> None:
+    def _look(self, stream: Stream, area: Area, held: Sequence[list[bytes]]) -> None:
         """Digests of the pages, each put into its list once the device gets there."""
 
         def keep(found: tuple[Bytes, ...]) -> None:
             for position, digests in enumerate(held):
                 digests.append(_seal(found, position))
 
-        self.peek(stream, *place, pages, (0, self.layers), keep)
+        self.peek(stream, area, keep)
+
+    def _whole(self, place: _Place, pages: Pages) -> Area:
+        """The pages in all layers."""
+        return Area(*place, pages, (0, self.layers))
 
     def _seeds(self, count: int) -> Words:
         first = self._drawn

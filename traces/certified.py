@@ -6,12 +6,23 @@ hold. Must not live here: which calls are made (force), or how a device holds a 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from hicache.core.types import Pages, Tier
-from hicache.devices.base import Bytes, Direction, Front, Holdable, Stream, Words
+from hicache.core.types import Tier
+from hicache.devices.base import (
+    Area,
+    Bytes,
+    CopyJob,
+    Direction,
+    Front,
+    Holdable,
+    Stream,
+    Touch,
+    Words,
+)
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 
@@ -48,49 +59,32 @@ class Certified(Front[Holdable]):
         self.compared = 0
         self.held = 0
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        near, far = direction.ends
-        if direction is Direction.HOST_TO_DEVICE:
-            spoil = self._fresh(len(target)) | _SPOILED
-            self.inner.scribble(stream, far, component, target, spoil, layers)
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        near, far = job.near, job.far
+        if job.direction is Direction.HOST_TO_DEVICE:
+            self.inner.scribble(stream, far, self._fresh(len(far.pages)) | _SPOILED)
         self._before(stream)
-        self.inner.copy(stream, direction, component, source, target, layers, why)
-        for layer in range(*layers):
-            for here, there in zip(source.tolist(), target.tolist(), strict=True):
-                seed = self._seeds.get((near, component, layer, here))
+        self.inner.copy(stream, job)
+        for layer in range(*job.layers):
+            for here, there in zip(near.pages.tolist(), far.pages.tolist(), strict=True):
+                seed = self._seeds.get((*near.place, layer, here))
                 if seed is None:
-                    self._seeds.pop((far, component, layer, there), None)
+                    self._seeds.pop((*far.place, layer, there), None)
                 else:
-                    self._seeds[far, component, layer, there] = seed
-        self._compare(stream, far, component, target, layers, why)
+                    self._seeds[(*far.place, layer, there)] = seed
+        self._compare(stream, far, job.why)
 
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
+    def touch(self, stream: Stream, touch: Touch) -> None:
         self._before(stream)
-        if mode == "r":
-            self._compare(stream, Tier.DEVICE, component, pages, layers, why)
+        area = touch.area
+        if touch.mode == "r":
+            self._compare(stream, area, touch.why)
             return
-        seeds = self._fresh(len(pages))
-        self.inner.scribble(stream, Tier.DEVICE, component, pages, seeds, layers)
-        for layer in range(*layers):
-            for page, seed in zip(pages.tolist(), seeds.tolist(), strict=True):
-                self._seeds[Tier.DEVICE, component, layer, page] = seed
+        seeds = self._fresh(len(area.pages))
+        self.inner.scribble(stream, area, seeds)
+        for layer in range(*area.layers):
+            for page, seed in zip(area.pages.tolist(), seeds.tolist(), strict=True):
+                self._seeds[(*area.place, layer, page)] = seed
 
     def _before(self, stream: Stream) -> None:
         if self._hold is None or stream != self._held:
@@ -100,42 +94,28 @@ class Certified(Front[Holdable]):
             self.held += 1
         self._items += 1
 
-    def _compare(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        for layer in range(*layers):
-            seeds = [self._seeds.get((tier, component, layer, page)) for page in pages.tolist()]
-            kept = [at for at, seed in enumerate(seeds) if seed is not None]
+    def _compare(self, stream: Stream, area: Area, why: str) -> None:
+        """Layer by layer, with what those pages hold that somebody wrote."""
+        for layer in range(*area.layers):
+            held = [self._seeds.get((*area.place, layer, page)) for page in area.pages.tolist()]
+            kept = [at for at, seed in enumerate(held) if seed is not None]
             if kept:
-                wanted = np.array([seeds[at] for at in kept], dtype=np.uint64)
-                self._look(stream, tier, component, pages[kept], wanted, layer, why)
+                wanted = np.array([held[at] for at in kept], dtype=np.uint64)
+                written = replace(area, pages=area.pages[kept], layers=(layer, layer + 1))
+                self._look(stream, written, wanted, why)
 
-    def _look(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        seeds: Words,
-        layer: int,
-        why: str,
-    ) -> None:
-        span = (layer, layer + 1)
-
+    def _look(self, stream: Stream, area: Area, seeds: Words, why: str) -> None:
         def compare(found: tuple[Bytes, ...]) -> None:
             self.compared += 1
-            for number, (plan, block) in enumerate(zip(self._plans[component], found, strict=True)):
-                if not np.array_equal(block, plan.stamped(seeds, number, plan.layers_in(*span))):
-                    where = f"{tier.name.lower()} pages {pages.tolist()[:8]} of {plan.pool.name}"
-                    self.wrong.append(f"{why}: {where}, layer {layer}")
+            plans = self._plans[area.component]
+            for number, (plan, block) in enumerate(zip(plans, found, strict=True)):
+                expected = plan.stamped(seeds, number, plan.layers_in(*area.layers))
+                if not np.array_equal(block, expected):
+                    some = area.pages.tolist()[:8]
+                    where = f"{area.tier.name.lower()} pages {some} of {plan.pool.name}"
+                    self.wrong.append(f"{why}: {where}, layer {area.layers[0]}")
 
-        self.inner.peek(stream, tier, component, pages, span, compare)
+        self.inner.peek(stream, area, compare)
 
     def _fresh(self, count: int) -> Words:
         first = self._written + 1

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.types import Pages
-from hicache.devices.base import Direction, Mark
+from hicache.devices.base import CopyJob, Direction, Mark
 from sim.curve import Curve
 
 from .probes.base import Geometry
@@ -41,7 +41,7 @@ def warm(device: TimedDevice, geometry: Geometry) -> None:
             near = np.arange(len(host))
             for way, source, target in ((_H2D, host, near), (_D2H, near, host)):
                 stream = device.stream("warm")
-                device.copy(stream, way, component, source, target, layers, "warming up")
+                device.copy(stream, CopyJob(way, component, source, target, layers, "warming up"))
                 wait_for(device, device.record(stream))
 
 
@@ -108,10 +108,9 @@ class Bench:
     def _issue(self, watch: Stopwatch, way: Direction, count: int, copies: int = 1) -> None:
         for _ in range(copies):
             source, target = self._scattered(count), self._scattered(count)
-            layers = self._layers[way]
-            watch.copy(
-                self._streams[way], way, self._component, source, target, layers, "calibration"
-            )
+            component, layers = self._component, self._layers[way]
+            job = CopyJob(way, component, source, target, layers, "calibration")
+            watch.copy(self._streams[way], job)
 
     def _times(self, issue: Callable[[Stopwatch], None]) -> list[Timing]:
         watch = Stopwatch(self._device, self._bytes)

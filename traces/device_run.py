@@ -15,14 +15,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.types import Key, Pages, Tier
-from hicache.devices.base import Device, Front, Inspectable, Mark, Stream
+from hicache.core.types import Key
+from hicache.devices.base import Device, Front, Inspectable, Mark, Stream, Touch
 from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
@@ -95,30 +95,22 @@ class StandIn:
     def compute(self, stream: Stream, duration_ns: int) -> None:
         """It computes nothing."""
 
-    def publish(
-        self, stream: Stream, component: str, pages: Pages, tags: Words, layers: Span, why: str
-    ) -> None:
-        self._device.scribble(stream, Tier.DEVICE, component, pages, tags, layers)
+    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
+        self._device.scribble(stream, touch.area, tags)
 
     def verify(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        tags: Words,
-        layers: Span,
-        why: str,
-        unless: tuple[Mark, ...] = (),
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
         def compare(found: tuple[Bytes, ...]) -> None:
-            what = f"{why}: pages {pages.tolist()[:8]}"
-            for number, (plan, block) in enumerate(zip(self._plans[component], found, strict=True)):
+            what, layers = f"{touch.why}: pages {touch.pages.tolist()[:8]}", touch.layers
+            plans = self._plans[touch.component]
+            for number, (plan, block) in enumerate(zip(plans, found, strict=True)):
                 if not np.array_equal(block, plan.stamped(tags, number, plan.layers_in(*layers))):
                     label = f"{what} of {plan.label}, layers from {layers[0]}"
                     self._suspects.append((label, unless))
             self.checked += 1
 
-        self._device.peek(stream, Tier.DEVICE, component, pages, layers, compare)
+        self._device.peek(stream, touch.area, compare)
 
     def wrong(self, device: Device) -> str | None:
         """What was read and should not have been, unless a load that it waited for had failed."""
@@ -155,15 +147,7 @@ class StandIn:
 class _Untouched(Front[Device]):
     """A device whose touches are the stand-in's to make: only those above hear of them."""
 
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: Span,
-        why: str,
-    ) -> None:
+    def touch(self, stream: Stream, touch: Touch) -> None:
         """`StandIn.publish` and `StandIn.verify` follow with the same pages."""
 
 

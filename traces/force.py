@@ -17,13 +17,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from hicache.core.actions import Load, Outcome, Prefill
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, LoadDone
-from hicache.core.types import FlightId, Pages
-from hicache.devices.base import Device, Direction, Front, Holdable, Mark, Stream
+from hicache.core.types import FlightId
+from hicache.devices.base import CopyJob, Device, Front, Holdable, Mark, Stream, Touch
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from hicache.runtime.tape import Follower
@@ -147,30 +147,13 @@ class _Steered(Front[Device]):
             _merge(self._host, self._marks[mark][1])
         return reached
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
+    def copy(self, stream: Stream, job: CopyJob) -> None:
         self._issued[stream] += 1
-        self.inner.copy(stream, direction, component, source, target, layers, why)
+        self.inner.copy(stream, job)
 
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
+    def touch(self, stream: Stream, touch: Touch) -> None:
         self._issued[stream] += 1
-        self.inner.touch(stream, component, pages, mode, layers, why)
+        self.inner.touch(stream, touch)
 
 
 class _Playback:
@@ -254,9 +237,8 @@ class _Playback:
 
     def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
         """Where the component has no pool in these layers there is nothing to access."""
-        component, mode, pages = access.component, access.mode, access.pages
-        if any(self._bytes[component][layers[0] : layers[1]]):
-            self._device.touch(self._stream, component, pages, mode, layers, why)
+        if any(self._bytes[access.component][layers[0] : layers[1]]):
+            self._device.touch(self._stream, access.touch(layers, why))
 
 
 def _merge(known: dict[Stream, int], other: dict[Stream, int]) -> None:

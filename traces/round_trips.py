@@ -20,7 +20,7 @@ from numpy.random import Generator
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Bytes, Direction, Inspectable, Stream
+from hicache.devices.base import Area, Bytes, CopyJob, Direction, Inspectable, Stream
 from hicache.memory.layouts import legal
 from hicache.memory.pools import PoolPlan
 from hicache.models import ModelDescription, PoolDescription
@@ -170,11 +170,11 @@ class _Run:
         source, target = (_some(draw, _COUNTS[tier], count) for tier in (near, far))
         first, last = sorted(draw.choice(self._device.layers + 1, 2, replace=False).tolist())
         layers = (first, last) if draw.integers(2) else (0, self._device.layers)
-        stream = self._stream
+        job = CopyJob(direction, name, source, target, layers, self.case.name)
         if far is Tier.DEVICE:
             seeds = draw.integers(0, 1 << 63, count, dtype=np.uint64)
-            self._device.scribble(stream, far, name, target, seeds, layers)
-        self._device.copy(stream, direction, name, source, target, layers, self.case.name)
+            self._device.scribble(self._stream, job.far, seeds)
+        self._device.copy(self._stream, job)
         for number, plan in enumerate(self._plans[near, name]):
             own = plan.layers_in(*layers)
             block = self._mirror[near, name][number][own.start : own.stop, source]
@@ -191,27 +191,27 @@ class _Run:
         )
 
     def _fill(self, place: tuple[Tier, str]) -> list[Bytes]:
-        tier, name = place
-        seeds = self._draw.integers(0, 1 << 63, _COUNTS[tier], dtype=np.uint64)
-        every = (0, self._device.layers)
-        pages = np.arange(_COUNTS[tier])
-        self._device.scribble(self._stream, tier, name, pages, seeds, every)
+        whole = self._whole(place)
+        seeds = self._draw.integers(0, 1 << 63, len(whole.pages), dtype=np.uint64)
+        self._device.scribble(self._stream, whole, seeds)
         return [
-            plan.stamped(seeds, number, plan.layers_in(*every)).copy()
+            plan.stamped(seeds, number, plan.layers_in(*whole.layers)).copy()
             for number, plan in enumerate(self._plans[place])
         ]
+
+    def _whole(self, place: tuple[Tier, str]) -> Area:
+        return Area(*place, np.arange(_COUNTS[place[0]]), (0, self._device.layers))
 
     def _compare(self, what: str, direction: Direction | None) -> None:
         """Every byte of every pool on both tiers."""
         found: _Mirror = {}
-        device, every = self._device, (0, self._device.layers)
         for place in self._plans:
 
             def keep(blocks: tuple[Bytes, ...], place: tuple[Tier, str] = place) -> None:
                 found[place] = list(blocks)
 
-            device.peek(self._stream, *place, np.arange(_COUNTS[place[0]]), every, keep)
-        _finish(device, self._stream)
+            self._device.peek(self._stream, self._whole(place), keep)
+        _finish(self._device, self._stream)
         for place, plans in self._plans.items():
             for plan, block, expected in zip(plans, found[place], self._mirror[place], strict=True):
                 if not np.array_equal(block, expected):

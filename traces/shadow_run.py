@@ -20,8 +20,8 @@ from hicache.core.actions import Outcome, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import Admitted, Arrived, Continued, Event, Finished, PrefillDone
-from hicache.core.types import Key, Pages, Tier
-from hicache.devices.base import Bytes, Inspectable, Mark, Stream, Words
+from hicache.core.types import Key, Tier
+from hicache.devices.base import Bytes, Inspectable, Mark, Stream, Touch, Words
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, TransferController
@@ -196,29 +196,28 @@ class ShadowRun:
                 if marks:
                     self.shadow.wait(self.compute, marks[layer])
             for access, tags in tagged:
-                component, mode, pages = access.component, access.mode, access.pages
-                self.shadow.touch(self.compute, component, pages, mode, span, why)
-                if mode == "r":
-                    self._read(component, pages, tags, span, why)
+                touch = access.touch(span, why)
+                self.shadow.touch(self.compute, touch)
+                if touch.mode == "r":
+                    self._read(touch, tags)
                 else:
-                    self.shadow.scribble(self.compute, Tier.DEVICE, component, pages, tags, span)
+                    self.shadow.scribble(self.compute, touch.area, tags)
 
     def _tags(self, access: Access, text: str) -> Words:
         ends = (access.depths // self._size).tolist()
         return np.array([_tag(text[:end]) for end in ends], dtype=np.uint64)
 
-    def _read(
-        self, component: str, pages: Pages, tags: Words, span: tuple[int, int], why: str
-    ) -> None:
+    def _read(self, touch: Touch, tags: Words) -> None:
         def compare(found: tuple[Bytes, ...]) -> None:
             self.reads += 1
-            plans = self._plans[component]
+            plans = self._plans[touch.component]
             for number, (plan, block) in enumerate(zip(plans, found, strict=True)):
-                expected = plan.stamped(tags, number, plan.layers_in(*span))
+                expected = plan.stamped(tags, number, plan.layers_in(*touch.layers))
                 if not np.array_equal(block, expected):
-                    self.wrong.append(f"{why}, layer {span[0]}, pool {plan.pool.name}")
+                    layer = touch.layers[0]
+                    self.wrong.append(f"{touch.why}, layer {layer}, pool {plan.pool.name}")
 
-        self.shadow.peek(self.compute, Tier.DEVICE, component, pages, span, compare)
+        self.shadow.peek(self.compute, touch.area, compare)
 
 
 def prove(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> ShadowResult:

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from hicache.core.types import Pages
-from hicache.devices.base import Device, Direction, Front, Inspectable, Mark, Stream
+from hicache.devices.base import CopyJob, Device, Direction, Front, Inspectable, Mark, Stream
 
 
 class TimedDevice(Device, Protocol):
@@ -71,31 +70,22 @@ class Stopwatch(Front[TimedDevice]):
         inner = self.inner
         return inner.failed(mark) or any(inner.failed(one) for one in self._behind.get(mark, ()))
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        if not len(source):
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        pages = len(job.source)
+        if not pages:
             return
-        size = len(source) * sum(self._page_bytes[component][layers[0] : layers[1]])
+        size = pages * sum(self._page_bytes[job.component][slice(*job.layers)])
         if not size:  # layers that the component has no pool in: nothing moves
-            self.inner.copy(stream, direction, component, source, target, layers, why)
+            self.inner.copy(stream, job)
             return
         number = self._copies
         self._copies += 1
         before = self.inner.record(stream)
-        self.inner.copy(stream, direction, component, source, target, layers, why)
+        self.inner.copy(stream, job)
         after = self.inner.record(stream)
         self._own.setdefault(stream, []).extend((before, after))
-        timing = Timing(
-            number, direction, component, len(source), layers, size, why, 0, 0, failed=False
-        )
+        what = (job.direction, job.component, pages, job.layers, size, job.why)
+        timing = Timing(number, *what, start_ns=0, end_ns=0, failed=False)
         self._open.append((timing, before, after))
 
     def collect(self) -> None:

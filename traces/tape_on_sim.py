@@ -152,5 +152,4 @@ class OnSimulator:
             self._access(access, layers, why)
 
     def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
-        component, mode, pages = access.component, access.mode, access.pages
-        self._device.touch(self._stream, component, pages, mode, layers, why)
+        self._device.touch(self._stream, access.touch(layers, why))

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Pages
 from hicache.memory.layouts import Bytes
 from hicache.memory.stamp import Words
 from hicache.memory.table import PoolTable
 
-from .base import Direction
+from .base import Area, CopyJob, Direction, Touch
 
 Content: TypeAlias = Callable[[str, Pages], Words]
 Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
@@ -32,40 +32,32 @@ class Issue:
         self._content = content or self._fresh
         self._written = 0
 
-    def check_pages(
-        self, tier: Tier, component: str, pages: Pages, layers: tuple[int, int]
-    ) -> None:
+    def check_area(self, area: Area) -> None:
         """Raises CallerError for pages or layers that there are not."""
-        self._table.check_pages(tier, component, pages)
+        self._table.check_pages(area.tier, area.component, area.pages)
         most = self._table.model.layers
-        if not 0 <= layers[0] <= layers[1] <= most:
+        first, last = area.layers
+        if not 0 <= first <= last <= most:
             raise CallerError(
-                f"layers: expected a range within 0 to {most}, found {layers[0]} to {layers[1]}"
+                f"layers: expected a range within 0 to {most}, found {first} to {last}"
             )
 
-    def check_copy(
-        self,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
+    def check_copy(self, job: CopyJob) -> None:
         """Raises CallerError unless each page has one to go to, and all are there."""
-        if len(source) != len(target):
+        if len(job.source) != len(job.target):
             raise CallerError(
-                f"copy for {why}: expected as many targets as sources, "
-                f"found {len(source)} and {len(target)}"
+                f"copy for {job.why}: expected as many targets as sources, "
+                f"found {len(job.source)} and {len(job.target)}"
             )
-        for tier, pages in zip(direction.ends, (source, target), strict=True):
-            self.check_pages(tier, component, pages, layers)
+        for area in (job.near, job.far):
+            self.check_area(area)
 
-    def seeds(self, component: str, pages: Pages, why: str) -> Words:
+    def seeds(self, touch: Touch) -> Words:
         """Of what the model writes to the pages, one each. Raises CallerError for another count."""
-        seeds = np.array(self._content(component, pages), dtype=np.uint64)
-        if len(seeds) != len(pages):
-            raise CallerError(f"touch for {why}: expected {len(pages)} seeds, found {len(seeds)}")
+        wanted = len(touch.pages)
+        seeds = np.array(self._content(touch.component, touch.pages), dtype=np.uint64)
+        if len(seeds) != wanted:
+            raise CallerError(f"touch for {touch.why}: expected {wanted} seeds, found {len(seeds)}")
         return seeds
 
     def _fresh(self, component: str, pages: Pages) -> Words:

@@ -26,8 +26,8 @@ from hicache.memory.stamp import Words
 from hicache.memory.torch_arena import TorchArena, TorchPool, as_seeds, scratch, stamp_tensor
 
 from ._marks import Line
-from ._movers.base import Mover, Options, Route, route
-from .base import Direction, Peeker
+from ._movers.base import Move, Mover, Options, Route, route
+from .base import Area, CopyJob, Direction, Peeker
 
 Numbers: TypeAlias = NDArray[np.int64]
 
@@ -76,70 +76,51 @@ class Traffic:
         self._mover = mover
         self._routes = _routes(arena)
 
-    def copy(
-        self,
-        lane: Lane,
-        direction: Direction,
-        component: str,
-        pages: tuple[Pages, Pages],
-        layers: tuple[int, int],
-    ) -> None:
-        """Queue a copy of pages (source, target) in every pool of the component."""
+    def copy(self, lane: Lane, job: CopyJob) -> None:
+        """Queue a copy in every pool of the component."""
+        pages = (job.source, job.target)
         with self._runtime.on(lane.stream):
-            for way in self._routes[direction, component]:
-                self._move(lane, way, pages, way.source.plan.layers_in(*layers))
+            for way in self._routes[job.direction, job.component]:
+                self._move(lane, way, pages, way.source.plan.layers_in(*job.layers))
 
-    def write(
-        self,
-        lane: Lane,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        seeds: Words,
-        layers: tuple[int, int],
-    ) -> None:
+    def write(self, lane: Lane, area: Area, seeds: Words) -> None:
         """Layer by layer, so that a long prompt's bytes are not all there twice."""
+        pages, below = area.pages, area.tier is Tier.HOST
         if not len(pages):
             return
         with self._runtime.on(lane.stream):
             roots = self._keep(lane, as_seeds(seeds))
-            for number, pool in enumerate(self._arena.pools(tier, component)):
-                chosen = pool.plan.layers_in(*layers)
+            for number, pool in enumerate(self._arena.pools(area.tier, area.component)):
+                chosen = pool.plan.layers_in(*area.layers)
                 aim, numbers = pool, pages
-                if tier is Tier.HOST:
+                if below:
                     aim, numbers = self._scratch(pool, len(pages))
                 there = self._sent(lane, numbers)[0]
                 for layer in chosen:
                     rows = stamp_tensor(pool.plan, roots, number, range(layer, layer + 1))
                     aim.view[layer].index_copy_(0, there, rows[0])
-                if tier is Tier.HOST:
+                if below:
                     self._move(lane, route(aim, pool), (numbers, pages), chosen)
 
-    def read(self, lane: Lane, component: str, pages: Pages, layers: tuple[int, int]) -> None:
-        """Nobody wants to know what is there: the device alone reads it."""
-        if not len(pages):
+    def read(self, lane: Lane, area: Area) -> None:
+        """Nobody wants to know what is there: the device alone reads its own pages."""
+        if not len(area.pages):
             return
         with self._runtime.on(lane.stream):
-            numbers = self._sent(lane, pages)[0]
-            for pool in self._arena.pools(Tier.DEVICE, component):
-                for layer in pool.plan.layers_in(*layers):
+            numbers = self._sent(lane, area.pages)[0]
+            for pool in self._arena.pools(area.tier, area.component):
+                for layer in pool.plan.layers_in(*area.layers):
                     pool.view[layer].index_select(0, numbers)
 
-    def look(
-        self,
-        lane: Lane,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        layers: tuple[int, int],
-        then: Peeker,
-    ) -> None:
+    def look(self, lane: Lane, area: Area, then: Peeker) -> None:
+        """Queue a copy of the pages' bytes to the host, which `then` gets."""
+        pages = area.pages
         arrived: list[torch.Tensor] = []
         with self._runtime.on(lane.stream):
-            for pool in self._arena.pools(tier, component):
-                chosen = pool.plan.layers_in(*layers)
+            for pool in self._arena.pools(area.tier, area.component):
+                chosen = pool.plan.layers_in(*area.layers)
                 aim, numbers = pool, pages
-                if tier is Tier.HOST:
+                if area.tier is Tier.HOST:
                     aim, numbers = self._scratch(pool, len(pages))
                     self._move(lane, route(pool, aim), (pages, numbers), chosen)
                 rows = aim.view[chosen.start : chosen.stop]
@@ -156,7 +137,7 @@ class Traffic:
         """Queue one pool's copy on the lane's stream, which is current."""
         if layers and len(pages[0]):
             numbers = self._sent(lane, *pages) if self._mover.needs_numbers else None
-            self._mover.copy(way, pages, numbers, layers)
+            self._mover.copy(Move(way, pages, numbers, layers))
 
     def _sent(self, lane: Lane, *pages: Pages) -> torch.Tensor:
         """Page numbers on the device, int64[arrays, n]; sent once, though the layer groups of a

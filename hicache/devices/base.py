@@ -4,6 +4,10 @@
 `Device`. A device knows pools, page numbers and streams. It does not know nodes, requests or why;
 it does not decide, retry, or call the core.
 
+What a call is about is a record: an `Area` (pages of a component in some layers, on a tier), a
+`CopyJob`, a `Touch`. A field is added there and read where it is used; who passes a call on names
+none.
+
 Semantics that every implementation shares (contract suite: tests/contract/test_devices.py):
 work on one stream happens in the order it was issued; across streams only `wait` orders; `record`
 marks the work issued on the stream so far; `query` says whether a mark was reached and may say
@@ -13,6 +17,7 @@ False for a while after it was, but never True before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Literal, NewType, Protocol, TypeAlias, TypeVar
 
@@ -21,7 +26,9 @@ from hicache.memory.layouts import Bytes
 from hicache.memory.stamp import Words
 
 __all__ = [
+    "Area",
     "Bytes",
+    "CopyJob",
     "Device",
     "Direction",
     "Front",
@@ -31,6 +38,7 @@ __all__ = [
     "Mark",
     "Peeker",
     "Stream",
+    "Touch",
     "TransferFailed",
     "Words",
 ]
@@ -53,6 +61,61 @@ class Direction(Enum):
         if self is Direction.DEVICE_TO_HOST:
             return Tier.DEVICE, Tier.HOST
         return Tier.HOST, Tier.DEVICE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Area:
+    """Pages of a component on a tier, in layers [first, last), of all the component's pools."""
+
+    tier: Tier
+    component: str
+    pages: Pages
+    layers: tuple[int, int]
+
+    @property
+    def place(self) -> tuple[Tier, str]:
+        """Whose the page numbers are."""
+        return self.tier, self.component
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyJob:
+    """Page `source[i]` of one tier to `target[i]` of the other, for every pool of the component.
+
+    layers: [first, last). why: for whoever reads an error.
+    """
+
+    direction: Direction
+    component: str
+    source: Pages
+    target: Pages
+    layers: tuple[int, int]
+    why: str
+
+    @property
+    def near(self) -> Area:
+        """What is read."""
+        return Area(self.direction.ends[0], self.component, self.source, self.layers)
+
+    @property
+    def far(self) -> Area:
+        """What is written."""
+        return Area(self.direction.ends[1], self.component, self.target, self.layers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Touch:
+    """The model's own read ("r") or write ("w") of device pages, as of KV in a forward pass."""
+
+    component: str
+    pages: Pages
+    mode: Literal["r", "w"]
+    layers: tuple[int, int]
+    why: str
+
+    @property
+    def area(self) -> Area:
+        return Area(Tier.DEVICE, self.component, self.pages, self.layers)
 
 
 class TransferFailed(Exception):
@@ -84,28 +147,11 @@ class Device(Protocol):
         Only for a mark that was reached, whether the host saw it yet or not.
         """
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        """Queue a copy of layers [first, last) of each page, for every pool of the component."""
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        """Queue a copy."""
 
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        """Queue the model's own read or write of device pages (KV of a forward pass)."""
+    def touch(self, stream: Stream, touch: Touch) -> None:
+        """Queue a read or write of the model's."""
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
@@ -114,26 +160,10 @@ class Device(Protocol):
 class Inspectable(Device, Protocol):
     """A device with real bytes, which checks may look at and spoil in the order of its streams."""
 
-    def scribble(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        seeds: Words,
-        layers: tuple[int, int],
-    ) -> None:
+    def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
         """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
 
-    def peek(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        layers: tuple[int, int],
-        then: Peeker,
-    ) -> None:
+    def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
         """Queue a look at the pages' bytes. `then` gets a copy, on any thread, once it is there;
         after the host saw a later mark of the stream, it was called or is about to be."""
 
@@ -175,28 +205,11 @@ class Front(Generic[D]):
     def failed(self, mark: Mark) -> bool:
         return self.inner.failed(mark)
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        self.inner.copy(stream, direction, component, source, target, layers, why)
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        self.inner.copy(stream, job)
 
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        self.inner.touch(stream, component, pages, mode, layers, why)
+    def touch(self, stream: Stream, touch: Touch) -> None:
+        self.inner.touch(stream, touch)
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         return self.inner.digest(tier, component, page)
@@ -205,24 +218,8 @@ class Front(Generic[D]):
 class InspectableFront(Front[InspectableD]):
     """The same in front of a device with real bytes."""
 
-    def scribble(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        seeds: Words,
-        layers: tuple[int, int],
-    ) -> None:
-        self.inner.scribble(stream, tier, component, pages, seeds, layers)
+    def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
+        self.inner.scribble(stream, area, seeds)
 
-    def peek(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        layers: tuple[int, int],
-        then: Peeker,
-    ) -> None:
-        self.inner.peek(stream, tier, component, pages, layers, then)
+    def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
+        self.inner.peek(stream, area, then)

@@ -1,7 +1,8 @@
 """Real bytes in this process: numpy memory, real copies, one worker thread per stream.
 
-Lives here: streams, marks and the threads that carry them out. Must not live here: where a page's
-bytes are (memory), which pages move or why (runtime), retries, time.
+Lives here: marks, jobs and the threads that carry them out. Must not live here: which call becomes
+which job (_streamed), where a page's bytes are (memory), which pages move or why (runtime),
+retries, time.
 
     caller thread   issue ---- job, job, mark, job ---->  queue of the stream, first in first out
     worker thread   take, run; a mark sets its event; a wait blocks this stream alone
@@ -16,18 +17,17 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Literal
 
 from hicache.core.errors import CallerError, CoreBug
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier
 from hicache.memory.arena import Arena
 from hicache.memory.segments import DEFAULT_BYTES, Registrar
 from hicache.memory.stamp import Words
 from hicache.models.base import ModelDescription
 
-from ._issue import Content, Fault, Issue, Reader, check_hold
-from .base import Direction, Mark, Peeker, Stream, TransferFailed
+from ._issue import Content, Fault, Reader
+from ._streamed import Streamed
+from .base import Area, CopyJob, Mark, Peeker, Stream, TransferFailed
 
 
 class _Line:
@@ -45,7 +45,7 @@ class _Line:
         self.worker.start()
 
 
-class CpuDevice:
+class CpuDevice(Streamed[_Line]):
     """Implements `Holdable`. Close it, or use it in a `with` statement, to end its threads."""
 
     def __init__(
@@ -86,30 +86,13 @@ class CpuDevice:
             registrar=registrar,
             segment_bytes=segment_bytes,
         )
-        self._issue = Issue(self.arena, content)
-        self._reader = reader
+        super().__init__(self.arena, content, reader, timer is not None)
         self._fault = fault
         self._timer = timer
-        self._reached_ns: dict[Mark, int] = {}
-        self._by_name: dict[str, Stream] = {}
-        self._lines: list[_Line] = []
         self._marks = 0
         self._unreached: dict[Mark, threading.Event] = {}
         self._failed: set[Mark] = set()
         self._crashes: list[Exception] = []
-        self._closed = False
-
-    @property
-    def layers(self) -> int:
-        return self.arena.model.layers
-
-    def stream(self, name: str) -> Stream:
-        """The stream of that name, made at first use."""
-        self._check_open()
-        if name not in self._by_name:
-            self._by_name[name] = Stream(len(self._lines))
-            self._lines.append(_Line(name, self._run))
-        return self._by_name[name]
 
     def record(self, stream: Stream) -> Mark:
         """A new mark behind everything issued on the stream so far."""
@@ -143,14 +126,6 @@ class CpuDevice:
             )
         return mark in self._failed
 
-    def reached_ns(self, mark: Mark) -> int:
-        """When the mark was reached, by the timer given. Asked once for each mark."""
-        if self._timer is None or not self.query(mark):
-            raise CallerError(
-                f"reached_ns: expected a device with a timer and a mark reached, found {mark}"
-            )
-        return self._reached_ns.pop(mark)
-
     def synchronize(self, mark: Mark) -> None:
         """Block the caller until the mark is reached."""
         self._check_mark(mark)
@@ -159,99 +134,37 @@ class CpuDevice:
             reached.wait()
         self._check_crashes()
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        """Queue a copy of layers [first, last) of each page, for every pool of the component."""
-        line = self._line(stream)
-        self._issue.check_copy(direction, component, source, target, layers, why)
-        line.jobs.put(partial(self._copy, direction, component, source, target, layers, why))
-
-    def touch(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        mode: Literal["r", "w"],
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        """Queue the model's own read or write of device pages (KV of a forward pass)."""
-        line = self._line(stream)
-        self._issue.check_pages(Tier.DEVICE, component, pages, layers)
-        if mode == "w":
-            seeds = self._issue.seeds(component, pages, why)
-            line.jobs.put(partial(self._write, Tier.DEVICE, component, pages, seeds, layers))
-        elif self._reader is not None:
-            then = partial(self._reader, component, pages, layers)
-            line.jobs.put(partial(self._read, Tier.DEVICE, component, pages, layers, then))
-
-    def scribble(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        seeds: Words,
-        layers: tuple[int, int],
-    ) -> None:
-        """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
-        line = self._line(stream)
-        self._issue.check_pages(tier, component, pages, layers)
-        line.jobs.put(partial(self._write, tier, component, pages, seeds, layers))
-
-    def peek(
-        self,
-        stream: Stream,
-        tier: Tier,
-        component: str,
-        pages: Pages,
-        layers: tuple[int, int],
-        then: Peeker,
-    ) -> None:
-        """Queue a look at the pages' bytes; `then` gets a copy of them on the worker thread."""
-        line = self._line(stream)
-        self._issue.check_pages(tier, component, pages, layers)
-        line.jobs.put(partial(self._read, tier, component, pages, layers, then))
-
-    def hold(self, stream: Stream, time_ns: int) -> None:
-        """Keep the stream busy for so long, to force an order of ends."""
-        check_hold(time_ns)
-        self._line(stream).jobs.put(partial(_rest, time_ns / 1e9))
-
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
         return self.arena.digest(tier, component, page)
 
-    def close(self) -> None:
-        """Carry out what was issued, then end the threads. Later calls but `digest` are errors."""
-        if self._closed:
-            return
-        self._closed = True
+    def _make_line(self, name: str) -> _Line:
+        return _Line(name, self._run)
+
+    def _put_copy(self, line: _Line, job: CopyJob) -> None:
+        line.jobs.put(partial(self._copy, job))
+
+    def _put_write(self, line: _Line, area: Area, seeds: Words) -> None:
+        line.jobs.put(partial(self._write, area, seeds))
+
+    def _put_look(self, line: _Line, area: Area, then: Peeker) -> None:
+        """`then` is called on the worker thread."""
+        line.jobs.put(partial(self._look, area, then))
+
+    def _put_read(self, line: _Line, area: Area) -> None:
+        """Nothing to do."""
+
+    def _put_rest(self, line: _Line, time_ns: int) -> None:
+        line.jobs.put(partial(_rest, time_ns / 1e9))
+
+    def _end(self) -> None:
+        """Carries out what was issued, then ends the threads."""
         for line in self._lines:
             line.jobs.put(None)
         for line in self._lines:
             line.worker.join()
         self.arena.close()
         self._check_crashes()
-
-    def __enter__(self) -> CpuDevice:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self, line: _Line) -> None:
         """A worker's life. What is no TransferFailed is a defect: the caller's next call raises."""
@@ -274,45 +187,27 @@ class CpuDevice:
         del self._unreached[mark]
         reached.set()
 
-    def _copy(
-        self,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        if self._fault is not None and self._fault(direction, component, source):
-            raise TransferFailed(f"{direction.value} of {component} for {why}")
-        here, there = direction.ends
-        self.arena.copy(component, (here, source), (there, target), layers)
+    def _copy(self, job: CopyJob) -> None:
+        if self._fault is not None and self._fault(job.direction, job.component, job.source):
+            raise TransferFailed(f"{job.direction.value} of {job.component} for {job.why}")
+        here, there = job.direction.ends
+        self.arena.copy(job.component, (here, job.source), (there, job.target), job.layers)
 
-    def _write(
-        self, tier: Tier, component: str, pages: Pages, seeds: Words, layers: tuple[int, int]
-    ) -> None:
-        for number, pool in enumerate(self.arena.pools(tier, component)):
-            chosen = pool.plan.layers_in(*layers)
-            pool.view[chosen.start : chosen.stop, pages] = pool.plan.stamped(seeds, number, chosen)
+    def _write(self, area: Area, seeds: Words) -> None:
+        for number, pool in enumerate(self.arena.pools(area.tier, area.component)):
+            chosen = pool.plan.layers_in(*area.layers)
+            stamped = pool.plan.stamped(seeds, number, chosen)
+            pool.view[chosen.start : chosen.stop, area.pages] = stamped
 
-    def _read(
-        self, tier: Tier, component: str, pages: Pages, layers: tuple[int, int], then: Peeker
-    ) -> None:
+    def _look(self, area: Area, then: Peeker) -> None:
         read = []
-        for pool in self.arena.pools(tier, component):
-            chosen = pool.plan.layers_in(*layers)
-            read.append(pool.view[chosen.start : chosen.stop, pages])
+        for pool in self.arena.pools(area.tier, area.component):
+            chosen = pool.plan.layers_in(*area.layers)
+            read.append(pool.view[chosen.start : chosen.stop, area.pages])
         then(tuple(read))
 
-    def _line(self, stream: Stream) -> _Line:
-        self._check_open()
-        if not 0 <= stream < len(self._lines):
-            raise CallerError(f"stream: expected one that this device made, found {stream}")
-        return self._lines[stream]
-
     def _check_open(self) -> None:
-        if self._closed:
-            raise CallerError("device: expected an open one, found it closed")
+        super()._check_open()
         self._check_crashes()
 
     def _check_mark(self, mark: Mark) -> None:

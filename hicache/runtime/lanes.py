@@ -17,7 +17,7 @@ import numpy as np
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.errors import HicacheError
 from hicache.core.types import FlightId, Pages
-from hicache.devices.base import Device, Direction, Mark
+from hicache.devices.base import CopyJob, Device, Direction, Mark
 
 
 class LaneFullError(HicacheError):
@@ -97,7 +97,8 @@ class Lane:
         marks = []
         for group in self._groups:
             for component, (source, target) in merged.items():
-                device.copy(self._stream, self._direction, component, source, target, group, why)
+                job = CopyJob(self._direction, component, source, target, group, why)
+                device.copy(self._stream, job)
             marks.append(device.record(self._stream))
         batch = Batch(flights, tuple(marks))
         self._batches.append(batch)

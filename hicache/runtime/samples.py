@@ -20,7 +20,7 @@ import hashlib
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Queue
 from typing import NamedTuple, TypeAlias
@@ -29,7 +29,16 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Bytes, Direction, Inspectable, InspectableFront, Mark, Stream
+from hicache.devices.base import (
+    Area,
+    Bytes,
+    CopyJob,
+    Direction,
+    Inspectable,
+    InspectableFront,
+    Mark,
+    Stream,
+)
 
 # Of each pool: its name and the model's layers that have it.
 PoolLayers: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
@@ -136,37 +145,28 @@ class Samples(InspectableFront[Inspectable]):
             self._settle()
         return reached
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        near, far = direction.ends
-        host = target if far is Tier.HOST else source
-        for name, _ in self._pools[component]:
-            self._count(name, direction).copied += len(host)
-        chosen = self._drawn(component, host, far is Tier.HOST)
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        near, far = job.near, job.far
+        host = (far if far.tier is Tier.HOST else near).pages
+        for name, _ in self._pools[job.component]:
+            self._count(name, job.direction).copied += len(host)
+        chosen = self._drawn(job.component, host, far.tier is Tier.HOST)
         if not len(chosen):
-            self.inner.copy(stream, direction, component, source, target, layers, why)
+            self.inner.copy(stream, job)
             self._issued.setdefault(stream, [])
             return
+        drawn = host[chosen]
         sample = _Sample(
-            direction,
-            component,
-            host[chosen],
-            self._generations[component][host[chosen]],
-            layers,
-            why,
+            job.direction,
+            job.component,
+            drawn,
+            self._generations[job.component][drawn],
+            job.layers,
+            job.why,
         )
-        look = partial(self.inner.peek, stream)
-        look(near, component, source[chosen], layers, partial(self._looked, sample, near))
-        self.inner.copy(stream, direction, component, source, target, layers, why)
-        look(far, component, target[chosen], layers, partial(self._looked, sample, far))
+        self._look(stream, near, chosen, sample)
+        self.inner.copy(stream, job)
+        self._look(stream, far, chosen, sample)
         self._issued.setdefault(stream, []).append(sample)
 
     def report(self) -> Report:
@@ -217,6 +217,11 @@ class Samples(InspectableFront[Inspectable]):
                 self._failed += sum(len(sample.host) for sample in ended)
             else:
                 self._over += ended
+
+    def _look(self, stream: Stream, area: Area, chosen: Pages, sample: _Sample) -> None:
+        """At one side of a copy, at the pages in these positions."""
+        some = replace(area, pages=area.pages[chosen])
+        self.inner.peek(stream, some, partial(self._looked, sample, area.tier))
 
     def _looked(self, sample: _Sample, tier: Tier, found: tuple[Bytes, ...]) -> None:
         if not self._closed:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hicache.core.config import Config
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier
 from hicache.core.view import CoreView
-from hicache.devices.base import Direction, Mark, Stream
+from hicache.devices.base import CopyJob, Mark, Stream, Touch
 from hicache.runtime.controller import ControllerOptions, TransferController
 from sim.accesses import Accesses
 from sim.clock import Clock
@@ -26,7 +26,7 @@ from sim.device import DeviceOptions, SimDevice
 from sim.forward import Forward
 from sim.hazards import Hazards
 from sim.link import Link
-from sim.memory import Memory, Span
+from sim.memory import Memory
 from sim.shadow import FreedPages, Shadow
 
 from .executors import DeviceSettings
@@ -85,16 +85,7 @@ class PlannedDevice(SimDevice):
         self.late += not seen and self._reached[mark] >= 0
         return seen
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
+    def copy(self, stream: Stream, job: CopyJob) -> None:
         plan, turn = self._plans.get(stream, PLAIN), self.sent(stream)
         if turn == 0 and plan.stall:
             self.compute(stream, plan.stall)
@@ -102,7 +93,7 @@ class PlannedDevice(SimDevice):
             self._lost[self._copies] = None
         self._cut[self._copies] = plan.parts, plan.pause
         self._sent[stream] = turn + 1
-        super().copy(stream, direction, component, source, target, layers, why)
+        super().copy(stream, job)
 
     def _lag_ns(self, line: object, mark: int) -> int:
         return self._lags[mark]
@@ -110,9 +101,9 @@ class PlannedDevice(SimDevice):
     def _parts(self, number: int) -> int:
         return self._cut[number][0]
 
-    def _send(self, line: Any, direction: Direction, copy: Any, number: int, size: int) -> None:
+    def _send(self, line: Any, copy: Any, number: int, size: int) -> None:
         self._pause[line.name] = self._cut[number][1]
-        super()._send(line, direction, copy, number, size)
+        super()._send(line, copy, number, size)
 
     def _chunk(self, line: Any, copy: Any, bounds: list[int], part: int) -> None:
         arrive = super()._chunk
@@ -156,24 +147,15 @@ class Passes:
         if duration_ns:
             self._device.compute(stream, duration_ns)
 
-    def publish(
-        self, stream: Stream, component: str, pages: Pages, tags: Words, layers: Span, why: str
-    ) -> None:
+    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
         if self.rubbish:
-            tags = self._memory.scribble_tags(pages)
-        self._device.publish(stream, component, pages, tags, layers, why)
+            tags = self._memory.scribble_tags(touch.pages)
+        self._device.publish(stream, touch, tags)
 
     def verify(
-        self,
-        stream: Stream,
-        component: str,
-        pages: Pages,
-        tags: Words,
-        layers: Span,
-        why: str,
-        unless: tuple[Mark, ...] = (),
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
-        self._device.verify(stream, component, pages, tags, layers, why, unless)
+        self._device.verify(stream, touch, tags, unless)
 
     def sync(self, mark: Mark, action: Callable[[], None]) -> None:
         """Nobody is told: the host asks, in order."""

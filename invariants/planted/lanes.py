@@ -6,9 +6,8 @@ Must not live here: an entry.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from hicache.devices.base import Device, Direction, Front, Mark, Stream
+from hicache.devices.base import CopyJob, Device, Direction, Front, Mark, Stream
 from hicache.runtime.lanes import Lane
 
 _issue = Lane.issue
@@ -26,15 +25,15 @@ class Early(Front[Device]):
 
     def __init__(self, inner: Device) -> None:
         super().__init__(inner)
-        self._held: list[tuple[Any, ...]] = []
+        self._held: list[tuple[Stream, CopyJob]] = []
 
-    def copy(self, *args: Any) -> None:
-        self._held.append(args)
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        self._held.append((stream, job))
 
     def record(self, stream: Stream) -> Mark:
         mark = self.inner.record(stream)
-        for args in self._held:
-            self.inner.copy(*args)
+        for behind, job in self._held:
+            self.inner.copy(behind, job)
         self._held.clear()
         return mark
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hicache.devices.base import Device, Direction, Front, Mark
+from hicache.devices.base import CopyJob, Device, Direction, Front, Mark, Stream
 from hicache.runtime.lanes import Lane
 
 from .base import Patch
@@ -20,10 +18,10 @@ _issue = Lane.issue
 class _Short(Front[Device]):
     """A device that copies all layers but the last of several."""
 
-    def copy(self, stream: Any, *args: Any) -> None:
-        first, last = args[-2]
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        first, last = job.layers
         if first == 0 or last < self.layers:
-            self.inner.copy(stream, *args)
+            self.inner.copy(stream, job)
 
 
 def _shortened(self: Lane, after: Mark) -> None:

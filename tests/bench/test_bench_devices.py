@@ -11,7 +11,7 @@ import pytest
 
 import hicache.models as models
 from hicache.core.types import Tier
-from hicache.devices.base import Direction
+from hicache.devices.base import CopyJob, Direction
 from hicache.devices.cpu import CpuDevice
 from hicache.runtime.samples import Samples
 
@@ -43,12 +43,14 @@ def test_cpu_copies_against_a_plain_copy(benchmark: Any, record: Record, backend
         def scattered(direction: Direction) -> None:
             device.copy(
                 stream,
-                direction,
-                "full",
-                draw.permutation(PAGES),
-                draw.permutation(PAGES),
-                (0, LLAMA.layers),
-                "bench",
+                CopyJob(
+                    direction,
+                    "full",
+                    draw.permutation(PAGES),
+                    draw.permutation(PAGES),
+                    (0, LLAMA.layers),
+                    "bench",
+                ),
             )
             device.synchronize(device.record(stream))
 
@@ -94,7 +96,10 @@ def test_what_samples_cost(benchmark: Any, record: Record) -> None:
             for _ in range(4):
                 source, target = draw.permutation(PAGES), draw.permutation(PAGES)
                 samples.copy(
-                    stream, Direction.DEVICE_TO_HOST, "full", source, target, (0, LLAMA.layers), ""
+                    stream,
+                    CopyJob(
+                        Direction.DEVICE_TO_HOST, "full", source, target, (0, LLAMA.layers), ""
+                    ),
                 )
             mark = samples.record(stream)
             device.synchronize(mark)

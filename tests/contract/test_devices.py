@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import NO_PAGES, Pages, Tier
-from hicache.devices.base import Device, Direction, Mark, Stream
+from hicache.devices.base import Area, CopyJob, Device, Direction, Mark, Stream, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import Bytes
 from sim.clock import Clock
@@ -132,7 +132,7 @@ def test_a_stream_has_one_name(rig: Rig) -> None:
 def test_a_mark_once_reached_stays_reached(rig: Rig) -> None:
     stream = rig.device.stream("compute")
     empty = settled(rig, stream)
-    rig.device.touch(stream, "full", pages(0), "w", ALL, "test")
+    rig.device.touch(stream, Touch("full", pages(0), "w", ALL, "test"))
     mark = settled(rig, stream)
     assert mark != empty
     assert rig.device.query(empty)
@@ -145,8 +145,8 @@ def test_one_stream_keeps_its_order(rig: Rig) -> None:
     device = rig.device
     stream = device.stream("compute")
     for target in (0, 1, 2):
-        device.touch(stream, "full", pages(3), "w", ALL, "test")
-        device.copy(stream, D2H, "full", pages(3), pages(target), ALL, "test")
+        device.touch(stream, Touch("full", pages(3), "w", ALL, "test"))
+        device.copy(stream, CopyJob(D2H, "full", pages(3), pages(target), ALL, "test"))
     settled(rig, stream)
     hosts = [device.digest(Tier.HOST, "full", page) for page in (0, 1, 2)]
     assert len(set(hosts)) == 3
@@ -156,14 +156,16 @@ def test_one_stream_keeps_its_order(rig: Rig) -> None:
 def test_a_wait_orders_two_streams(rig: Rig) -> None:
     device = rig.device
     compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
-    device.touch(compute, "full", pages(0, 1, 2), "w", ALL, "test")
+    device.touch(compute, Touch("full", pages(0, 1, 2), "w", ALL, "test"))
     order(device, compute, write)
-    device.copy(write, D2H, "full", pages(0, 1, 2), pages(7, 5, 6), ALL, "backup")
+    device.copy(write, CopyJob(D2H, "full", pages(0, 1, 2), pages(7, 5, 6), ALL, "backup"))
     order(device, write, load)
     for layer in range(LAYERS):
-        device.copy(load, H2D, "full", pages(5, 6), pages(4, 3), (layer, layer + 1), "load")
+        device.copy(
+            load, CopyJob(H2D, "full", pages(5, 6), pages(4, 3), (layer, layer + 1), "load")
+        )
         order(device, load, compute)
-        device.touch(compute, "full", pages(4, 3), "r", (layer, layer + 1), "prefill")
+        device.touch(compute, Touch("full", pages(4, 3), "r", (layer, layer + 1), "prefill"))
     settled(rig, compute)
     for here, host, there in ((1, 5, 4), (2, 6, 3)):
         digest = device.digest(Tier.DEVICE, "full", here)
@@ -175,9 +177,9 @@ def test_a_query_that_says_yes_can_be_relied_on(rig: Rig) -> None:
     device = rig.device
     compute, write = device.stream("compute"), device.stream("write")
     for turn in range(6):
-        device.touch(compute, "full", pages(0), "w", ALL, "test")
+        device.touch(compute, Touch("full", pages(0), "w", ALL, "test"))
         order(device, compute, write)
-        device.copy(write, D2H, "full", pages(0), pages(turn), ALL, "test")
+        device.copy(write, CopyJob(D2H, "full", pages(0), pages(turn), ALL, "test"))
         mark = device.record(write)
         if not device.query(mark):
             rig.settle(mark)
@@ -189,15 +191,15 @@ def test_a_query_that_says_yes_can_be_relied_on(rig: Rig) -> None:
 def test_a_failure_is_told_by_the_next_mark_of_its_stream_alone(rig: Rig) -> None:
     device = rig.device
     compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
-    device.touch(compute, "full", pages(0, 1), "w", ALL, "test")
+    device.touch(compute, Touch("full", pages(0, 1), "w", ALL, "test"))
     order(device, compute, write)
     order(device, compute, load)
     before = settled(rig, write)
     rig.fail_copies(True)
-    device.copy(write, D2H, "full", pages(0), pages(0), ALL, "backup")
+    device.copy(write, CopyJob(D2H, "full", pages(0), pages(0), ALL, "backup"))
     broken = settled(rig, write)
     rig.fail_copies(False)
-    device.copy(write, D2H, "full", pages(1), pages(1), ALL, "backup")
+    device.copy(write, CopyJob(D2H, "full", pages(1), pages(1), ALL, "backup"))
     mended = settled(rig, write)
     elsewhere = settled(rig, load)
     assert [device.failed(mark) for mark in (before, broken, mended, elsewhere)] == [
@@ -212,8 +214,8 @@ def test_a_failure_is_told_by_the_next_mark_of_its_stream_alone(rig: Rig) -> Non
 def test_nothing_to_move_is_no_error(rig: Rig) -> None:
     device = rig.device
     stream = device.stream("load")
-    device.copy(stream, H2D, "full", NO_PAGES, NO_PAGES, ALL, "load")
-    device.touch(stream, "full", NO_PAGES, "w", ALL, "prefill")
+    device.copy(stream, CopyJob(H2D, "full", NO_PAGES, NO_PAGES, ALL, "load"))
+    device.touch(stream, Touch("full", NO_PAGES, "w", ALL, "prefill"))
     assert not device.failed(settled(rig, stream))
 
 
@@ -245,10 +247,12 @@ def test_ordered_programs_agree_with_a_table_of_who_wrote_what(
     # What was never written may not be copied, so everything starts written.
     start = device.stream("compute")
     for page in range(DEVICE_PAGES):
-        device.touch(start, "full", pages(page), "w", ALL, "start")
+        device.touch(start, Touch("full", pages(page), "w", ALL, "start"))
         table[Tier.DEVICE, page] = [("start", page)] * LAYERS
     for page in range(HOST_PAGES):
-        device.copy(start, D2H, "full", pages(page % DEVICE_PAGES), pages(page), ALL, "start")
+        device.copy(
+            start, CopyJob(D2H, "full", pages(page % DEVICE_PAGES), pages(page), ALL, "start")
+        )
         table[Tier.HOST, page] = list(table[Tier.DEVICE, page % DEVICE_PAGES])
     last = device.record(start)
     for number, (kind, stream_name, here, hosts, layers) in enumerate(steps):
@@ -256,17 +260,15 @@ def test_ordered_programs_agree_with_a_table_of_who_wrote_what(
         device.wait(stream, last)
         there = hosts[: len(here)]
         if kind == "touch":
-            device.touch(stream, "full", pages(*here), "w", layers, "step")
+            device.touch(stream, Touch("full", pages(*here), "w", layers, "step"))
             for page in here:
                 for layer in range(*layers):
                     table[Tier.DEVICE, page][layer] = (number, page)
         else:
             down = kind == "d2h"
             pair = (here, there) if down else (there, here)
-            device.copy(
-                stream, D2H if down else H2D, "full", pages(*pair[0]), pages(*pair[1]),
-                layers, "step",
-            )  # fmt: skip
+            way, (near, far) = D2H if down else H2D, (pages(*numbers) for numbers in pair)
+            device.copy(stream, CopyJob(way, "full", near, far, layers, "step"))
             source, target = (Tier.DEVICE, Tier.HOST) if down else (Tier.HOST, Tier.DEVICE)
             for one, other in zip(*pair, strict=True):
                 table[target, other][slice(*layers)] = table[source, one][slice(*layers)]
@@ -305,11 +307,11 @@ def make_cpu(**options: object) -> CpuDevice:
 def test_cpu_marks_behind_unfinished_work_are_not_reached() -> None:
     with make_cpu(reader=(gate := Gate())) as device, gate:
         compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
-        device.touch(compute, "full", pages(0), "w", ALL, "test")
-        device.touch(compute, "full", pages(0), "r", ALL, "test")
+        device.touch(compute, Touch("full", pages(0), "w", ALL, "test"))
+        device.touch(compute, Touch("full", pages(0), "r", ALL, "test"))
         held = device.record(compute)
         device.wait(write, held)
-        device.copy(write, D2H, "full", pages(0), pages(0), ALL, "test")
+        device.copy(write, CopyJob(D2H, "full", pages(0), pages(0), ALL, "test"))
         behind = device.record(write)
         free = device.record(load)
         gate.entered.wait()
@@ -335,12 +337,12 @@ def test_cpu_reader_sees_what_was_copied_layer_by_layer() -> None:
     seeds = np.array([17], dtype=np.uint64)
     with make_cpu(content=lambda *_: seeds, reader=reader) as device:
         stream = device.stream("compute")
-        device.touch(stream, "full", pages(1), "w", ALL, "test")
-        device.copy(stream, D2H, "full", pages(1), pages(9), ALL, "test")
-        device.copy(stream, H2D, "full", pages(9), pages(2), ALL, "test")
+        device.touch(stream, Touch("full", pages(1), "w", ALL, "test"))
+        device.copy(stream, CopyJob(D2H, "full", pages(1), pages(9), ALL, "test"))
+        device.copy(stream, CopyJob(H2D, "full", pages(9), pages(2), ALL, "test"))
         for page in (1, 2):
             for layer in range(LAYERS):
-                device.touch(stream, "full", pages(page), "r", (layer, layer + 1), "test")
+                device.touch(stream, Touch("full", pages(page), "r", (layer, layer + 1), "test"))
         device.synchronize(device.record(stream))
     assert seen[:LAYERS] == seen[LAYERS:]
     assert len({data for _, data in seen}) == LAYERS
@@ -351,8 +353,8 @@ def test_cpu_ends_its_threads_and_finishes_what_was_issued() -> None:
     before = set(threading.enumerate())
     device = make_cpu()
     stream = device.stream("compute")
-    device.touch(stream, "full", pages(0), "w", ALL, "test")
-    device.copy(stream, D2H, "full", pages(0), pages(3), ALL, "test")
+    device.touch(stream, Touch("full", pages(0), "w", ALL, "test"))
+    device.copy(stream, CopyJob(D2H, "full", pages(0), pages(3), ALL, "test"))
     device.close()
     device.close()
     assert set(threading.enumerate()) == before
@@ -367,7 +369,7 @@ def test_cpu_a_crash_on_a_worker_is_not_swallowed() -> None:
 
     device = make_cpu(reader=reader)
     stream = device.stream("compute")
-    device.touch(stream, "full", pages(0), "r", ALL, "test")
+    device.touch(stream, Touch("full", pages(0), "r", ALL, "test"))
     with pytest.raises(CoreBug, match="crashed"):
         device.synchronize(device.record(stream))
     with pytest.raises(CoreBug, match="crashed"):
@@ -391,7 +393,9 @@ def test_cpu_refuses_copies_that_make_no_sense(
     with make_cpu() as device:
         stream = device.stream("write")
         with pytest.raises(CallerError, match=words):
-            device.copy(stream, D2H, component, pages(*source), pages(*target), layers, "test")
+            device.copy(
+                stream, CopyJob(D2H, component, pages(*source), pages(*target), layers, "test")
+            )
         with pytest.raises(CallerError, match="stream"):
             device.record(Stream(5))
         with pytest.raises(CallerError, match="mark"):
@@ -410,8 +414,8 @@ def test_cpu_scribbles_and_peeks_in_the_order_of_the_stream(
         where = pages(5, 2)
         (pool,) = device.arena.pools(tier, "full")
         for turn in seeds:
-            device.scribble(stream, tier, "full", where, turn, layers)
-            device.peek(stream, tier, "full", where, layers, seen.append)
+            device.scribble(stream, Area(tier, "full", where, layers), turn)
+            device.peek(stream, Area(tier, "full", where, layers), seen.append)
         device.synchronize(device.record(stream))
         assert len(seen) == len(seeds)
         for turn, found in zip(seeds, seen, strict=True):
@@ -419,6 +423,6 @@ def test_cpu_scribbles_and_peeks_in_the_order_of_the_stream(
         untouched = pool.view[:, [page for page in range(pool.view.shape[1]) if page not in where]]
         assert not untouched.any()
         with pytest.raises(CallerError, match="pages: expected 0 to"):
-            device.peek(stream, tier, "full", pages(99), layers, seen.append)
+            device.peek(stream, Area(tier, "full", pages(99), layers), seen.append)
         with pytest.raises(CallerError, match="layers"):
-            device.scribble(stream, tier, "full", where, seeds[0], (0, LAYERS + 1))
+            device.scribble(stream, Area(tier, "full", where, (0, LAYERS + 1)), seeds[0])

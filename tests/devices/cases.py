@@ -6,7 +6,7 @@ import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Direction, Inspectable
+from hicache.devices.base import Area, CopyJob, Direction, Inspectable, Touch
 from hicache.memory.layouts import Bytes
 from hicache.models import ModelDescription, mla
 from tests.tiny import tiny
@@ -65,20 +65,22 @@ def program(device: Inspectable, seed: int) -> list[tuple[int, ...]]:
         seeds = draw.integers(0, 1 << 63, count).astype(np.uint64) * np.uint64(2)
         step = int(draw.integers(0, 6))
         if step == 0:
-            device.touch(stream, "full", here, "w", layers, "test")
+            device.touch(stream, Touch("full", here, "w", layers, "test"))
         elif step == 1:
-            device.copy(stream, D2H, "full", here, there, layers, "test")
+            device.copy(stream, CopyJob(D2H, "full", here, there, layers, "test"))
         elif step == 2:
-            device.copy(stream, H2D, "full", there, here, layers, "test")
+            device.copy(stream, CopyJob(H2D, "full", there, here, layers, "test"))
         elif step == 3:
             tier = Tier.HOST if count % 2 else Tier.DEVICE
-            device.scribble(stream, tier, "full", there if count % 2 else here, seeds, layers)
+            device.scribble(stream, Area(tier, "full", there if count % 2 else here, layers), seeds)
         elif step == 4:
-            device.peek(stream, Tier.HOST, "full", there, layers, look)
+            device.peek(stream, Area(Tier.HOST, "full", there, layers), look)
         else:
-            device.peek(stream, Tier.DEVICE, "full", here, layers, look)
-    device.peek(stream, Tier.HOST, "full", np.arange(HOST_PAGES["full"]), (0, LAYERS), look)
-    device.peek(stream, Tier.DEVICE, "full", np.arange(DEVICE_PAGES["full"]), (0, LAYERS), look)
+            device.peek(stream, Area(Tier.DEVICE, "full", here, layers), look)
+    device.peek(stream, Area(Tier.HOST, "full", np.arange(HOST_PAGES["full"]), (0, LAYERS)), look)
+    device.peek(
+        stream, Area(Tier.DEVICE, "full", np.arange(DEVICE_PAGES["full"]), (0, LAYERS)), look
+    )
     return seen
 
 
@@ -110,9 +112,11 @@ def tour(device: Inspectable, components: tuple[str, ...], layers: int) -> list[
     """
     stream = device.stream("tour")
     for component in components:
-        device.touch(stream, component, pages(0, 1), "w", (0, layers), "test")
-        device.copy(stream, D2H, component, pages(0, 1), pages(2, 0), (0, layers), "test")
-        device.copy(stream, H2D, component, pages(0, 2), pages(2, 0), (0, layers // 2), "test")
+        device.touch(stream, Touch(component, pages(0, 1), "w", (0, layers), "test"))
+        device.copy(stream, CopyJob(D2H, component, pages(0, 1), pages(2, 0), (0, layers), "test"))
+        device.copy(
+            stream, CopyJob(H2D, component, pages(0, 2), pages(2, 0), (0, layers // 2), "test")
+        )
     device.synchronize(device.record(stream))  # type: ignore[attr-defined]
     return [
         device.digest(tier, component, page)

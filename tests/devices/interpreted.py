@@ -14,7 +14,8 @@ from triton.runtime.interpreter import InterpretedFunction
 
 import hicache.models as models
 from hicache.devices._movers import kernel
-from hicache.devices._movers.base import Options, route
+from hicache.devices._movers.base import Move, Options, route
+from hicache.devices.base import CopyJob
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import LAYOUTS, Sizes, axes
@@ -88,7 +89,8 @@ def test_the_kernel_moves_the_pages_and_nothing_else(
     for layer in layers:
         expected[layer, there] = source.view.numpy()[layer, here]
     numbers = torch.from_numpy(np.stack((here, there)))
-    kernel.Mover(Options(blocks, None)).copy(route(source, target), (here, there), numbers, layers)
+    move = Move(route(source, target), (here, there), numbers, layers)
+    kernel.Mover(Options(blocks, None)).copy(move)
     assert np.array_equal(target.view.numpy(), expected)
 
 
@@ -132,5 +134,5 @@ def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
         stream = device.stream("load")
         source, target = pages(5, 9, 1), pages(0, 2, 1)
         for layer in range(LAYERS):
-            device.copy(stream, H2D, "full", source, target, (layer, layer + 1), "test")
+            device.copy(stream, CopyJob(H2D, "full", source, target, (layer, layer + 1), "test"))
         assert accelerator.uploads == 1

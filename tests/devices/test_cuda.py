@@ -12,6 +12,7 @@ import hicache.models as models
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices._accelerator import Accelerator, unusable
+from hicache.devices.base import CopyJob, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import Sizes
@@ -115,11 +116,11 @@ def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
         stream = device.stream("compute")
         numbers = pages(1, 2, 3)
         for layer in range(LAYERS):
-            device.touch(stream, "full", numbers, "r", (layer, layer + 1), "test")
+            device.touch(stream, Touch("full", numbers, "r", (layer, layer + 1), "test"))
         assert accelerator.uploads == 1
-        device.touch(stream, "full", numbers.copy(), "r", ALL, "test")
+        device.touch(stream, Touch("full", numbers.copy(), "r", ALL, "test"))
         assert accelerator.uploads == 2
-        device.touch(device.stream("load"), "full", numbers, "r", ALL, "test")
+        device.touch(device.stream("load"), Touch("full", numbers, "r", ALL, "test"))
         assert accelerator.uploads == 3, "a tensor belongs to one stream"
 
 
@@ -130,7 +131,7 @@ def test_components_that_take_turns_layer_by_layer_send_their_numbers_once_each(
         sets = [pages(1, 2), pages(3, 4), pages(5, 6)]
         for layer in range(LAYERS):
             for numbers in sets:
-                device.touch(stream, "full", numbers, "r", (layer, layer + 1), "test")
+                device.touch(stream, Touch("full", numbers, "r", (layer, layer + 1), "test"))
         assert accelerator.uploads == len(sets)
 
 
@@ -208,10 +209,10 @@ def test_a_failure_is_the_next_mark_of_its_stream() -> None:
     with make(AtOnce(), fault=lambda *_: failing[0]) as device:
         stream = device.stream("write")
         failing[0] = True
-        device.copy(stream, D2H, "full", pages(0), pages(0), ALL, "test")
+        device.copy(stream, CopyJob(D2H, "full", pages(0), pages(0), ALL, "test"))
         broken = device.record(stream)
         failing[0] = False
-        device.copy(stream, H2D, "full", pages(0), pages(0), ALL, "test")
+        device.copy(stream, CopyJob(H2D, "full", pages(0), pages(0), ALL, "test"))
         assert device.failed(broken)
         assert not device.failed(device.record(stream))
 
@@ -220,7 +221,7 @@ def test_a_reader_sees_a_touch_when_its_mark_is_seen() -> None:
     seen: list[tuple[int, ...]] = []
     with make(AtOnce(late=True), reader=lambda *found: seen.append(found[3][0].shape)) as device:
         stream = device.stream("compute")
-        device.touch(stream, "full", pages(4, 2), "r", (1, 3), "test")
+        device.touch(stream, Touch("full", pages(4, 2), "r", (1, 3), "test"))
         mark = device.record(stream)
         assert not device.query(mark)
         assert not seen

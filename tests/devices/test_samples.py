@@ -7,7 +7,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
-from hicache.devices.base import Direction
+from hicache.devices.base import CopyJob, Direction
 from hicache.runtime.samples import Report, Row, Samples
 
 from .overlapped import LAYERS, MODEL, PAGE, POOLS, Overlapped
@@ -41,10 +41,10 @@ def test_a_rate_is_kept_and_loads_follow_the_draws_of_backups() -> None:
     every = np.arange(200)
     write, load = device.stream("write"), device.stream("load")
     for turn in range(20):
-        device.copy(write, D2H, "full", every, every[::-1].copy(), (0, LAYERS), "backup")
+        device.copy(write, CopyJob(D2H, "full", every, every[::-1].copy(), (0, LAYERS), "backup"))
         backed = device.record(write)
         device.wait(load, backed)
-        device.copy(load, H2D, "full", every[::-1].copy(), every, (0, LAYERS), "load")
+        device.copy(load, CopyJob(H2D, "full", every[::-1].copy(), every, (0, LAYERS), "load"))
         loaded = device.record(load)
         run.cpu.synchronize(loaded)
         if turn == 0:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Direction
+from hicache.devices.base import CopyJob, Direction, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.memory import arena
 from hicache.memory.layouts import Bytes, copy_direct
@@ -102,7 +102,7 @@ def test_without_the_scribble_the_same_fault_can_hide(monkeypatch: pytest.Monkey
     monkeypatch.setattr(arena, "copy_direct", lambda *_: None)
     before = run.cpu.digest(Tier.DEVICE, "full", 0)
     device.wait(load, device.record(run.compute))
-    device.copy(load, H2D, "full", pages(0), pages(0), ALL, "a load that does nothing")
+    device.copy(load, CopyJob(H2D, "full", pages(0), pages(0), ALL, "a load that does nothing"))
     run.cpu.synchronize(device.record(load))
     assert run.cpu.digest(Tier.DEVICE, "full", 0) == before
     run.close()
@@ -128,13 +128,13 @@ def test_a_write_to_a_free_page_is_found(run: Overlapped) -> None:
 def test_a_free_page_is_not_to_be_read_or_copied(run: Overlapped) -> None:
     run.shadow.freed(Tier.DEVICE, "full", pages(5))
     with pytest.raises(HazardError, match=r"found free device pages \[5\] of full"):
-        run.shadow.touch(run.compute, "full", pages(4, 5), "r", ALL, "prefill")
+        run.shadow.touch(run.compute, Touch("full", pages(4, 5), "r", ALL, "prefill"))
     with pytest.raises(HazardError, match="expected pages that somebody has"):
-        run.shadow.copy(run.compute, D2H, "full", pages(5), pages(0), ALL, "backup")
+        run.shadow.copy(run.compute, CopyJob(D2H, "full", pages(5), pages(0), ALL, "backup"))
 
 
 def test_a_page_that_is_freed_while_a_load_writes_it_is_a_hazard(run: Overlapped) -> None:
     load = run.shadow.stream("load")
-    run.shadow.copy(load, H2D, "full", pages(0), pages(6), ALL, "load 1")
+    run.shadow.copy(load, CopyJob(H2D, "full", pages(0), pages(6), ALL, "load 1"))
     with pytest.raises(HazardError, match=r"poison of freed pages.*'load 1' on stream load"):
         run.shadow.freed(Tier.DEVICE, "full", pages(6))

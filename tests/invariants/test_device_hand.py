@@ -12,6 +12,7 @@ import pytest
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
+from hicache.devices.base import Area
 from hicache.runtime.controller import COMPUTE
 from hicache.runtime.lanes import Lane
 from invariants.fuzz import simpler
@@ -199,11 +200,12 @@ def test_a_controller_that_never_answers_is_a_failure_of_liveness(
 
 def test_a_look_at_the_simulated_device_is_in_the_order_of_its_stream() -> None:
     rig = rested().rig
-    stream, pages, found = rig.device.stream(COMPUTE), np.array([1, 2]), []
+    stream, found = rig.device.stream(COMPUTE), []
+    area = Area(Tier.DEVICE, "full", np.array([1, 2]), (0, 2))
     for seed in (3, 4):
         seeds = np.array([seed, seed + 10], dtype=np.uint64)
-        rig.device.scribble(stream, Tier.DEVICE, "full", pages, seeds, (0, 2))
-        rig.device.peek(stream, Tier.DEVICE, "full", pages, (0, 2), found.append)
+        rig.device.scribble(stream, area, seeds)
+        rig.device.peek(stream, area, found.append)
     rig.run_dry()
     (one,), (two,) = found
     assert one.shape[:2] == (2, 2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.events import BackupDone, LoadDone, Reply
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Device, Direction, Mark, Stream
+from hicache.devices.base import CopyJob, Device, Direction, Mark, Stream, Touch
 from hicache.runtime.controller import ControllerOptions, TransferController
 from hicache.runtime.immediate import ImmediateExecutor
 from hicache.runtime.lanes import LaneFullError
@@ -45,18 +45,10 @@ class Spy(HazardDevice):
         if not self.deaf or stream != self.stream(self.deaf):
             super().wait(stream, mark)
 
-    def copy(
-        self,
-        stream: Stream,
-        direction: Direction,
-        component: str,
-        source: Pages,
-        target: Pages,
-        layers: tuple[int, int],
-        why: str,
-    ) -> None:
-        self.copies.append((component, source.tolist(), target.tolist(), layers))
-        super().copy(stream, direction, component, source, target, layers, why)
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        pages = job.source.tolist(), job.target.tolist()
+        self.copies.append((job.component, *pages, job.layers))
+        super().copy(stream, job)
 
 
 class Bench:
@@ -75,7 +67,7 @@ class Bench:
         self.compute = self.device.stream("compute")
         for component in ("full", "swa"):
             every = np.arange(SIZE)
-            self.device.touch(self.compute, component, every, "w", (0, LAYERS), "start")
+            self.device.touch(self.compute, Touch(component, every, "w", (0, LAYERS), "start"))
 
     def drain(self) -> list[Reply]:
         self.clock.run_while(lambda: True)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.types import Key, Pages, Tier
-from hicache.devices.base import Direction, Mark, Stream
+from hicache.devices.base import Area, CopyJob, Direction, Mark, Stream, Touch
 from sim.clock import Clock
 from sim.content import prefix_tags
 from sim.device import DeviceOptions, SimDevice
@@ -62,12 +62,12 @@ def test_a_conflict_is_raised_exactly_where_no_path_orders_it(program: list[tupl
                 cells & other and "w" in (mode, how) and number not in before
                 for number, other, how in done
             )
-            pages = np.array(numbers)
+            area = Area(*DEVICE, np.array(numbers), layers)
             if clash:
                 with pytest.raises(HazardError):
-                    hazards.access(Stream(stream), DEVICE, pages, mode, layers, "new")
+                    hazards.access(Stream(stream), area, mode, "new")
                 return
-            hazards.access(Stream(stream), DEVICE, pages, mode, layers, "new")
+            hazards.access(Stream(stream), area, mode, "new")
             known[stream] = before | {len(done)}
             done.append((len(done), cells, mode))
 
@@ -87,8 +87,9 @@ class Bench:
     def fill(self, device: SimDevice | HazardDevice, pages: Pages, text: str) -> Mark:
         """The model writes the pages of a prompt, one letter each."""
         job_tags = prefix_tags(Key.from_tokens(tokens(text), PAGE))
-        device.touch(self.compute, "full", pages, "w", ALL, f"prefill of {text}")
-        self.sim.publish(self.compute, "full", pages, job_tags, ALL, f"prefill of {text}")
+        touch = Touch("full", pages, "w", ALL, f"prefill of {text}")
+        device.touch(self.compute, touch)
+        self.sim.publish(self.compute, touch, job_tags)
         return device.record(self.compute)
 
     def finish(self) -> None:
@@ -103,7 +104,9 @@ def test_a_page_reused_while_it_is_copied_is_a_hazard_and_mixed_bytes() -> None:
     """The backup of pages 0..3 runs while the next prompt's prefill writes them."""
     bench = Bench()
     bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0, 1, 2, 3), "abcd"))
-    bench.seen.copy(bench.write, D2H, "full", pages(0, 1, 2, 3), pages(4, 5, 6, 7), ALL, "backup 1")
+    bench.seen.copy(
+        bench.write, CopyJob(D2H, "full", pages(0, 1, 2, 3), pages(4, 5, 6, 7), ALL, "backup 1")
+    )
     with pytest.raises(HazardError) as caught:
         bench.fill(bench.seen, pages(2, 3), "xy")
     assert caught.value.exit_code == 13
@@ -121,7 +124,9 @@ def _overwritten_midway(chunks: int) -> str:
     """What the bytes say, without the detector, of a page reused in the middle of its backup."""
     bench = Bench(chunks)
     bench.sim.wait(bench.write, bench.fill(bench.sim, pages(0, 1, 2, 3), "abcd"))
-    bench.sim.copy(bench.write, D2H, "full", pages(0, 1, 2, 3), pages(4, 5, 6, 7), ALL, "b")
+    bench.sim.copy(
+        bench.write, CopyJob(D2H, "full", pages(0, 1, 2, 3), pages(4, 5, 6, 7), ALL, "b")
+    )
 
     def reuse() -> None:
         bench.fill(bench.sim, pages(0, 1, 2, 3), "wxyz")
@@ -137,7 +142,7 @@ def _overwritten_midway(chunks: int) -> str:
 def test_the_same_reuse_after_the_reply_is_neither() -> None:
     bench = Bench()
     bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0, 1), "ab"))
-    bench.seen.copy(bench.write, D2H, "full", pages(0, 1), pages(6, 7), ALL, "backup")
+    bench.seen.copy(bench.write, CopyJob(D2H, "full", pages(0, 1), pages(6, 7), ALL, "backup"))
     mark = bench.seen.record(bench.write)
     bench.finish()
     assert bench.seen.query(mark)
@@ -148,16 +153,18 @@ def test_the_same_reuse_after_the_reply_is_neither() -> None:
 def test_waiting_for_one_layer_is_not_waiting_for_the_next() -> None:
     bench = Bench()
     bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0), "a"))
-    bench.seen.copy(bench.write, D2H, "full", pages(0), pages(0), ALL, "backup")
+    bench.seen.copy(bench.write, CopyJob(D2H, "full", pages(0), pages(0), ALL, "backup"))
     bench.seen.wait(bench.load, bench.seen.record(bench.write))
     marks = []
     for layer in range(LAYERS):
-        bench.seen.copy(bench.load, H2D, "full", pages(0), pages(5), (layer, layer + 1), "load")
+        bench.seen.copy(
+            bench.load, CopyJob(H2D, "full", pages(0), pages(5), (layer, layer + 1), "load")
+        )
         marks.append(bench.seen.record(bench.load))
     bench.seen.wait(bench.compute, marks[0])
-    bench.seen.touch(bench.compute, "full", pages(5), "r", (0, 1), "prefill")
+    bench.seen.touch(bench.compute, Touch("full", pages(5), "r", (0, 1), "prefill"))
     with pytest.raises(HazardError, match=r"layer groups 1\.\.1"):
-        bench.seen.touch(bench.compute, "full", pages(5), "r", (1, 2), "prefill")
+        bench.seen.touch(bench.compute, Touch("full", pages(5), "r", (1, 2), "prefill"))
 
 
 def test_the_host_may_learn_late_and_never_early() -> None:

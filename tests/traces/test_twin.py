@@ -16,8 +16,7 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
-from hicache.core.types import Pages, Tier
-from hicache.devices.base import Direction
+from hicache.devices.base import CopyJob, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.runtime.tape import replay
 from hicache.runtime.tape_format import Tape, parse, read_tape
@@ -143,14 +142,13 @@ def test_a_wrong_byte_on_the_device_ends_the_run() -> None:
     def spoil(device: CpuDevice) -> None:
         right = device.copy
 
-        def wrong(stream: Any, direction: Direction, component: str, *rest: Any) -> None:
-            right(stream, direction, component, *rest)
-            if direction is Direction.HOST_TO_DEVICE:
-                target: Pages = rest[1]
-                seeds = np.arange(len(target), dtype=np.uint64)
-                device.scribble(stream, Tier.DEVICE, component, target, seeds, rest[2])
+        def wrong(stream: Stream, job: CopyJob) -> None:
+            right(stream, job)
+            if job.direction is Direction.HOST_TO_DEVICE:
+                seeds = np.arange(len(job.target), dtype=np.uint64)
+                device.scribble(stream, job.far, seeds)
 
-        device.copy = wrong  # type: ignore[method-assign, assignment]
+        device.copy = wrong  # type: ignore[method-assign]
 
     with pytest.raises(WrongBytesError, match="prefill of request"):
         serve(shared_prefixes(7, 60, longest=60), device_pages=22, host_pages=200, spoil=spoil)

@@ -14,7 +14,7 @@ import numpy as np
 import hicache.models as models
 from hicache.core.types import Pages, Tier
 from hicache.devices import cuda
-from hicache.devices.base import Direction, Mark, Stream
+from hicache.devices.base import CopyJob, Direction, Mark, Stream, Touch
 from hicache.devices.cuda import CudaDevice
 
 BLOCKS = cuda.BLOCKS
@@ -44,8 +44,8 @@ def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
     compute = device.stream("compute")
     every = np.arange(POOL_PAGES, dtype=np.int64)
     for part in np.array_split(every, 16):
-        device.touch(compute, "full", part, "w", ALL, "content")
-    device.copy(compute, Direction.DEVICE_TO_HOST, "full", every, every, ALL, "content")
+        device.touch(compute, Touch("full", part, "w", ALL, "content"))
+    device.copy(compute, CopyJob(Direction.DEVICE_TO_HOST, "full", every, every, ALL, "content"))
     device.synchronize(device.record(compute))
     return device
 
@@ -67,7 +67,7 @@ def transfer(
     source, target = pages if direction is Direction.DEVICE_TO_HOST else pages[::-1]
     marks = []
     for group in groups:
-        device.copy(stream, direction, "full", source, target, group, "bench")
+        device.copy(stream, CopyJob(direction, "full", source, target, group, "bench"))
         marks.append(device.record(stream))
     return marks
 

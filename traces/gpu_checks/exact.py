@@ -13,7 +13,7 @@ import numpy as np
 
 import hicache.models as models
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Direction
+from hicache.devices.base import Area, CopyJob, Direction
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import Bytes, legal
 from hicache.memory.stamp import Words
@@ -87,7 +87,7 @@ def round_trips(
     for tier in (Tier.DEVICE, Tier.HOST):
         seeds = draw.integers(0, 1 << 63, _GUARDS).astype(np.uint64)
         guards[tier] = (np.arange(size - _GUARDS, size, dtype=np.int64), seeds)
-        device.scribble(stream, tier, "full", *guards[tier], _ALL)
+        device.scribble(stream, Area(tier, "full", guards[tier][0], _ALL), seeds)
     done = 0
     while done < wanted:
         count = min(each, _ROUND, wanted - done)
@@ -95,13 +95,12 @@ def round_trips(
         origin, goal = shuffled[:count], shuffled[count : 2 * count]
         host = draw.permutation(size - _GUARDS)[:count].astype(np.int64)
         seeds = draw.integers(0, 1 << 63, count).astype(np.uint64)
-        device.scribble(stream, Tier.DEVICE, "full", origin, seeds, _ALL)
-        device.copy(stream, Direction.DEVICE_TO_HOST, "full", origin, host, _ALL, name)
-        device.scribble(stream, Tier.DEVICE, "full", goal, ~seeds, _ALL)
+        device.scribble(stream, Area(Tier.DEVICE, "full", origin, _ALL), seeds)
+        device.copy(stream, CopyJob(Direction.DEVICE_TO_HOST, "full", origin, host, _ALL, name))
+        device.scribble(stream, Area(Tier.DEVICE, "full", goal, _ALL), ~seeds)
         for layer in range(_MODEL.layers):
-            device.copy(
-                stream, Direction.HOST_TO_DEVICE, "full", host, goal, (layer, layer + 1), name
-            )
+            group = (layer, layer + 1)
+            device.copy(stream, CopyJob(Direction.HOST_TO_DEVICE, "full", host, goal, group, name))
         expected = _expected(device, seeds, pool)
         for tier, pages in ((Tier.HOST, host), (Tier.DEVICE, goal)):
             tally.compare(expected, _found(device, tier, pages, pool), f"{name} {tier.name}")
@@ -115,7 +114,7 @@ def round_trips(
 def _found(device: CudaDevice, tier: Tier, pages: Pages, pool: ThreadPoolExecutor) -> list[bytes]:
     seen: list[tuple[Bytes, ...]] = []
     stream = device.stream("exact")
-    device.peek(stream, tier, "full", pages, _ALL, seen.append)
+    device.peek(stream, Area(tier, "full", pages, _ALL), seen.append)
     device.synchronize(device.record(stream))
     return _digests(seen[0], len(pages), pool)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Device, Front, Mark, Stream
+from hicache.devices.base import Device, Front, Mark, Stream, Touch
 from hicache.devices.cuda import CudaDevice
 from hicache.models import ModelDescription, get
 from hicache.runtime.controller import COMPUTE, TransferController
@@ -76,14 +76,14 @@ def program(device: Device, without: int) -> int:
     controller = TransferController(seen)
     compute = seen.stream(COMPUTE)
     everything = (0, seen.layers)
-    seen.touch(compute, "full", _pages(0, 1, 2, 3), "w", everything, "prefill of a")
-    seen.touch(compute, "full", _pages(4, 5), "r", everything, "decode of b")
+    seen.touch(compute, Touch("full", _pages(0, 1, 2, 3), "w", everything, "prefill of a"))
+    seen.touch(compute, Touch("full", _pages(4, 5), "r", everything, "decode of b"))
     controller.submit(Backup(1, (Copy("full", _pages(0, 1), _pages(6, 7)),)))
     controller.submit(Load(2, 1, (Copy("full", _pages(2, 3), _pages(4, 5)),)))
     controller.start()
     for layer, mark in enumerate(controller.load_marks(2)):
         seen.wait(compute, mark)
-        seen.touch(compute, "full", _pages(4, 5), "r", (layer, layer + 1), "prefill of c")
+        seen.touch(compute, Touch("full", _pages(4, 5), "r", (layer, layer + 1), "prefill of c"))
     return seen.waits
 
 

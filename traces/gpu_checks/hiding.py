@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from hicache.devices.base import Direction, Mark
+from hicache.devices.base import Direction, Mark, Touch
 from hicache.devices.cuda import CudaDevice
 
 from . import _bench
@@ -49,7 +49,9 @@ class _Pass:
             if marks:
                 device.wait(self.stream, marks[layer])
             if pages is not None:
-                device.touch(self.stream, "full", pages, "r", (layer, layer + 1), "attention")
+                device.touch(
+                    self.stream, Touch("full", pages, "r", (layer, layer + 1), "attention")
+                )
             with device.on(self.stream):
                 torch.mm(states, qkv)
                 torch.mm(states, out)

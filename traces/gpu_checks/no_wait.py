@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from hicache.devices.base import Direction
+from hicache.devices.base import CopyJob, Direction, Touch
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
 
@@ -53,13 +53,13 @@ def _calls(device: CudaDevice) -> bool:
     """One of each, in order over three streams; whether the last was over at once."""
     compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
     pages, others = np.arange(8, dtype=np.int64), np.arange(8, 16, dtype=np.int64)
-    device.touch(compute, "full", pages, "w", _ALL, "prefill")
+    device.touch(compute, Touch("full", pages, "w", _ALL, "prefill"))
     device.wait(write, device.record(compute))
-    device.copy(write, Direction.DEVICE_TO_HOST, "full", pages, others, _ALL, "backup")
+    device.copy(write, CopyJob(Direction.DEVICE_TO_HOST, "full", pages, others, _ALL, "backup"))
     device.wait(load, device.record(write))
     for layer in range(device.layers):
         group = (layer, layer + 1)
-        device.copy(load, Direction.HOST_TO_DEVICE, "full", others, others, group, "load")
+        device.copy(load, CopyJob(Direction.HOST_TO_DEVICE, "full", others, others, group, "load"))
         device.wait(compute, device.record(load))
-        device.touch(compute, "full", others, "r", group, "prefill")
+        device.touch(compute, Touch("full", others, "r", group, "prefill"))
     return device.query(device.record(compute))

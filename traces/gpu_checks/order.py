@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hicache.devices.base import Direction
+from hicache.devices.base import CopyJob, Direction
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
 
@@ -34,7 +34,9 @@ def run(settings: Settings) -> Outcome:
                 ("load", Direction.HOST_TO_DEVICE, 4),
             ):
                 stream = device.stream(name)
-                device.copy(stream, direction, "full", pages + shift, pages + shift, _ALL, name)
+                device.copy(
+                    stream, CopyJob(direction, "full", pages + shift, pages + shift, _ALL, name)
+                )
                 marks[name] = device.record(stream)
             device.synchronize(marks[free])
             if device.query(marks[held]):

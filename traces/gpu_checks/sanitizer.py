@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from hicache.devices.base import Direction
+from hicache.devices.base import CopyJob, Direction, Touch
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
 
@@ -58,14 +58,16 @@ def program(case: str) -> None:
         batched=False,
     ) as device:
         compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
-        device.touch(compute, "full", page, "w", all_layers, "prefill")
+        device.touch(compute, Touch("full", page, "w", all_layers, "prefill"))
         if case == ORDERED:
             device.wait(write, device.record(compute))
-        device.copy(write, Direction.DEVICE_TO_HOST, "full", page, page, all_layers, "backup")
+        device.copy(
+            write, CopyJob(Direction.DEVICE_TO_HOST, "full", page, page, all_layers, "backup")
+        )
         device.wait(load, device.record(write))
-        device.copy(load, Direction.HOST_TO_DEVICE, "full", page, page, all_layers, "load")
+        device.copy(load, CopyJob(Direction.HOST_TO_DEVICE, "full", page, page, all_layers, "load"))
         device.wait(compute, device.record(load))
-        device.touch(compute, "full", page, "r", all_layers, "prefill")
+        device.touch(compute, Touch("full", page, "r", all_layers, "prefill"))
         device.synchronize(device.record(compute))
 
 

@@ -26,6 +26,18 @@ class Route(NamedTuple):
     pair: Pair
 
 
+class Move(NamedTuple):
+    """Pages (source, target) of one pool, in its own layers. Targets differ from one another.
+
+    numbers: int64[2, n] on the device, the same pages, where the mover needs them.
+    """
+
+    route: Route
+    pages: tuple[Pages, Pages]
+    numbers: torch.Tensor | None
+    layers: range
+
+
 class Options(NamedTuple):
     """blocks: programs of a kernel, which bounds the multiprocessors that it takes.
 
@@ -38,23 +50,14 @@ class Options(NamedTuple):
 
 
 class Mover(Protocol):
-    """needs_numbers: whether `copy` wants the page numbers on the device."""
+    """needs_numbers: whether a `Move` must have the page numbers on the device."""
 
     needs_numbers: bool
 
     def __init__(self, options: Options) -> None: ...
 
-    def copy(
-        self,
-        route: Route,
-        pages: tuple[Pages, Pages],
-        numbers: torch.Tensor | None,
-        layers: range,
-    ) -> None:
-        """Queue the copy of pages (source, target) in the pool's own layers on the current stream.
-
-        numbers: int64[2, n] on the device, the same pages. Target pages differ from one another.
-        """
+    def copy(self, job: Move) -> None:
+        """Queue it on the current stream."""
 
 
 def route(source: TorchPool, target: TorchPool) -> Route:

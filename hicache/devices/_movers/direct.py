@@ -6,12 +6,9 @@ Must not live here: finding the runs (memory/runs).
 
 from __future__ import annotations
 
-import torch
-
-from hicache.core.types import Pages
 from hicache.memory.runs import runs
 
-from .base import Options, Route
+from .base import Move, Options
 
 
 class Mover:
@@ -22,15 +19,10 @@ class Mover:
     def __init__(self, options: Options) -> None:
         self._batch = options.batch
 
-    def copy(
-        self,
-        route: Route,
-        pages: tuple[Pages, Pages],
-        numbers: torch.Tensor | None,
-        layers: range,
-    ) -> None:
-        source, target = route.source, route.target
-        found = runs(route.pair, *pages, layers, (source.segment, target.segment))
+    def copy(self, job: Move) -> None:
+        source, target = job.route.source, job.route.target
+        segments = (source.segment, target.segment)
+        found = runs(job.route.pair, *job.pages, job.layers, segments)
         if self._batch is not None:
             self._batch(
                 found.target + target.flat.data_ptr(),

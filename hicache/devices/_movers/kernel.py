@@ -16,10 +16,9 @@ import triton
 import triton.language as tl
 
 from hicache.core.errors import CallerError, CoreBug
-from hicache.core.types import Pages
 from hicache.memory.runs import Side, access_bytes
 
-from .base import Options, Route
+from .base import Move, Options, Route
 
 DIMENSIONS = 3
 BLOCK = 2048
@@ -89,13 +88,8 @@ class Mover:
             raise CallerError(f"blocks: expected at least 1, found {options.blocks}")
         self._blocks = options.blocks
 
-    def copy(
-        self,
-        route: Route,
-        pages: tuple[Pages, Pages],
-        numbers: torch.Tensor | None,
-        layers: range,
-    ) -> None:
+    def copy(self, job: Move) -> None:
+        route, numbers, layers = job.route, job.numbers, job.layers
         assert numbers is not None, "a mover that needs numbers was given none"
         if not numbers.shape[1] or not layers or not route.pair.page_bytes:
             return
