@@ -61,7 +61,7 @@ class Hazards:
         self._host = [0] * streams
         self._marks: dict[Mark, tuple[int, ...]] = {}
         self._shape = {place: (layers, pages) for place, pages in capacities.items()}
-        self._ticks: dict[tuple[_Place, str, int], _Ticks] = {}
+        self._ticks: dict[tuple[Tier, str, str, int], _Ticks] = {}
 
     def stream(self, stream: Stream, name: str) -> None:
         """Make a stream known."""
@@ -99,24 +99,24 @@ class Hazards:
         lane.clock[lane.index] = tick
         lane.whys[tick] = why
         lane.whys.pop(tick - _REMEMBERED, None)
-        ticks = self._of(area.place, mode, lane.index)
-        ticks[slice(*area.layers), area.pages] = tick
+        first, last = area.layers
+        self._of(area, mode, lane.index)[first:last, area.pages] = tick
 
-    def _of(self, place: _Place, mode: str, lane: int) -> _Ticks:
-        ticks = self._ticks.get((place, mode, lane))
+    def _of(self, area: Area, mode: str, lane: int) -> _Ticks:
+        key = (area.tier, area.component, mode, lane)
+        ticks = self._ticks.get(key)
         if ticks is None:
-            ticks = np.zeros(self._shape[place], dtype=np.int32)
-            self._ticks[place, mode, lane] = ticks
+            ticks = self._ticks[key] = np.zeros(self._shape[area.place], dtype=np.int32)
         return ticks
 
     def _ordered(
         self, lane: _Lane, other: _Lane, area: Area, modes: tuple[str, str], why: str
     ) -> None:
-        ticks = self._ticks.get((area.place, modes[0], other.index))
+        ticks = self._ticks.get((area.tier, area.component, modes[0], other.index))
         if ticks is None:
             return
         seen = lane.clock[other.index]
-        last = ticks[slice(*area.layers), area.pages]
+        last = ticks[area.layers[0] : area.layers[1], area.pages]
         if int(last.max(initial=0)) <= seen:
             return
         late = (last > seen).any(axis=0)

@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -43,8 +42,6 @@ from sim.workload import Job, Workload
 
 from .stopwatch import Stopwatch, TimedInspectable, Timing
 from .tape_on_sim import layer_bytes
-
-Span: TypeAlias = tuple[int, int]
 
 POLL_S = 20e-6
 _STUCK_POLLS = 2000

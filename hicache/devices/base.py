@@ -55,12 +55,10 @@ class Direction(Enum):
     DEVICE_TO_HOST = "d2h"
     HOST_TO_DEVICE = "h2d"
 
-    @property
-    def ends(self) -> tuple[Tier, Tier]:
-        """The tier that is read and the one that is written."""
-        if self is Direction.DEVICE_TO_HOST:
-            return Tier.DEVICE, Tier.HOST
-        return Tier.HOST, Tier.DEVICE
+    def __init__(self, lane: str) -> None:
+        # The tier that is read and the one that is written; made once, as every copy asks.
+        down = lane == "d2h"
+        self.ends = (Tier.DEVICE, Tier.HOST) if down else (Tier.HOST, Tier.DEVICE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
