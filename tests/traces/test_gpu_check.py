@@ -13,7 +13,7 @@ import pytest
 from hicache import registry
 from hicache.core.types import Tier
 from hicache.devices._accelerator import unusable
-from hicache.devices.base import Direction
+from hicache.devices.base import CopyJob, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
@@ -118,12 +118,12 @@ def test_round_trips_are_compared_with_what_was_written() -> None:
 
         honest = device.copy
 
-        def lossy(*call: object) -> None:
-            honest(*call)  # type: ignore[arg-type]
-            if call[1] is Direction.HOST_TO_DEVICE and call[5] == (0, 1):
+        def lossy(stream: Stream, job: CopyJob) -> None:
+            honest(stream, job)
+            if job.direction is Direction.HOST_TO_DEVICE and job.layers == (0, 1):
                 device.arena.pools(Tier.DEVICE, "full")[0].flat[5 * 1024] ^= 1
 
-        device.copy = lossy  # type: ignore[method-assign,assignment]
+        device.copy = lossy  # type: ignore[method-assign]
         for _ in range(3):
             exact.round_trips(device, draw, 48, tally, pool, "test")
         assert tally.faults
