@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import pytest
@@ -373,6 +373,8 @@ def test_cpu_a_crash_on_a_worker_is_not_swallowed() -> None:
     with pytest.raises(CoreBug, match="crashed"):
         device.synchronize(device.record(stream))
     with pytest.raises(CoreBug, match="crashed"):
+        device.copy(stream, CopyJob(D2H, "full", pages(0), pages(0), ALL, "test"))
+    with pytest.raises(CoreBug, match="crashed"):
         device.close()
 
 
@@ -426,3 +428,40 @@ def test_cpu_scribbles_and_peeks_in_the_order_of_the_stream(
             device.peek(stream, Area(tier, "full", pages(99), layers), seen.append)
         with pytest.raises(CallerError, match="layers"):
             device.scribble(stream, Area(tier, "full", where, (0, LAYERS + 1)), seeds[0])
+
+
+@pytest.mark.parametrize("mode", ["r", "w"])
+@pytest.mark.parametrize(
+    ("component", "page", "layers", "words"),
+    [
+        ("full", DEVICE_PAGES, ALL, "pages: expected 0 to 7 of full on device, found 8 to 8"),
+        ("full", 0, (2, 1), "layers: expected a range within 0 to 4, found 2 to 1"),
+        ("swa", 0, ALL, "pool: expected one of full on device"),
+    ],
+)
+def test_cpu_refuses_touches_of_what_is_not_there(
+    mode: Literal["r", "w"], component: str, page: int, layers: tuple[int, int], words: str
+) -> None:
+    with make_cpu() as device, pytest.raises(CallerError, match=words):
+        device.touch(device.stream("compute"), Touch(component, pages(page), mode, layers, "test"))
+
+
+def test_cpu_is_closed_by_the_end_of_its_block() -> None:
+    with pytest.raises(ZeroDivisionError), make_cpu() as device:
+        raise ZeroDivisionError
+    with pytest.raises(CallerError, match="closed"):
+        device.stream("compute")
+
+
+def test_the_records_of_a_call_name_both_sides() -> None:
+    """Whoever watches a device relies on it: what is read, what is written, and where."""
+    job = CopyJob(H2D, "full", pages(5, 6), pages(1, 2), (1, 3), "load")
+    near, far = job.near, job.far
+    assert (near.place, near.pages.tolist()) == ((Tier.HOST, "full"), [5, 6])
+    assert (far.place, far.pages.tolist()) == ((Tier.DEVICE, "full"), [1, 2])
+    assert near.layers == far.layers == (1, 3)
+    assert near.pages is job.source, "devices know page numbers that they sent by their array"
+    area = Touch("full", pages(3), "w", (0, 2), "prefill").area
+    assert (area.place, area.pages.tolist(), area.layers) == ((Tier.DEVICE, "full"), [3], (0, 2))
+    with pytest.raises(AttributeError):
+        job.why = "other"  # type: ignore[misc]

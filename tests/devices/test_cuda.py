@@ -229,6 +229,16 @@ def test_a_reader_sees_a_touch_when_its_mark_is_seen() -> None:
         assert seen == [(2, 2, 2, PAGE_SIZE, 2, 12)]
 
 
+def test_what_was_read_is_told_before_the_device_is_closed() -> None:
+    seen: list[str] = []
+    with make(AtOnce(late=True), reader=lambda component, *_: seen.append(component)) as device:
+        stream = device.stream("compute")
+        device.touch(stream, Touch("full", pages(4), "r", ALL, "test"))
+        device.record(stream)
+        assert not seen
+    assert seen == ["full"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
