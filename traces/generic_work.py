@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hicache.core.errors import CallerError
 from invariants.fuzz import corpus, ground, mutate, score
 from invariants.fuzz.ground import Ground
 from invariants.fuzz.mutate import Mutant
@@ -52,7 +53,7 @@ def surveyed(each: int = EACH) -> Iterator[int]:
     with mutate.counted():
         kept = list(ground.survey(corpus_tapes()))
         _grounds[:] = [*kept, *ground.chosen(ground.survey(tapes(each)), LINE)]
-        _recorded[:] = ground.survey(map(corpus.read, corpus.paths(RECORDED)))
+        _recorded[:] = as_recorded(RECORDED)
         yield len(_grounds)
     _grounds.clear()
     _recorded.clear()
@@ -69,6 +70,20 @@ def tapes(each: int) -> Iterator[Tape]:
         yield from ground.varied(tape, VARIED)
     yield from ground.drawn(range(1, each + 1), SHORT)
     yield from ground.drawn(range(1001, 1001 + each), LONG)
+
+
+def as_recorded(folder: Path) -> list[Ground]:
+    """The recorded tapes. Raises CallerError where the plain core decides otherwise: every mutant
+    would seem to be seen by it."""
+    found = list(ground.survey(map(corpus.read, corpus.paths(folder))))
+    stale = [one.tape.seed for one in found if one.tape.notes.get(ground.NOTE) != one.digest]
+    if stale:
+        raise CallerError(
+            f"{folder}: expected tapes on which the core decides as recorded, found {len(stale)} "
+            f"of {len(found)} on which it does not (first: seed {stale[0]}); "
+            "if that is meant, run hicache mutants --record"
+        )
+    return found
 
 
 def record(folder: Path = RECORDED) -> list[Path]:

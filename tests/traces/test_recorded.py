@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hicache.core import lru
+from hicache.core.errors import CallerError
 from invariants.fuzz import corpus, ground
 from traces import generic_work
 
@@ -39,3 +40,16 @@ def test_another_order_of_victims_is_seen_and_recorded(
     assert changed != there
     assert corpus.paths(tmp_path) == [changed]
     assert corpus.read(changed).entries == tape.entries
+
+
+def test_a_hunt_does_not_begin_on_tapes_that_the_plain_core_decides_otherwise(
+    tmp_path: Path,
+) -> None:
+    """Found in a whole run: with one such tape, every mutant that ran it counted as seen."""
+    tape = corpus.read(TAPES[0])
+    corpus.add(tmp_path, tape)
+    assert len(generic_work.as_recorded(tmp_path)) == 1
+    stale = corpus.add(tmp_path, ground.noted(tape, decisions="0" * 32))
+    with pytest.raises(CallerError, match=r"1 of 2 on which it does not .* --record"):
+        generic_work.as_recorded(tmp_path)
+    assert stale.exists()
