@@ -30,7 +30,12 @@ FORMAT, VERSION = "hicache-explain", 1
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("tape", metavar="TAPE", help="a tape of `hicache fuzz`, or a test that shrink exported")
+    add(
+        "tape",
+        type=read.name,
+        metavar="TAPE",
+        help="a tape of `hicache fuzz`, or a test that shrink exported",
+    )
     for kind in ("page", "node", "request", "flight"):
         add(
             f"--{kind}",
@@ -40,8 +45,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
     add("--component", metavar="NAME", help="of this component's pools, or of its --page")
     planting.add_option(parser, "what the tape notes")
-    add("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
-    add("--json", metavar="FILE", help="write the story there, too; - is stdout")
+    add(
+        "--trace",
+        type=read.name,
+        metavar="FILE",
+        help="write a timeline for ui.perfetto.dev",
+    )
+    add("--json", type=read.name, metavar="FILE", help="write the story there, too; - is stdout")
 
 
 def explain(options: argparse.Namespace, command: str) -> int:
@@ -53,7 +63,7 @@ def explain(options: argparse.Namespace, command: str) -> int:
             check_writable(path)
     tape = open_tape(options.tape)
     operations.check(tape, operations.load(), options.tape)
-    plant = planting.wanted(options, tape)
+    plant = planting.wanted(options, tape, options.tape)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         account = witnessed(tape, operations.load(), options.tape)
     whom = explainer.chosen(

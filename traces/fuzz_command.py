@@ -33,6 +33,7 @@ from .tape_file import open_tape
 
 SUMMARY = "hunt: drawn operations, faults and schedules, every check after each event"
 SECONDS = 60
+MOST_OPERATIONS = 100_000  # their tape can still be read
 INTERRUPTED = 130
 CANARY_SURVIVED = 19
 FOLDER = "fuzz-failures"
@@ -47,7 +48,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"stop after so long (default: {SECONDS}, none where --sequences is given)",
     )
     add("--sequences", type=read.at_least(1), metavar="N", help="stop after N sequences")
-    add("--operations", type=read.at_least(1), default=120, metavar="N", help="per sequence")
+    add(
+        "--operations",
+        type=read.between(1, MOST_OPERATIONS),
+        default=120,
+        metavar="N",
+        help=f"per sequence, at most {MOST_OPERATIONS}",
+    )
     add(
         "--seed",
         type=read.at_least(0),
@@ -79,18 +86,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="of the sequences that are run again in a fresh process with another hash seed",
     )
+    _add_names(parser)
+
+
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    """Of files, and of a bug."""
+    add = parser.add_argument
     add(
         "-o",
         "--output",
+        type=read.name,
         default=FOLDER,
         metavar="FOLDER",
         help="for the tape and text of each failure",
     )
-    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
     planting.add_option(parser, "none; of --replay, what the tape notes")
-    add("--rates", metavar="FILE", help="write how often each state was reached (rates.json)")
+    add(
+        "--rates",
+        type=read.name,
+        metavar="FILE",
+        help="write how often each state was reached (rates.json)",
+    )
     one = parser.add_mutually_exclusive_group()
-    one.add_argument("--replay", metavar="FILE", help="play one tape as it stands, and no other")
+    one.add_argument(
+        "--replay",
+        type=read.name,
+        metavar="FILE",
+        help="play one tape as it stands, and no other",
+    )
     one.add_argument(
         "--canary", action="store_true", help="plant a bug: 0 if it is found, 19 if it is not"
     )
@@ -232,7 +256,7 @@ def _keep(
 def _replay(options: argparse.Namespace, command: str) -> int:
     """One tape, bit for bit; prints what it came to."""
     tape = open_tape(options.replay)
-    plant = planting.wanted(options, tape)
+    plant = planting.wanted(options, tape, options.replay)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         outcome = play.replay(tape, operations.load(), options.check, options.replay)
     failure, hand = outcome.failure, outcome.hand

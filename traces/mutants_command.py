@@ -63,7 +63,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     calm = "sequences without a fault in which a bug that one exposes is not to be seen"
     add("--calm", type=read.at_least(1), default=_CALM, metavar="N", help=calm)
     add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
-    add("--json", metavar="FILE", help="write the kill matrix there, too; - is stdout")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="write the kill matrix there, too; - is stdout",
+    )
     add("--record", action="store_true", help="write the recorded tapes with today's decisions")
     add("--list", action="store_true", help="print the names, and hunt nothing")
 

@@ -69,6 +69,26 @@ def at_least(least: int) -> Callable[[str], int]:
     return parse
 
 
+def between(least: int, most: int) -> Callable[[str], int]:
+    """A parser of sizes from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        value = size(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"expected {least} to {most}, found {text!r}")
+        return value
+
+    return parse
+
+
+def name(text: str) -> str:
+    """Of a file or folder: `--replay "$TAPE"` in a shell where TAPE is not set asks for nothing,
+    and must not be taken for an option that is not there."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a name, found no name")
+    return text
+
+
 def device_pages(text: str) -> int | str:
     """A number of pages, or `unbounded`."""
     return text if text == UNBOUNDED else at_least(1)(text)

@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hicache.core.errors import CallerError
 from invariants.fuzz.tape import Tape
 from invariants.planted import base as bugs
 
@@ -47,7 +48,11 @@ def at_home(options: Namespace, name: str) -> None:
         options.ranks = options.ranks or getattr(bug, "RANKS", 0)
 
 
-def wanted(options: Namespace, tape: Tape) -> str:
-    """The bug that was asked for, else the one that the tape notes."""
-    asked = options.plant if options.plant is not None else tape.notes.get(NOTE, "")
-    return check(str(asked))
+def wanted(options: Namespace, tape: Tape, name: str) -> str:
+    """The bug that was asked for, else the one that the tape of that name notes."""
+    if options.plant is not None:
+        return check(options.plant)
+    try:
+        return check(tape.notes.get(NOTE, ""))
+    except CallerError as error:
+        raise CallerError(f"{name}: notes: {error}") from None

@@ -64,9 +64,26 @@ class Unsteady(AssertionError):
 
 def add_options(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
-    add("tape", metavar="TAPE", help="a tape that fails, as `hicache fuzz` writes them")
-    add("-o", "--output", default="-", metavar="FILE", help="the small tape; - is stdout")
-    add("--export", metavar="FOLDER", help="write it as a pytest file there, too (tests/regress)")
+    add(
+        "tape",
+        type=read.name,
+        metavar="TAPE",
+        help="a tape that fails, as `hicache fuzz` writes them",
+    )
+    add(
+        "-o",
+        "--output",
+        type=read.name,
+        default="-",
+        metavar="FILE",
+        help="the small tape; - is stdout",
+    )
+    add(
+        "--export",
+        type=read.name,
+        metavar="FOLDER",
+        help="write it as a pytest file there, too (tests/regress)",
+    )
     planting.add_option(made, "what the tape notes")
     add(
         "--plays",
@@ -76,7 +93,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         help="stop after so many plays, with the smallest tape so far",
     )
     add("--as-is", action="store_true", help="only play it: its failure, and that exit code")
-    add("--json", metavar="FILE", help="write the result there, too; - is stdout")
+    add("--json", type=read.name, metavar="FILE", help="write the result there, too; - is stdout")
 
 
 def shrink(options: argparse.Namespace, command: str) -> int:
@@ -85,7 +102,7 @@ def shrink(options: argparse.Namespace, command: str) -> int:
     tape = open_tape(options.tape)
     ops = load()
     check(tape, ops, options.tape)
-    plant = planting.wanted(options, tape)
+    plant = planting.wanted(options, tape, options.tape)
     with planting.planted(plant):
         failure = replay(tape, ops, name=options.tape).failure
         if options.as_is:

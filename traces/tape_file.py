@@ -5,10 +5,13 @@ Must not live here: what a tape means, or whether this version knows what it spe
 
 from __future__ import annotations
 
+import contextlib
+import io
 import runpy
 from pathlib import Path
 
 from hicache.core.errors import CallerError
+from invariants.fuzz import lines
 from invariants.fuzz import tape as tapes
 from invariants.fuzz.tape import Tape
 
@@ -17,11 +20,16 @@ def open_tape(path: str) -> Tape:
     """Raises CallerError, one line, for anything that holds no whole tape."""
     if not path.endswith(".py"):
         return tapes.read(Path(path))
+    lines.text_of(Path(path), "test that shrink exported")
     try:
-        found = runpy.run_path(path).get("TAPE")
-    except Exception as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CallerError(f"{path}: expected a test that shrink exported, found: {said}") from None
+        with contextlib.redirect_stdout(io.StringIO()):  # where a document may be due
+            found = runpy.run_path(path).get("TAPE")
+    except (Exception, SystemExit) as error:
+        said = (str(error).splitlines() or [""])[0][:100]
+        raise CallerError(
+            f"{path}: expected a test that shrink exported, found {type(error).__name__}"
+            f"{f': {said}' if said else ''}; name a tape"
+        ) from None
     if not isinstance(found, Tape):
         raise CallerError(
             f"{path}: expected a test that shrink exported, with its TAPE, found none; name a tape"

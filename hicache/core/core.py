@@ -196,9 +196,12 @@ def _check_components(config: Config, made: list[Component]) -> None:
 
 def _entry(package: Any, name: str, maker: str) -> Any:
     """What makes the entry that a file of the package describes; the file name is its name."""
-    known = [module.name for module in iter_modules(package.__path__) if module.name != "base"]
-    module = import_module(f"{package.__name__}.{name}") if name in known else None
+    files = [module.name for module in iter_modules(package.__path__) if module.name != "base"]
+    module = import_module(f"{package.__name__}.{name}") if name in files else None
     if not hasattr(module, maker):
+        known = [
+            file for file in files if hasattr(import_module(f"{package.__name__}.{file}"), maker)
+        ]
         raise CallerError(f"{maker}: expected one of {', '.join(known)}, found {name!r}")
     return getattr(module, maker)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hicache.core.errors import CallerError
 
 from .draws import Draws
+from .lines import quoted
 
 REPLIES, DEVICE = "replies", "device"
 MOST_LAYERS = 8
@@ -45,7 +46,7 @@ def settings_of(executor: str) -> DeviceSettings | None:
     raise CallerError(
         f"executor: expected {REPLIES}, or {DEVICE} with LAYERS:PAGE_NS:LATENCY_NS:DEPTH behind a "
         f"colon (1 to {MOST_LAYERS} layers, a page time and a depth of at least 1), found "
-        f"{executor!r}"
+        f"{quoted(executor)}"
     )
 
 

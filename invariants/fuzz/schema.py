@@ -7,13 +7,18 @@ not live here: what an operation does with its arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
+from hicache.core.config import Config
+from hicache.core.core import Core
 from hicache.core.errors import CallerError
 
 from .faults.base import load as load_faults
+from .lines import quoted
 from .tape import Tape
 
 MOST = 1 << 30
@@ -99,23 +104,26 @@ def wrong(schema: Schema, args: Mapping[str, Any]) -> str:
                 continue
             return f"expected {name}, {kind.says}, found none"
         if not kind.fits(args[name]):
-            return f"expected {name}: {kind.says}, found {str(args[name])[:40]!r}"
+            return f"expected {name}: {kind.says}, found {quoted(str(args[name]))}"
     strange = [name for name in args if name not in schema]
     if strange:
         known = f"only {', '.join(schema)}" if schema else "no argument"
-        return f"expected {known}, found {str(strange[0])[:40]!r}"
+        return f"expected {known}, found {quoted(strange[0])}"
     return ""
 
 
 def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
     """Raises CallerError, one line, unless the tape speaks of what this version has."""
     faults = ("", *load_faults())
+    illegal = _illegal(tape.config)
+    if illegal:
+        raise CallerError(f"{name or 'tape'}: config: {illegal}; record the tape again")
     for line, entry in enumerate(tape.entries, 2):
         where = f"{name or 'tape'}, line {line}"
         if entry.op not in schemas:
             raise CallerError(
                 f"{where}: expected an operation of this version ({', '.join(schemas)}), "
-                f"found {entry.op!r}; record the tape again"
+                f"found {quoted(entry.op)}; record the tape again"
             )
         said = wrong(schemas[entry.op], entry.args)
         if said:
@@ -125,6 +133,22 @@ def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
         strange = [act.fault for act in entry.acts if act.fault not in faults]
         if strange:
             raise CallerError(
-                f"{where}: expected a fault of this version ({', '.join(faults[1:])}), "
-                f"found {strange[0]!r}; record the tape again"
+                f"{where}: expected a fault of this version, one of {len(faults) - 1} in "
+                f"invariants/fuzz/faults, found {quoted(strange[0])}{_close(strange[0], faults)}; "
+                "mend the line or record the tape again"
             )
+
+
+@lru_cache(maxsize=256)
+def _illegal(config: Config) -> str:
+    """What a core says of its settings where it is none; empty where it is one."""
+    try:
+        Core(config)
+    except CallerError as error:
+        return str(error)
+    return ""
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name[:100], known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -16,7 +16,7 @@ Lives here: the records and their file form. Must not live here: what an operati
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +24,68 @@ from typing import Any, NamedTuple
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
+from . import lines
 from .executors import REPLIES, settings_of
 from .schedules.base import schedule_of
 
 FORMAT, VERSION = "hicache-fuzz", 1
-MOST_BYTES = 64 << 20
 MOST_RANKS = 8
+MOST = 1 << 30  # of any number, but the seed
+MOST_PAGES = 1 << 20  # of one pool: a thousand times what is drawn
+_WANTED = "expected a tape of hicache fuzz"
+_HEAD = ("tape", "version", "seed", "order", "notes", "config", "executor", "ranks", "pairs")
+
+Fits = tuple[str, Callable[[Any], bool]]
+
+
+def _listed(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(fits, value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_name(value: Any) -> bool:
+    return _is_text(value) and len(value) <= 100
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MOST
+
+
+def _is_act(act: Any) -> bool:
+    return (
+        isinstance(act, list)
+        and len(act) == 3
+        and all(map(_is_count, act[:2]))
+        and isinstance(act[2], str)
+    )
+
+
+_FIELDS: dict[str, Fits] = {
+    "op": ("a name", _is_text),
+    "args": ("an object", lambda one: isinstance(one, dict)),
+    "gap": (f"an integer from 0 to {MOST}", _is_count),
+    "poll": ("true or false", lambda one: isinstance(one, bool)),
+    "acts": (
+        f"a list of [delay, tie, fault], two integers from 0 to {MOST} and a text",
+        lambda one: _listed(one, _is_act),
+    ),
+}
+_LEFT_OUT: dict[str, Any] = {"gap": 1, "poll": True, "acts": []}
+# By the type of a setting: what is expected, and whether a value is that. Which number or name is
+# legal, the core says.
+_SETTINGS: dict[str, Fits] = {
+    "int": (f"an integer up to {MOST}", lambda one: type(one) is int and abs(one) <= MOST),
+    "bool": ("true or false", lambda one: isinstance(one, bool)),
+    "str": ("a name", _is_name),
+    "tuple[str, ...]": ("a list of names", lambda one: _listed(one, _is_name)),
+    "tuple[int, ...]": (
+        f"a list of integers up to {MOST_PAGES}",
+        lambda one: _listed(one, lambda size: type(size) is int and abs(size) <= MOST_PAGES),
+    ),
+}
 
 
 class Act(NamedTuple):
@@ -81,59 +137,90 @@ def dumps(tape: Tape) -> str:
         head["ranks"] = tape.ranks
     if tape.pairs:
         head["pairs"] = True
-    lines = [_line(head)]
-    lines += [_line(_entry_document(entry)) for entry in tape.entries]
-    lines.append(_line({"end": len(tape.entries)}))
-    return "\n".join(lines) + "\n"
+    rows = [head, *map(_entry_document, tape.entries), {"end": len(tape.entries)}]
+    return "".join(f"{_line(row)}\n" for row in rows)
 
 
 def loads(text: str, name: str = "tape") -> Tape:
     """Raises CallerError, one line, for anything that is not a whole tape of this version."""
-    rows = [_parse(line, name, number) for number, line in enumerate(text.splitlines(), 1)]
-    if not rows or rows[0].get("tape") != FORMAT:
-        raise CallerError(f"{name}: expected a tape of hicache fuzz, found something else")
-    head = rows[0]
-    if head.get("version") != VERSION:
+    if not text:
+        raise CallerError(f"{name}: {_WANTED}, found an empty file; name a tape")
+    rows = lines.rows(text, name)
+    head = next(rows)
+    _check_head(head, name)
+    entries: list[Entry] = []
+    end: dict[str, Any] = {}
+    for number, row in enumerate(rows, 2):
+        if end:
+            raise CallerError(
+                f"{name}, line {number}: expected nothing behind the last line, found "
+                f"{lines.quoted(str(row))}; the file was edited"
+            )
+        if row.keys() == {"end"}:
+            end = row
+        else:
+            entries.append(_entry(row, name, number))
+    if type(end.get("end")) is not int or end["end"] != len(entries):
+        found = lines.quoted(end["end"]) if end else "the end of the file"
         raise CallerError(
-            f"{name}: expected version {VERSION}, found {head.get('version')!r}; record it again "
+            f"{name}: expected the number of its entries, {len(entries)}, in the last line, found "
+            f"{found}; it was cut off, copy it again"
+        )
+    return _tape(head, tuple(entries), name)
+
+
+def _check_head(head: dict[str, Any], name: str) -> None:
+    """It is one of ours, of this version, and says nothing that this version does not know."""
+    if head.get("tape") != FORMAT:
+        names = ", ".join(list(head)[:4])
+        said = f"format {lines.quoted(head['format'])}" if "format" in head else names
+        raise CallerError(
+            f"{name}: {_WANTED}, found {lines.quoted(said)[1:-1] or 'no field'}; name a tape"
+        )
+    version = head.get("version")
+    if type(version) is not int or version != VERSION:
+        raise CallerError(
+            f"{name}: expected version {VERSION}, found {lines.quoted(version)}; record it again "
             "with this version's `hicache fuzz`"
         )
-    if len(rows) < 2 or rows[-1] != {"end": len(rows) - 2}:
+    strange = lines.stranger(head, _HEAD)
+    if strange:
         raise CallerError(
-            f"{name}: expected the number of its entries in the last line, found the end of the "
-            "file; it was cut off, copy it again"
+            f"{name}, line 1: expected only {', '.join(_HEAD)}, found {strange}; record the tape "
+            "again"
         )
+
+
+def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
     order = _name(head.get("order"), "order", name)
     executor = _name(head.get("executor", REPLIES), "executor", name)
     try:
         schedule_of(order)
         settings_of(executor)
     except CallerError as error:
-        raise CallerError(f"{name}: {error}") from error
+        raise CallerError(f"{name}: {error}; record the tape again") from error
     config = _config(head.get("config"), name)
-    entries = tuple(_entry(row, name, number) for number, row in enumerate(rows[1:-1], 2))
     seed, notes = head.get("seed", 0), head.get("notes", {})
-    if not isinstance(seed, int) or not isinstance(notes, dict):
-        raise CallerError(f"{name}: expected a number as seed and an object as notes")
+    if type(seed) is not int or not 0 <= seed < 1 << 64:
+        raise CallerError(f"{name}: seed: expected 0 to 2**64 - 1, found {lines.quoted(seed)}")
+    if not isinstance(notes, dict) or not all(isinstance(one, str) for one in notes.values()):
+        raise CallerError(
+            f"{name}: notes: expected an object of texts, found {lines.quoted(str(notes))}"
+        )
     ranks, pairs = _ranks(head.get("ranks", 1), name), head.get("pairs", False)
     if not isinstance(pairs, bool):
-        raise CallerError(f"{name}: pairs: expected true or false, found {pairs!r}")
+        raise CallerError(f"{name}: pairs: expected true or false, found {lines.quoted(pairs)}")
     if (ranks > 1 or pairs) and executor != REPLIES:
         raise CallerError(
             f"{name}: executor: expected {REPLIES} on several ranks and with token pairs, "
-            f"found {executor!r}"
+            f"found {executor!r}; record the tape again"
         )
     return Tape(config, entries, seed, order, notes, ranks, executor, pairs)
 
 
 def read(path: Path) -> Tape:
-    try:
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise CallerError(f"{path}: expected at most {MOST_BYTES} bytes, found {size}")
-        return loads(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise CallerError(f"{path}: expected a readable tape, found: {error}") from error
+    """Raises CallerError, one line, for anything that holds no whole tape."""
+    return loads(lines.text_of(path, "tape of hicache fuzz"), str(path))
 
 
 def write(path: Path, tape: Tape) -> None:
@@ -144,12 +231,14 @@ def write(path: Path, tape: Tape) -> None:
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise CallerError(f"{path}: expected to write a tape there, found: {error}") from error
+        raise CallerError(
+            f"{path}: expected to write a tape there, found: {error.strerror}; name another file"
+        ) from error
 
 
 def _name(value: Any, setting: str, name: str) -> str:
     if not isinstance(value, str):
-        raise CallerError(f"{name}: {setting}: expected a name, found {value!r}")
+        raise CallerError(f"{name}: {setting}: expected a name, found {lines.quoted(value)}")
     return value
 
 
@@ -167,71 +256,60 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _parse(line: str, name: str, number: int) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise CallerError(
-            f"{name}, line {number}: expected JSON, found {line[:40]!r}; the file was cut off or "
-            "edited"
-        ) from error
-    if not isinstance(row, dict):
-        raise CallerError(f"{name}, line {number}: expected an object, found {line[:40]!r}")
-    return row
-
-
 def _config(document: Any, name: str) -> Config:
-    known = {one.name for one in fields(Config)}
+    kinds = {one.name: str(one.type) for one in fields(Config)}
     given = document if isinstance(document, dict) else {}
-    if given.keys() != known:
-        strange = sorted(given.keys() ^ known)
+    if given.keys() != kinds.keys():
+        strange = sorted(given.keys() ^ kinds.keys())
         raise CallerError(
             f"{name}: config: expected the settings of this version, found a difference in "
-            f"{', '.join(strange[:4])}; record the tape again"
+            f"{lines.quoted(', '.join(strange[:4]))}; record the tape again"
         )
+    for key, value in given.items():
+        says, fits = _SETTINGS[kinds[key]]
+        if not fits(value):
+            raise CallerError(
+                f"{name}: config: expected legal settings, {key}: {says}, found "
+                f"{lines.quoted(value)}; record the tape again"
+            )
     plain: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
     }
     try:
         return Config(**plain)
-    except (CallerError, TypeError, ValueError) as error:
-        raise CallerError(f"{name}: config: expected legal settings, found: {error}") from error
+    except CallerError as error:
+        raise CallerError(
+            f"{name}: config: expected legal settings, found: {error}; record the tape again"
+        ) from error
 
 
 def _ranks(found: Any, name: str) -> int:
     if type(found) is not int or not 1 <= found <= MOST_RANKS:
         raise CallerError(
-            f"{name}: ranks: expected 1 to {MOST_RANKS}, found {str(found)[:40]!r}; "
+            f"{name}: ranks: expected 1 to {MOST_RANKS}, found {lines.quoted(found)}; "
             "record the tape again"
         )
     return found
 
 
 def _entry(row: dict[str, Any], name: str, number: int) -> Entry:
-    op, args, acts = row.get("op"), row.get("args"), row.get("acts", [])
-    gap, poll = row.get("gap", 1), row.get("poll", True)
-    fine = (
-        isinstance(op, str)
-        and isinstance(args, dict)
-        and isinstance(acts, list)
-        and isinstance(gap, int)
-        and gap >= 0
-        and isinstance(poll, bool)
-        and all(_is_act(act) for act in acts)
-    )
-    if not fine:
-        raise CallerError(f"{name}, line {number}: expected an operation, found {str(row)[:60]}")
-    return Entry(str(op), dict(args or {}), int(gap), bool(poll), _acts(acts))
+    where = f"{name}, line {number}: expected an operation"
+    strange = lines.stranger(row, _FIELDS)
+    if strange:
+        raise CallerError(
+            f"{where} with only {', '.join(_FIELDS)}, found {strange}; mend the line or record "
+            "the tape again"
+        )
+    given = _LEFT_OUT | row
+    for field_, (says, fits) in _FIELDS.items():
+        if not fits(given.get(field_)):
+            found = lines.quoted(given[field_]) if field_ in given else "none"
+            raise CallerError(
+                f"{where} with {field_}, {says}, found {found}; mend the line or record the tape "
+                "again"
+            )
+    return Entry(given["op"], given["args"], given["gap"], given["poll"], _acts(given["acts"]))
 
 
 def _acts(acts: Iterable[list[Any]]) -> tuple[Act, ...]:
     return tuple(Act(*act) for act in acts)
-
-
-def _is_act(act: Any) -> bool:
-    return (
-        isinstance(act, list)
-        and len(act) == 3
-        and all(isinstance(number, int) and number >= 0 for number in act[:2])
-        and isinstance(act[2], str)
-    )

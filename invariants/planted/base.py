@@ -24,13 +24,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
 from hicache.core.errors import CallerError
-from hicache.registry import unknown
 
 MACHINERY = ("base", "exposed", "kill", "lanes", "review", "swallowed", "under_pass")
 ROW = re.compile(r"[A-N][1-9][0-9]?")
@@ -57,9 +57,15 @@ def names() -> list[str]:
 
 def load(name: str) -> PlantedBug:
     """The planted bug of that name. Raises CallerError for a name that is not in the folder."""
-    wanted = name.replace("_", "-")
-    if wanted not in names():
-        raise unknown("planted", name, names())
+    wanted, known = name.replace("_", "-"), names()
+    if wanted not in known:
+        close = get_close_matches(wanted[:100], known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "hicache mutants --list has the names"
+        found = ascii(name if len(name) <= 40 else f"{name[:40]}...")
+        raise CallerError(
+            f"planted: expected one of the {len(known)} bugs of invariants/planted, found {found}; "
+            f"{hint}"
+        )
     module: Any = import_module(f"{__package__}.{wanted.replace('-', '_')}")
     return module  # type: ignore[no-any-return]
 

@@ -102,6 +102,71 @@ def tape_with(head: dict[str, Any] | None = None, entry: dict[str, Any] | None =
 
 TAPES = {
     "nothing": ("", "a tape of hicache fuzz"),
+    "a blank line": ("\n", "line 1: expected JSON, found ''"),
+    "a line behind the last": (TAPE + "{}\n", "expected nothing behind the last line"),
+    "the wrong number": ("\n".join([*LINES[:-1], '{"end":99}']) + "\n", "found 99; it was cut off"),
+    "a number that is none": (
+        "\n".join([*LINES[:-1], '{"end":true}']) + "\n",
+        "found True; it was cut off",
+    ),
+    "a trace": ('{"format":"hicache-trace"}\n', "found format 'hicache-trace'; name a tape"),
+    "another object": ('{"a":1,"b":2}\n', "found a, b; name a tape"),
+    "zeros": ("\0" * 999, "line 1: expected JSON, found"),
+    "brackets": ("[" * 10**6, "line 1: expected JSON, found"),
+    "objects in objects": ('{"a":' * 10**5 + "1" + "}" * 10**5, "line 1: expected JSON, found"),
+    "a line of 5 MB": (
+        '{"a":"' + "x" * (5 << 20) + '"}\n',
+        "line 1: expected at most 4194304 char",
+    ),
+    "a name twice": (TAPE.replace('"seed":', '"seed":1,"seed":', 1), "found 'seed' twice"),
+    "an argument twice": (TAPE.replace('"op":', '"op":"flush","op":', 1), "found 'op' twice"),
+    "a number without end": (TAPE.replace('"seed":', '"seed":' + "9" * 5000), "expected JSON"),
+    "NaN": (tape_with({"seed": float("nan")}), "line 1: expected JSON, found NaN"),
+    "infinity": (tape_with(entry={"gap": float("inf")}), "line 2: expected JSON, found Infinity"),
+    "a version that is true": (tape_with({"version": True}), "expected version 1, found True"),
+    "a version of many words": (tape_with({"version": [1] * 9999}), "found [1, 1, 1, 1,"),
+    "a field of the head": (tape_with({"executer": "replies"}), "found 'executer'"),
+    "a field of an entry": (tape_with(entry={"polls": True}), "found 'polls'; mend the line"),
+    "a seed below 0": (tape_with({"seed": -1}), "seed: expected 0 to 2**64 - 1, found -1"),
+    "a seed that is true": (tape_with({"seed": True}), "seed: expected 0 to"),
+    "a seed of 4,000 digits": (tape_with({"seed": 10**4000}), "seed: expected 0 to"),
+    "a note of numbers": (tape_with({"notes": {"plant": 5}}), "notes: expected an object of texts"),
+    "a bug that is gone": (tape_with({"notes": {"plant": "gone"}}), "bad.jsonl: notes: planted: "),
+    "a bug without end": (tape_with({"notes": {"plant": "a\n" * 99999}}), "found 'a\\na\\na"),
+    "a pool of text": (
+        tape_with({"config": {**HEAD["config"], "device_pages": ["9"]}}),
+        "device_pages: a list of integers up to 1048576, found",
+    ),
+    "a pool of halves": (
+        tape_with({"config": {**HEAD["config"], "device_pages": [1.5]}}),
+        "device_pages: a list of integers up to 1048576, found",
+    ),
+    "a pool beyond this machine": (
+        tape_with({"config": {**HEAD["config"], "host_pages": [10**12]}}),
+        "host_pages: a list of integers up to 1048576, found",
+    ),
+    "a page without end": (
+        tape_with({"config": {**HEAD["config"], "page_size": 10**30}}),
+        "page_size: an integer up to 1073741824, found",
+    ),
+    "a switch of text": (
+        tape_with({"config": {**HEAD["config"], "kv_events": "yes"}}),
+        "kv_events: true or false, found 'yes'",
+    ),
+    "a policy of the other kind": (
+        tape_with({"config": {**HEAD["config"], "write_policy": "lru"}}),
+        "bad.jsonl: config: writes: expected one of write_back, write_through,",
+    ),
+    "an order without end": (tape_with({"order": "pct:" + "9" * 5000}), "order: expected one of"),
+    "an executor": (tape_with({"executor": "slurm" * 9999}), "executor: expected replies, or"),
+    "an operation without end": (tape_with(entry={"op": "a" * 99999}), "found 'aaaaaaaaaa"),
+    "a fault nearly": (
+        tape_with(entry={"acts": [[1, 0, "torn copy"]]}),
+        "line 2: expected a fault of this version, one of",
+    ),
+    "a delay without end": (tape_with(entry={"acts": [[10**30, 0, ""]]}), "line 2: expected an op"),
+    "a gap without end": (tape_with(entry={"gap": 10**30}), "with gap, an integer from 0 to"),
+    "a gap that is true": (tape_with(entry={"gap": True}), "with gap, an integer from 0 to"),
     "something else": ('{"format": "hicache-trace"}\n', "a tape of hicache fuzz"),
     "another version": (tape_with({"version": 2}), "expected version 1, found 2; record"),
     "cut between lines": ("\n".join(LINES[:-1]) + "\n", "it was cut off"),
@@ -149,6 +214,8 @@ def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> None:
     assert said.out == ""
     assert said.err.startswith("hicache: ")
     assert said.err.count("\n") == 1
+    assert len(said.err) < 500
+    assert "Errno" not in said.err
     for word in words:
         assert word in said.err
 
@@ -166,7 +233,45 @@ def test_a_tape_that_is_not_there_or_not_text(capsys: pytest.CaptureFixture[str]
     one_line(capsys, "gone.jsonl", "readable tape")
     Path("raw.jsonl").write_bytes(b"\xff\xfe")
     assert fuzz("--replay", "raw.jsonl") == 2
-    one_line(capsys, "raw.jsonl", "readable tape")
+    one_line(capsys, "raw.jsonl", "readable tape", "found: byte 0xff, not UTF-8")
+
+
+def test_what_is_no_file_is_one_line_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe.jsonl")
+    Path("loop.jsonl").symlink_to("loop.jsonl")
+    with open("huge.jsonl", "wb") as stream:
+        stream.truncate(200 << 20)
+    for path, word in (
+        (".", "found: a directory; name a file"),
+        ("pipe.jsonl", "found: a pipe or a device"),
+        ("/dev/zero", "found: a pipe or a device"),
+        ("loop.jsonl", "found: Too many levels of symbolic links"),
+        ("huge.jsonl", "expected at most 67108864 bytes, found 209715200"),
+        ("a" * 5000, "found: File name too long"),
+        ("a\0b", "found: embedded null byte"),
+        ("", "expected a name, found no name"),
+    ):
+        for command in (["fuzz", "--replay", path], ["shrink", path], ["explain", path]):
+            assert main(command) == 2
+            one_line(capsys, word)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("import sys; sys.exit(3)", "found SystemExit: 3"),
+        ("def (", "found SyntaxError: invalid syntax"),
+        ("print('hello'); TAPE = 5", "with its TAPE, found none"),
+        ("raise ValueError", "found ValueError; name a tape"),
+    ],
+)
+def test_a_test_that_is_none_is_one_line(
+    text: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("test_it.py").write_text(text)
+    for command in (["fuzz", "--replay"], ["shrink"], ["explain"]):
+        assert main([*command, "test_it.py"]) == 2
+        one_line(capsys, word)
 
 
 def test_a_whole_tape_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +287,7 @@ def test_a_whole_tape_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
 OPTIONS = {
     "--sequences 0": "--sequences: expected at least 1",
     "--seconds 0": "--seconds: expected at least 1",
-    "--operations 0": "--operations: expected at least 1",
+    "--operations 0": "--operations: expected 1 to 100000, found '0'",
     "--seed -1": "--seed",
     "--components full,gone": "expected full or full,swa",
     "--components swa": "expected full or full,swa",
@@ -198,6 +303,15 @@ OPTIONS = {
     "--output file": "found: a file",
     "--output file/under/it": "found: a file",
     "--json nowhere/out.json": "no directory there",
+    "--operations 1M": "expected 1 to 100000, found '1M'",
+    "--seconds -1": "--seconds",
+    "--seconds 1e9": "a number such as 1M",
+    "--seed 1e999": "a number such as 1M",
+    "--seed 9999999999999999": "a number such as 1M",
+    "--replay=": "--replay: expected a name, found no name",
+    "--json=": "--json: expected a name",
+    "--rates=": "--rates: expected a name",
+    "--output=": "--output: expected a name",
 }
 
 

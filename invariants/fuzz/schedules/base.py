@@ -13,9 +13,11 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 
+from ..lines import quoted
 from ..records import Pending
 
 UPPER = 1 << 62
+DIGITS = 18
 
 
 class Schedule:
@@ -47,11 +49,11 @@ def schedule_of(order: str) -> Schedule:
     """The schedule that a tape's order names. Raises CallerError."""
     name, _, rest = order.partition(":")
     numbers = rest.split(":") if rest else []
-    plain = all(one.isascii() and one.isdigit() for one in numbers)
+    plain = all(one.isascii() and one.isdigit() and len(one) <= DIGITS for one in numbers)
     if name not in names() or not plain:
         raise CallerError(
-            f"order: expected one of {', '.join(names())}, with numbers behind colons, "
-            f"found {order!r}"
+            f"order: expected one of {', '.join(names())}, with numbers of at most {DIGITS} "
+            f"digits behind colons, found {quoted(order)}"
         )
     module: Any = import_module(f"invariants.fuzz.schedules.{name}")
     made = module.make([int(one) for one in numbers])

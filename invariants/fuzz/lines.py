@@ -1,0 +1,102 @@
+"""JSON lines from a file that nobody vouches for: bounded, strict, each fault one line of words.
+
+Lives here: reading, and how a value is quoted in a message. Must not live here: what a line means
+(tape).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hicache.core.errors import CallerError
+
+MOST_BYTES = 64 << 20
+MOST_LINE = 4 << 20  # characters: a line takes many times its length while it is read
+_QUOTED = 40
+
+
+class _Strange(ValueError):
+    """What a reader of JSON might take, and we do not."""
+
+
+def quoted(value: object) -> str:
+    """A value as a message shows it: printable, on one line, and short."""
+    text = value[: _QUOTED + 1] if isinstance(value, str) else value
+    said = ascii(text)
+    return said if len(said) <= _QUOTED + 2 else f"{said[:_QUOTED]}..."
+
+
+def text_of(path: Path, what: str) -> str:
+    """The text of a plain file. Raises CallerError, one line; waits for no pipe."""
+    try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            _unreadable(path, what, "a directory", "name a file")
+        if not stat.S_ISREG(found.st_mode):
+            _unreadable(path, what, "a pipe or a device", "write it to a file first")
+        if found.st_size > MOST_BYTES:
+            raise CallerError(
+                f"{path}: expected at most {MOST_BYTES} bytes, found {found.st_size}; is this a "
+                f"{what}?"
+            )
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        _unreadable(path, what, f"byte {error.object[error.start]:#04x}, not UTF-8", "copy it anew")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        name = quoted(str(path)) if len(str(path)) > 255 else path
+        _unreadable(name, what, str(reason), "check the path")
+
+
+def _unreadable(path: object, what: str, found: str, advice: str) -> NoReturn:
+    raise CallerError(f"{path}: expected a readable {what}, found: {found}; {advice}")
+
+
+def rows(text: str, name: str) -> Iterator[dict[str, Any]]:
+    """Each line's object. Raises CallerError at the first that is none."""
+    for number, line in enumerate(io.StringIO(text), 1):
+        line = line.removesuffix("\n")
+        where = f"{name}, line {number}"
+        if len(line) > MOST_LINE:
+            raise CallerError(
+                f"{where}: expected at most {MOST_LINE} characters, found {len(line)}; the file "
+                "was edited, or is something else"
+            )
+        try:
+            row = json.loads(line, object_pairs_hook=_once, parse_constant=_no_number)
+        except _Strange as error:
+            raise CallerError(f"{where}: {error}; mend the line or record the tape again") from None
+        except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, a pit of brackets
+            raise CallerError(
+                f"{where}: expected JSON, found {quoted(line)}; the file was cut off or edited"
+            ) from None
+        if not isinstance(row, dict):
+            raise CallerError(
+                f"{where}: expected an object, found {quoted(line)}; mend the line or record the "
+                "tape again"
+            )
+        yield row
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise _Strange(f"expected each name once, found {quoted(twice)} twice")
+    return made
+
+
+def _no_number(word: str) -> NoReturn:
+    raise _Strange(f"expected JSON, found {word}, which is no number of it")
+
+
+def stranger(row: Iterable[str], known: Iterable[str]) -> str:
+    """The first name that is not among the known, quoted; empty where there is none."""
+    found = sorted(set(row) - set(known))
+    return quoted(found[0]) if found else ""
