@@ -42,6 +42,7 @@ from .output import check_writable, write_whole
 from .replay import INTERRUPTED, replay
 from .results import write_json
 from .settings import CHECKS, MODES, eviction_policies, write_policies
+from .signals import interruptible
 from .source import FORMATS, open_trace
 
 BAD_INPUT = 2
@@ -92,7 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         options = parser().parse_args(given)
-        return _COMMANDS[options.command](options, shlex.join(["hicache", *given]))
+        with interruptible():
+            return _COMMANDS[options.command](options, shlex.join(["hicache", *given]))
     except KeyboardInterrupt:
         print("hicache: interrupted", file=sys.stderr)
         return INTERRUPTED

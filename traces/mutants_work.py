@@ -15,6 +15,7 @@ from invariants.fuzz.score import Hunt
 from invariants.fuzz.steps import Endless
 
 from .alarm import alarm
+from .signals import leave_with_the_parent
 
 SEQUENCE_S = 10.0  # many times what the longest sequence takes: then it is endless
 MEMORY = 4 << 30
@@ -34,6 +35,9 @@ def limited(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:
 
 
 def bounded() -> None:
-    """Of a worker: what eats memory without end crashes instead; Ctrl-C is the parent's to take."""
+    """Of a worker: what eats memory without end crashes instead; Ctrl-C is the parent's to take,
+    and the parent's end is its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # with which the pool ends its workers
+    leave_with_the_parent()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -6,7 +6,6 @@ Must not live here: what a sequence is.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +13,7 @@ from itertools import islice
 from multiprocessing import get_context
 
 from ..fuzz_work import Result
+from ..signals import leave_signals_to_the_parent
 from .base import AHEAD, WorkerLost
 
 
@@ -22,7 +22,7 @@ def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Itera
     if jobs == 1:
         yield from map(work, seeds)
         return
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _leave_interrupts_to_the_parent)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), leave_signals_to_the_parent)
     try:
         under_way: dict[Future[Result], int] = {}
         while True:
@@ -46,7 +46,3 @@ def _result(one: Future[Result], seed: int, open_: int) -> Result:
             f"a worker died near the sequence of seed {seed}: out of memory, or killed; again with "
             f"the same options and --seed {seed} --sequences {open_} --jobs 1"
         ) from None
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
