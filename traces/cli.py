@@ -7,6 +7,7 @@ does.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
 import sys
@@ -38,7 +39,7 @@ from . import options as read
 from .builtin import GENERATORS, load_generator
 from .generators import base as generators
 from .inspect import as_document, inspect, print_inspection
-from .output import check_writable, write_whole
+from .output import check_writable, flush, hush, write_whole
 from .replay import INTERRUPTED, replay
 from .results import write_json
 from .settings import CHECKS, MODES, eviction_policies, write_policies
@@ -46,6 +47,7 @@ from .signals import interruptible
 from .source import FORMATS, open_trace
 
 BAD_INPUT = 2
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _ABOUT = """\
 Replay LLM serving traces through a hierarchical KV cache (device and host memory)
@@ -91,17 +93,29 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code. Never a traceback for a fault of the input."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed()
     try:
         options = parser().parse_args(given)
         with interruptible():
-            return _COMMANDS[options.command](options, shlex.join(["hicache", *given]))
+            code = _COMMANDS[options.command](options, shlex.join(["hicache", *given]))
+            flush()
+            return code
     except KeyboardInterrupt:
         print("hicache: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # the reader went away (head): nothing is left to say, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        hush()  # the reader went away (head)
         return 0
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        hush()
+        print(
+            f"hicache: expected room for what is said, found: {error.strerror}; free some, or send "
+            "it elsewhere",
+            file=sys.stderr,
+        )
+        return BAD_INPUT
     except CallerError as error:
         print(f"hicache: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -121,6 +135,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"hicache: {error}", file=sys.stderr)
         return code
+
+
+def _open_closed() -> None:
+    """A standard stream that was closed (>&-) is one that nobody reads."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def parser() -> argparse.ArgumentParser:

@@ -24,9 +24,10 @@ from invariants.fuzz.tape import MOST_RANKS
 from . import options as read
 from . import planting
 from .fuzz_executors import base as executors
-from .fuzz_report import Tally, document, reached, show
-from .fuzz_work import Found, Work, allowed_s, limit
-from .output import check_folder, check_writable, write_whole
+from .fuzz_files import Files
+from .fuzz_report import Kind, Tally, document, reached, show
+from .fuzz_work import Work, allowed_s, limit
+from .output import check_folder, check_writable, whatever_is_heard
 from .results import write_json
 from .settings import CHECKS
 from .tape_file import open_tape
@@ -120,22 +121,30 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def fuzz(options: argparse.Namespace, command: str) -> int:
-    """0, or the code of the worst failure."""
+def _check(options: argparse.Namespace) -> None:
+    """Before long work: the options agree, and everything that is to be written can be."""
+    if options.json == "-" == options.rates:
+        raise CallerError("--rates: expected a file, since --json goes to stdout, found -")
     for path in (options.json, options.rates):
         if path:
             check_writable(path)
+    if options.canary and options.plant:
+        raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
+
+
+def fuzz(options: argparse.Namespace, command: str) -> int:
+    """0, or the code of the worst failure."""
+    _check(options)
     if options.replay:
         return _replay(options, command)
     executor = executors.load(options.executor)
     check_folder(options.output, f"--output {options.output}")
-    if options.canary and options.plant:
-        raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
     plant = planting.check(options.plant or "")
     planting.at_home(options, plant)
     seed = commit_seed() if options.seed is None else options.seed
-    stream = sys.stderr if options.json == "-" else sys.stdout
-    print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
+    stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
+    with whatever_is_heard():
+        print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
     work = Work(
         options.operations,
         options.components,
@@ -150,35 +159,56 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     if options.sequences is None and options.seconds is None:
         options.seconds = SECONDS
     tally, complete = Tally(), True
-    files: dict[str, str] = {}
+    files = Files(Path(options.output))
     results = executor.run(work, _seeds(seed, options), options.jobs or 0)
     lost = 0
     try:
         for result in results:
             found = tally.add(result)
-            if found is not None:
-                _keep(found, Path(options.output), files, tally, options.canary, stream)
+            if found is not None and not options.canary:
+                files.keep(found, tally)
             if options.canary and tally.kinds:
                 break
     except KeyboardInterrupt:
         complete = False
-        print("hicache: interrupted; what was found until now:", file=sys.stderr)
+        with whatever_is_heard():
+            print("hicache: interrupted; what was found until now:", file=sys.stderr)
     except executors.WorkerLost as error:
         complete, lost = False, error.exit_code
-        print(f"hicache: {error}", file=sys.stderr)
+        with whatever_is_heard():
+            print(f"hicache: {error}", file=sys.stderr)
     finally:
         getattr(results, "close", lambda: None)()
+    files.keep_what_is_left(tally)
     settings = _settings(options, seed)
+
+    def again(kind: Kind) -> str:
+        canary = "the canary, planted on purpose: no file is kept of it"
+        return (
+            canary if options.canary else f"not written; drawn again by: {work.command(kind.seed)}"
+        )
+
     tally.missed = _missed(tally, options) if complete else []
-    show(tally, settings, files, stream)
+    with whatever_is_heard():
+        show(tally, settings, files.paths, lambda kind: _again(work, kind), stream)
     if options.json:
-        write_json(options.json, document(tally, settings, files, command, complete))
+        with whatever_is_heard():
+            write_json(options.json, document(tally, settings, files.paths, command, complete))
     if options.rates and complete:
         write_json(options.rates, rates.document(reached(tally), probes.expected()))
     if options.canary and complete:
-        print(f"\ncanary {'found' if tally.kinds else 'SURVIVED: no check saw it'}", file=stream)
+        with whatever_is_heard():
+            verdict = "found" if tally.kinds else "SURVIVED: no check saw it"
+            print(f"\ncanary {verdict}", file=stream)
         return 0 if tally.kinds else CANARY_SURVIVED
     return lost or tally.code() or (0 if complete else INTERRUPTED)
+
+
+def _again(work: Work, kind: Kind) -> str:
+    """What is said of a failure that has no file."""
+    if work.canary:
+        return "the canary, planted on purpose: no file is kept of it"
+    return f"not written; drawn again by: {work.command(kind.seed)}"
 
 
 def _missed(tally: Tally, options: argparse.Namespace) -> list[str]:
@@ -232,27 +262,6 @@ def _settings(options: argparse.Namespace, seed: int) -> dict[str, object]:
     }
 
 
-def _keep(
-    found: Found, folder: Path, files: dict[str, str], tally: Tally, planted: bool, stream: object
-) -> None:
-    """The files of a failure, those of a larger one of its kind removed. A planted one has none."""
-    if planted:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{found.name}.jsonl"
-    write_whole(str(path), [found.tape])
-    write_whole(str(path.with_suffix(".txt")), [found.text.rstrip("\n"), "\n"])
-    current = {kind.found.name for kind in tally.kinds.values()}
-    larger = [name for name in files if name not in current]
-    for name in larger:
-        old = Path(files.pop(name))
-        old.unlink(missing_ok=True)
-        old.with_suffix(".txt").unlink(missing_ok=True)
-    files[found.name] = str(path)
-    instead = ", smaller than the one before, which is gone" if larger else ""
-    print(f"{found.code} {found.kind}: {path}{instead}", file=sys.stderr, flush=True)
-
-
 def _replay(options: argparse.Namespace, command: str) -> int:
     """One tape, bit for bit; prints what it came to."""
     tape = open_tape(options.replay)
@@ -263,14 +272,12 @@ def _replay(options: argparse.Namespace, command: str) -> int:
     code = failure.code if failure else 0
     stream = sys.stderr if options.json == "-" else sys.stdout
     bug = f", with {plant} planted" if plant else ""
+    said = f"{len(tape.entries)} entries, {hand.events} events: no failure{bug}"
     if failure:
-        print(failure.text.rstrip("\n"), file=stream)
-        print(
-            f"failed at entry {failure.at} of {len(tape.entries)}: {code} {failure.kind}{bug}",
-            file=stream,
-        )
-    else:
-        print(f"{len(tape.entries)} entries, {hand.events} events: no failure{bug}", file=stream)
+        at = f"failed at entry {failure.at} of {len(tape.entries)}"
+        said = f"{failure.text.rstrip()}\n{at}: {code} {failure.kind}{bug}"
+    with whatever_is_heard():
+        print(said, file=stream)
     if options.json:
         found = {"code": code, "kind": failure.kind, "at": failure.at} if failure else None
         write_json(

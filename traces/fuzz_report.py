@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -109,8 +109,15 @@ def _order(code: int, kind: str) -> tuple[int, str]:
     return _badness(code), kind
 
 
-def show(tally: Tally, settings: dict[str, object], files: dict[str, str], stream: TextIO) -> None:
-    """The summary. files: where the tape of each failure lies, by its name."""
+def show(
+    tally: Tally,
+    settings: dict[str, object],
+    files: dict[str, str],
+    again: Callable[[Kind], str],
+    stream: TextIO,
+) -> None:
+    """The summary. files: where the tape of each failure lies, by its name. again: what is said of
+    one that has no file."""
     out = console(stream)
     faults = {name: n for name, n in tally.counts.items() if name.startswith("fault ")}
     rows = [(name, str(value)) for name, value in settings.items() if value not in ("", None)]
@@ -146,7 +153,7 @@ def show(tally: Tally, settings: dict[str, object], files: dict[str, str], strea
         for kind in tally.sorted_kinds():
             path = files.get(kind.found.name)
             print(f"\n{kind.found.code} {kind.found.kind}", file=stream)
-            for line in next_steps(path, not settings["planted"]) if path else ["(not written)"]:
+            for line in next_steps(path, not settings["planted"]) if path else [again(kind)]:
                 print(f"    {line}", file=stream)
 
 

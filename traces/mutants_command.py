@@ -24,7 +24,7 @@ from invariants.planted.base import names as planted_names
 from . import generic_report, generic_work, planted_report, planted_work
 from . import options as read
 from .mutants_work import Killed
-from .output import check_writable
+from .output import check_writable, whatever_is_heard
 from .progress import progress
 from .results import write_json
 
@@ -97,10 +97,11 @@ def mutants(options: argparse.Namespace, command: str) -> int:
         every = complete and not options.only and not options.sample
         sum_ = generic_report.summed(done.generic, every)
         whole = complete and not options.only and bool(done.planted)
-        planted_report.show(done.planted, done.trials, whole, stream)
-        if done.generic:
-            left = len(chosen.generic) - len(done.generic)
-            generic_report.show(done.generic, sum_, left, stream)
+        with whatever_is_heard():
+            planted_report.show(done.planted, done.trials, whole, stream)
+            if done.generic:
+                left = len(chosen.generic) - len(done.generic)
+                generic_report.show(done.generic, sum_, left, stream)
         if options.json:
             write_json(options.json, document(done, sum_, command, complete))
     short = planted_report.is_short(done.planted, done.trials, whole)

@@ -10,7 +10,8 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hicache.core.errors import CallerError
@@ -31,10 +32,39 @@ def write_whole(path: str, pieces: Iterable[str]) -> None:
         if not special:
             os.replace(beside, target)
     except OSError as error:
-        raise _unwritable(path, error.strerror) from None
+        raise unwritable(path, error.strerror) from None
     finally:
         if not special:
             beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def whatever_is_heard() -> Iterator[None]:
+    """What is said in the block is said to nobody where the reader went away (head): the work goes
+    on, its files are written, and the exit code is that of what was found."""
+    try:
+        yield
+        flush()
+    except BrokenPipeError:
+        hush()
+
+
+def flush() -> None:
+    """Nothing is left to be said. Raises OSError where it cannot be."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+
+
+def hush() -> None:
+    """Whichever of the two standard streams takes no more gets nothing from now on, not even at
+    the end of the process."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 def check_writable(path: str) -> None:
@@ -44,7 +74,7 @@ def check_writable(path: str) -> None:
     target, special = _target(path)
     if not os.access(target if special else target.parent, os.W_OK):
         missing = not target.parent.is_dir()
-        raise _unwritable(path, f"no {'directory' if missing else 'right to write'} there")
+        raise unwritable(path, f"no {'directory' if missing else 'right to write'} there")
 
 
 def _target(path: str) -> tuple[Path, bool]:
@@ -52,11 +82,12 @@ def _target(path: str) -> tuple[Path, bool]:
     replaced."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise _unwritable(path, "a directory")
+        raise unwritable(path, "a directory")
     return target, target.exists() and not target.is_file()
 
 
-def _unwritable(path: str, found: str | None) -> CallerError:
+def unwritable(path: str, found: str | None) -> CallerError:
+    """The error for a file that cannot be written, and why."""
     return CallerError(
         f"{path}: expected a file that can be written, found: {found}; name another file"
     )

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .output import whatever_is_heard
+
 _LINE_EVERY_S = 5.0
 
 
@@ -34,6 +36,7 @@ def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callabl
         nonlocal next_line
         if time.monotonic() >= next_line:
             next_line = time.monotonic() + _LINE_EVERY_S
-            print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
+            with whatever_is_heard():
+                print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
 
     yield line

@@ -12,11 +12,18 @@ from rich.table import Table
 WIDTH = 80
 
 
+class _Console(Console):
+    """It leaves it to us what becomes of a run whose reader went away; rich ends it with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 def console(stream: TextIO | None = None, piped: int = WIDTH) -> Console:
     """Standard output: the terminal's own width and colours, or `piped` plain columns."""
     stream = stream or sys.stdout
     width = None if stream.isatty() else piped
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+    return _Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
 def table(title: str, *columns: str) -> Table:

@@ -1,0 +1,162 @@
+"""What a command says to a reader who left, to a full disk, to nobody; and what it keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hicache.core.errors import CallerError
+from invariants.fuzz import tape as tapes
+from traces import fuzz_files
+from traces.cli import main
+from traces.fuzz_files import Files
+from traces.fuzz_report import Tally
+from traces.fuzz_work import Found, Result, Work
+
+ROOT = Path(__file__).resolve().parents[2]
+BUG = "donated-slot-stays-with-its-request"
+HUNT = (
+    *("fuzz", "--plant", BUG, "--seed", "16", "--sequences", "3", "--operations", "25"),
+    *("--jobs", "1", "--twice", "0"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def failing() -> str:
+    work = Work(5, ("full", "mamba"), plant=BUG)
+    tapes.write(Path("failing.jsonl"), work.drawn(16))
+    return "failing.jsonl"
+
+
+def ran(words: Iterable[str], shell: str) -> tuple[str, str]:
+    """What a shell prints where `hicache` stands for the command."""
+    done = subprocess.run(
+        ["bash", "-c", f'hicache() {{ "$PY" -m traces {" ".join(words)}; }}; {shell}'],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PY": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stdout, done.stderr
+
+
+GONE = "true; echo ${PIPESTATUS[0]}"
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        f"hicache | {GONE}",
+        f"hicache 2>&1 | {GONE}",
+        "hicache >&- 2>&-; echo $?",
+    ],
+    ids=["left", "left both", "closed"],
+)
+def test_a_reader_who_leaves_changes_neither_code_nor_files(shell: str, failing: str) -> None:
+    for words in ((*HUNT, "--json", "out.json"), ("explain", failing, "--json", "out.json")):
+        out, err = ran(words, shell)
+        assert out == "11\n"
+        assert "Traceback" not in err
+        assert "Broken pipe" not in err
+        assert json.loads(Path("out.json").read_text())["exit_code"] == 11
+        Path("out.json").unlink()
+    assert len(list(Path("fuzz-failures").iterdir())) == 2
+
+
+def test_a_document_for_a_reader_who_left_changes_no_code(failing: str) -> None:
+    for words in ((*HUNT, "--json", "-"), ("explain", failing, "--json", "-")):
+        assert ran(words, f"hicache 2>/dev/null | {GONE}") == ("11\n", "")
+    assert ran(("mutants", "--list"), f"hicache | {GONE}") == ("0\n", "")
+
+
+def test_a_full_disk_is_one_line(failing: str) -> None:
+    out, err = ran(("explain", failing), "hicache >/dev/full; echo $?")
+    assert out == "2\n"
+    assert err.count("\n") == 1
+    assert "found: No space left on device; free some" in err
+
+
+# -- the files of a hunt
+
+
+def test_a_failure_that_cannot_be_written_is_told_and_can_be_drawn_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: str, pieces: Iterable[str]) -> None:
+        raise CallerError(f"{path}: found: No space left on device")
+
+    monkeypatch.setattr(fuzz_files, "write_whole", full)
+    assert main([*HUNT]) == 11
+    said = capsys.readouterr()
+    assert "No space left on device; the hunt goes on\n" in said.err
+    again = "hicache fuzz --seed 18 --sequences 1 --operations 25"
+    assert f"    not written; drawn again by: {again} " in said.out
+    line = said.out[said.out.index(again) :].splitlines()[0]
+    assert main([*line.split()[1:], "--jobs", "1"]) == 11
+
+
+def test_a_folder_that_is_taken_away_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("folder").write_text("")
+    files = Files(Path("folder/below"))
+    files.keep(Found(11, "OWN-D", "text", 1, "tape\n", "11-own-d"), Tally())
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "found: Not a directory" in said
+    assert not files.paths
+
+
+def test_two_hunts_into_one_folder_leave_each_other_alone() -> None:
+    def found(name: str, entries: int) -> Result:
+        one = Found(11, "OWN-D", name, entries, "line\n" * entries, name)
+        return replace(Result(1, 1, 1, 1), found=one)
+
+    hunts = [(Tally(), Files(Path("shared"))) for _ in range(2)]
+
+    def meets(at: int, result: Result) -> None:
+        tally, files = hunts[at]
+        new = tally.add(result)
+        assert new is not None
+        files.keep(new, tally)
+
+    meets(0, found("large", 9))
+    meets(1, found("large", 9))
+    meets(1, found("small", 3))  # what the other one found first stays
+    assert {path.name for path in Path("shared").iterdir()} == {
+        *("large.jsonl", "large.txt", "small.jsonl", "small.txt"),
+    }
+    meets(0, found("middle", 5))
+    assert not Path("shared/large.jsonl").exists()
+    Path("shared/small.jsonl").unlink()
+    for tally, files in hunts:
+        files.keep_what_is_left(tally)
+        assert all(Path(path).exists() for path in files.paths.values())
+
+
+def test_nothing_is_kept_of_a_canary_and_it_is_said_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["fuzz", "--canary", "--sequences", "64", "--seed", "7", "--jobs", "1"]) == 0
+    assert "    the canary, planted on purpose: no file is kept of it\n" in capsys.readouterr().out
+    assert list(Path().iterdir()) == []
+
+
+def test_two_documents_do_not_share_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*HUNT, "--json", "-", "--rates", "-"]) == 2
+    assert "--rates: expected a file, since --json goes to stdout" in capsys.readouterr().err
+    assert main(["fuzz", "--sequences", "1", "--jobs", "1", "--rates", "-", "--twice", "0"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)
+    assert "hicache fuzz --seed" in said.err
