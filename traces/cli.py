@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import shlex
 import sys
@@ -93,7 +94,7 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code. Never a traceback for a fault of the input."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    _open_closed()
+    _make_streams_patient()
     try:
         options = parser().parse_args(given)
         with interruptible():
@@ -137,11 +138,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
 
 
-def _open_closed() -> None:
-    """A standard stream that was closed (>&-) is one that nobody reads."""
+def _make_streams_patient() -> None:
+    """A standard stream that was closed (>&-) is one that nobody reads; one whose encoding lacks a
+    character (LC_ALL=C) shows it by its number."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def parser() -> argparse.ArgumentParser:

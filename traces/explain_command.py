@@ -19,7 +19,7 @@ from . import options as read
 from . import planting
 from .explain_report import LAST, show
 from .fuzz_work import allowed_s, limit
-from .output import check_writable, whatever_is_heard, write_whole
+from .output import check_apart, check_writable, whatever_is_heard, write_whole
 from .results import write_json
 from .tape_file import open_tape
 from .timeline import timeline
@@ -58,6 +58,7 @@ def explain(options: argparse.Namespace, command: str) -> int:
     """0 for a tape that plays clean, or the code of its failure."""
     if options.trace == "-" == options.json:
         raise CallerError("--json: expected a file, since the trace goes to stdout, found -")
+    check_apart(tape=options.tape, trace=options.trace, json=options.json)
     for path in (options.trace, options.json):
         if path:
             check_writable(path)
@@ -76,16 +77,16 @@ def explain(options: argparse.Namespace, command: str) -> int:
     )
     whom = whom or explainer.named(account)
     failure = account.outcome.failure
-    with whatever_is_heard():
-        if options.trace:
-            write_whole(options.trace, timeline(account))
-        if options.json:
-            write_json(options.json, document(account, whom, command, plant))
     stream = sys.stderr if "-" in (options.trace, options.json) else sys.stdout
     with whatever_is_heard():
         show(account, whom, options.tape, plant, stream)
-        if options.trace and options.trace != "-":
-            print(f"\ntrace: {options.trace} (open it in ui.perfetto.dev)", file=stream)
+    with whatever_is_heard():
+        if options.trace:
+            write_whole(options.trace, timeline(account))
+            if options.trace != "-":
+                print(f"\ntrace: {options.trace} (open it in ui.perfetto.dev)", file=stream)
+        if options.json:
+            write_json(options.json, document(account, whom, command, plant))
     return failure.code if failure else 0
 
 

@@ -27,7 +27,7 @@ from .fuzz_executors import base as executors
 from .fuzz_files import Files
 from .fuzz_report import Kind, Tally, document, reached, show
 from .fuzz_work import Work, allowed_s, limit
-from .output import check_folder, check_writable, whatever_is_heard
+from .output import check_apart, check_folder, check_writable, whatever_is_heard
 from .results import write_json
 from .settings import CHECKS
 from .tape_file import open_tape
@@ -125,6 +125,7 @@ def _check(options: argparse.Namespace) -> None:
     """Before long work: the options agree, and everything that is to be written can be."""
     if options.json == "-" == options.rates:
         raise CallerError("--rates: expected a file, since --json goes to stdout, found -")
+    check_apart(tape=options.replay, json=options.json, rates=options.rates)
     for path in (options.json, options.rates):
         if path:
             check_writable(path)
@@ -138,7 +139,8 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     if options.replay:
         return _replay(options, command)
     executor = executors.load(options.executor)
-    check_folder(options.output, f"--output {options.output}")
+    if not options.canary:
+        check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")
     planting.at_home(options, plant)
     seed = commit_seed() if options.seed is None else options.seed

@@ -77,6 +77,18 @@ def check_writable(path: str) -> None:
         raise unwritable(path, f"no {'directory' if missing else 'right to write'} there")
 
 
+def check_apart(**given: str | None) -> None:
+    """Before any work: raises CallerError if two of the files, each by its option, are one."""
+    named = {name: os.path.realpath(path) for name, path in given.items() if path and path != "-"}
+    for name, path in named.items():
+        other = next(one for one, there in named.items() if there == path)
+        if other != name:
+            raise CallerError(
+                f"--{name}: expected another file than the {other}, which it would replace, "
+                f"found {given[name]}; name another file"
+            )
+
+
 def _target(path: str) -> tuple[Path, bool]:
     """The file behind any link, and whether it is a device or a pipe: those are written to, never
     replaced."""

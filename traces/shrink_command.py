@@ -31,7 +31,7 @@ from invariants.fuzz.tape import Tape
 
 from . import options as read
 from . import planting
-from .output import check_folder, check_writable, write_whole
+from .output import check_apart, check_folder, check_writable, unwritable, write_whole
 from .results import write_json
 from .tape_file import open_tape
 
@@ -129,6 +129,7 @@ def _check(options: argparse.Namespace) -> None:
     """Before long work: everything that is to be written can be."""
     if options.output == "-" == options.json and not options.as_is:
         raise CallerError("--json: expected a file, since the tape goes to stdout, found -")
+    check_apart(tape=options.tape, output=options.output, json=options.json)
     for path in (options.output, options.json):
         if path:
             check_writable(path)
@@ -210,14 +211,17 @@ def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
 
 def _write(options: argparse.Namespace, tape: Tape, name: str, text: str) -> list[str]:
     """The files written."""
-    written = []
+    write_whole(options.output, [tapes.dumps(tape)])
+    written = [options.output] if options.output != "-" else []
     if options.export:
-        Path(options.export).mkdir(parents=True, exist_ok=True)
         path = str(Path(options.export) / name)
+        try:
+            Path(options.export).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(path, error.strerror) from None
         write_whole(path, [text])
         written.append(path)
-    write_whole(options.output, [tapes.dumps(tape)])
-    return written if options.output == "-" else [options.output, *written]
+    return written
 
 
 def _report(

@@ -89,6 +89,42 @@ def test_a_full_disk_is_one_line(failing: str) -> None:
     assert "found: No space left on device; free some" in err
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_character_that_the_stream_lacks_is_shown_by_its_number(
+    encoding: str, failing: str
+) -> None:
+    Path(failing).rename("failing…")
+    whole, _ = ran(("explain", "*iling*"), "hicache; echo $?")
+    out, err = ran(("explain", "*iling*"), f"PYTHONIOENCODING={encoding} hicache; echo $?")
+    assert (out.splitlines()[-1], err) == ("11", "")
+    assert len(out.splitlines()) == len(whole.splitlines())
+    assert "iling\\u2026: 11 OWN-D" in out
+
+
+SAME = {
+    "explain --json": ("explain", "failing.jsonl", "--json", "./failing.jsonl"),
+    "explain --trace": ("explain", "failing.jsonl", "--trace", "link.jsonl"),
+    "explain, both": ("explain", "failing.jsonl", "--trace", "out", "--json", "out"),
+    "shrink --output": ("shrink", "failing.jsonl", "-o", "failing.jsonl"),
+    "shrink, both": ("shrink", "failing.jsonl", "-o", "out", "--json", "out"),
+    "replay": ("fuzz", "--replay", "failing.jsonl", "--json", "failing.jsonl"),
+}
+
+
+@pytest.mark.parametrize("words", SAME.values(), ids=SAME.keys())
+def test_no_tape_is_replaced_by_what_is_said_of_it(
+    words: tuple[str, ...], failing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("link.jsonl").symlink_to(failing)
+    before = Path(failing).read_text()
+    assert main(list(words)) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "which it would replace, found" in said.err
+    assert Path(failing).read_text() == before
+    assert sorted(path.name for path in Path().iterdir()) == [failing, "link.jsonl"]
+
+
 # -- the files of a hunt
 
 
@@ -148,7 +184,8 @@ def test_two_hunts_into_one_folder_leave_each_other_alone() -> None:
 def test_nothing_is_kept_of_a_canary_and_it_is_said_why(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["fuzz", "--canary", "--sequences", "64", "--seed", "7", "--jobs", "1"]) == 0
+    canary = ["fuzz", "--canary", "--sequences", "64", "--seed", "7", "--jobs", "1"]
+    assert main([*canary, "--output", "/dev/null/no/folder"]) == 0
     assert "    the canary, planted on purpose: no file is kept of it\n" in capsys.readouterr().out
     assert list(Path().iterdir()) == []
 
