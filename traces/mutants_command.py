@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.choice(KINDS),
         help="mutants, planted bugs, or kinds of faults (default: all)",
     )
-    add("--only", metavar="NAME", help="one bug, one mutant, or all that begin so")
+    add("--only", type=read.name, metavar="NAME", help="one bug, one mutant, or all that begin so")
     add(
         "--sample",
         type=read.at_least(0),

@@ -256,5 +256,6 @@ def test_the_command_hunts_a_planted_bug(
 
 
 def test_an_unknown_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mutants", "--only", "no-such-bug"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    for name in ("no-such-bug", "ledger:no-such-mutant", ""):  # an empty one is not all of them
+        assert main(["mutants", "--only", name]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

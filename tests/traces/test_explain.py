@@ -272,7 +272,7 @@ def test_a_bad_tape_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("gone.jsonl", "readable tape"),
         ("cut.jsonl", "cut off"),
         ("op.jsonl", "'jump'"),
-        ("gone.py", "a test that shrink exported"),
+        ("gone.py", "a readable test that shrink exported"),
         ("test_other.py", "found none"),
         ("test_broken.py", "nothing_of_that_name"),
     ):
