@@ -26,7 +26,7 @@ from . import planting
 from .fuzz_executors import base as executors
 from .fuzz_files import Files
 from .fuzz_report import Kind, Tally, document, reached, show
-from .fuzz_work import Work, allowed_s, limit
+from .fuzz_work import Result, Work, allowed_s, limit
 from .output import check_apart, check_folder, check_writable, whatever_is_heard
 from .results import write_json
 from .settings import CHECKS
@@ -160,27 +160,10 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     )
     if options.sequences is None and options.seconds is None:
         options.seconds = SECONDS
-    tally, complete = Tally(), True
+    tally = Tally()
     files = Files(Path(options.output))
     results = executor.run(work, _seeds(seed, options), options.jobs or 0)
-    lost = 0
-    try:
-        for result in results:
-            found = tally.add(result)
-            if found is not None and not options.canary:
-                files.keep(found, tally)
-            if options.canary and tally.kinds:
-                break
-    except KeyboardInterrupt:
-        complete = False
-        with whatever_is_heard():
-            print("hicache: interrupted; what was found until now:", file=sys.stderr)
-    except executors.WorkerLost as error:
-        complete, lost = False, error.exit_code
-        with whatever_is_heard():
-            print(f"hicache: {error}", file=sys.stderr)
-    finally:
-        getattr(results, "close", lambda: None)()
+    complete, lost = _hunt(results, tally, files, options.canary)
     files.keep_what_is_left(tally)
     settings = _settings(options, seed)
 
@@ -204,6 +187,29 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
             print(f"\ncanary {verdict}", file=stream)
         return 0 if tally.kinds else CANARY_SURVIVED
     return lost or tally.code() or (0 if complete else INTERRUPTED)
+
+
+def _hunt(results: Iterator[Result], tally: Tally, files: Files, canary: bool) -> tuple[bool, int]:
+    """Until there are no more. Whether nobody ended it, and the code of a worker that was lost."""
+    complete, lost = True, 0
+    try:
+        for result in results:
+            found = tally.add(result)
+            if found is not None and not canary:
+                files.keep(found, tally)
+            if canary and tally.kinds:
+                break
+    except KeyboardInterrupt:
+        complete = False
+        with whatever_is_heard():
+            print("hicache: interrupted; what was found until now:", file=sys.stderr)
+    except executors.WorkerLost as error:
+        complete, lost = False, error.exit_code
+        with whatever_is_heard():
+            print(f"hicache: {error}", file=sys.stderr)
+    finally:
+        getattr(results, "close", lambda: None)()
+    return complete, lost
 
 
 def _again(work: Work, kind: Kind) -> str:
