@@ -19,8 +19,9 @@ from invariants.kinds import kinds_of
 from invariants.planted.base import planted
 from invariants.watch import Watch
 
-from .faults import FAULTS, Fault
+from .faults import FAULTS
 from .life import CLEARING, Life, corner
+from .spoiling import Fault
 
 
 def tiny(page_size: int = 4, policy: str = "write_through") -> Config:
