@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import io
-import os
 import shlex
 import sys
 import traceback
@@ -40,12 +38,13 @@ from . import options as read
 from .builtin import GENERATORS, load_generator
 from .generators import base as generators
 from .inspect import as_document, inspect, print_inspection
-from .output import check_writable, flush, hush, write_whole
+from .output import check_writable, write_whole
 from .replay import INTERRUPTED, replay
 from .results import write_json
 from .settings import CHECKS, MODES, eviction_policies, write_policies
 from .signals import interruptible
 from .source import FORMATS, open_trace
+from .streams import check_folder_is_there, flush, hush, make_patient
 
 BAD_INPUT = 2
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -94,8 +93,9 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code. Never a traceback for a fault of the input."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    _make_streams_patient()
+    make_patient()
     try:
+        check_folder_is_there()
         options = parser().parse_args(given)
         with interruptible():
             code = _COMMANDS[options.command](options, shlex.join(["hicache", *given]))
@@ -136,17 +136,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"hicache: {error}", file=sys.stderr)
         return code
-
-
-def _make_streams_patient() -> None:
-    """A standard stream that was closed (>&-) is one that nobody reads; one whose encoding lacks a
-    character (LC_ALL=C) shows it by its number."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -19,8 +19,9 @@ from . import options as read
 from . import planting
 from .explain_report import LAST, show
 from .fuzz_work import allowed_s, limit
-from .output import check_apart, check_writable, whatever_is_heard, write_whole
+from .output import check_apart, check_writable, write_whole
 from .results import write_json
+from .streams import whatever_is_heard
 from .tape_file import open_tape
 from .timeline import timeline
 

@@ -27,9 +27,10 @@ from .fuzz_executors import base as executors
 from .fuzz_files import Files
 from .fuzz_report import Kind, Tally, document, reached, show
 from .fuzz_work import Result, Work, allowed_s, limit
-from .output import check_apart, check_folder, check_writable, whatever_is_heard
+from .output import check_apart, check_folder, check_writable
 from .results import write_json
 from .settings import CHECKS
+from .streams import whatever_is_heard
 from .tape_file import open_tape
 
 SUMMARY = "hunt: drawn operations, faults and schedules, every check after each event"

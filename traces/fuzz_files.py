@@ -14,7 +14,8 @@ from hicache.core.errors import CallerError
 
 from .fuzz_report import Tally
 from .fuzz_work import Found
-from .output import unwritable, whatever_is_heard, write_whole
+from .output import unwritable, write_whole
+from .streams import whatever_is_heard
 
 
 @dataclass

@@ -24,9 +24,10 @@ from invariants.planted.base import names as planted_names
 from . import generic_report, generic_work, planted_report, planted_work
 from . import options as read
 from .mutants_work import Killed
-from .output import check_writable, whatever_is_heard
+from .output import check_writable
 from .progress import progress
 from .results import write_json
+from .streams import whatever_is_heard
 
 SUMMARY = "plant bugs in the core, and report what kills each and how fast"
 KINDS = ("generic", "planted", "faults")

@@ -10,8 +10,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from hicache.core.errors import CallerError
@@ -36,35 +35,6 @@ def write_whole(path: str, pieces: Iterable[str]) -> None:
     finally:
         if not special:
             beside.unlink(missing_ok=True)
-
-
-@contextmanager
-def whatever_is_heard() -> Iterator[None]:
-    """What is said in the block is said to nobody where the reader went away (head): the work goes
-    on, its files are written, and the exit code is that of what was found."""
-    try:
-        yield
-        flush()
-    except BrokenPipeError:
-        hush()
-
-
-def flush() -> None:
-    """Nothing is left to be said. Raises OSError where it cannot be."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-
-
-def hush() -> None:
-    """Whichever of the two standard streams takes no more gets nothing from now on, not even at
-    the end of the process."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
 
 
 def check_writable(path: str) -> None:

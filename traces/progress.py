@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from .output import whatever_is_heard
+from .streams import whatever_is_heard
 
 _LINE_EVERY_S = 5.0
 

@@ -125,6 +125,14 @@ def test_no_tape_is_replaced_by_what_is_said_of_it(
     assert sorted(path.name for path in Path().iterdir()) == [failing, "link.jsonl"]
 
 
+def test_a_folder_that_is_gone_is_one_line() -> None:
+    Path("gone").mkdir()
+    out, err = ran(("explain", "tape.jsonl"), "cd gone; rmdir ../gone; hicache; echo $?")
+    assert out == "2\n"
+    assert err.count("\n") == 1
+    assert "expected to run in a folder that is there" in err
+
+
 # -- the files of a hunt
 
 
