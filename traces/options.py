@@ -84,8 +84,10 @@ def between(least: int, most: int) -> Callable[[str], int]:
 def name(text: str) -> str:
     """Of a file or folder: `--replay "$TAPE"` in a shell where TAPE is not set asks for nothing,
     and must not be taken for an option that is not there."""
-    if not text:
-        raise argparse.ArgumentTypeError("expected a name, found no name")
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(
+            f"expected a name, found {ascii(text) if text else 'none'}"
+        )
     return text
 
 

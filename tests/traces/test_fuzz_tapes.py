@@ -248,8 +248,8 @@ def test_what_is_no_file_is_one_line_at_once(capsys: pytest.CaptureFixture[str])
         ("loop.jsonl", "found: Too many levels of symbolic links"),
         ("huge.jsonl", "expected at most 67108864 bytes, found 209715200"),
         ("a" * 5000, "found: File name too long"),
-        ("a\0b", "found: embedded null byte"),
-        ("", "expected a name, found no name"),
+        ("a\0b", "expected a name, found 'a\\x00b'"),
+        ("", "expected a name, found none"),
     ):
         for command in (["fuzz", "--replay", path], ["shrink", path], ["explain", path]):
             assert main(command) == 2
@@ -308,7 +308,7 @@ OPTIONS = {
     "--seconds 1e9": "a number such as 1M",
     "--seed 1e999": "a number such as 1M",
     "--seed 9999999999999999": "a number such as 1M",
-    "--replay=": "--replay: expected a name, found no name",
+    "--replay=": "--replay: expected a name, found none",
     "--json=": "--json: expected a name",
     "--rates=": "--rates: expected a name",
     "--output=": "--output: expected a name",
