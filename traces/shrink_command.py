@@ -17,20 +17,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from hicache.core.errors import CallerError
 from invariants.base import NONDETERMINISM
 from invariants.fuzz import shrink as shrinker
 from invariants.fuzz import tape as tapes
 from invariants.fuzz.export import file_name, pytest_file
-from invariants.fuzz.ops.base import check, load
-from invariants.fuzz.play import Failure, replay
+from invariants.fuzz.ops.base import Operation, check, load
+from invariants.fuzz.play import Failure, Outcome, replay
 from invariants.fuzz.spoken import spoken
 from invariants.fuzz.tape import Tape
 
 from . import options as read
 from . import planting
+from .fuzz_work import allowed_s, limit
 from .output import check_apart, check_folder, check_writable, unwritable, write_whole
 from .results import write_json
 from .tape_file import open_tape
@@ -39,6 +39,7 @@ SUMMARY = "make a failing tape small, keeping its failure, and export it as a te
 
 _ROOT = Path(__file__).resolve().parent.parent
 _HASH_SEEDS = ("0", "1")
+_SAID = 200
 # An exported test, run without pytest: exit code 1 and its message where it fails.
 _RUN_EXPORTED = """\
 import runpy, sys
@@ -104,7 +105,7 @@ def shrink(options: argparse.Namespace, command: str) -> int:
     check(tape, ops, options.tape)
     plant = planting.wanted(options, tape, options.tape)
     with planting.planted(plant):
-        failure = replay(tape, ops, name=options.tape).failure
+        failure = _played(tape, ops, options.tape).failure
         if options.as_is:
             return _show(options, failure)
         if failure is None:
@@ -114,7 +115,7 @@ def shrink(options: argparse.Namespace, command: str) -> int:
                 "(--plant), or play it on the version that it failed on"
             )
         begun = time.perf_counter()
-        found = shrinker.shrink(tape, failure, lambda one: replay(one, ops), options.plays)
+        found = shrinker.shrink(tape, failure, lambda one: _played(one, ops), options.plays)
         seconds = time.perf_counter() - begun
     notes = tape.notes | ({planting.NOTE: plant} if plant else {})
     found = replace(found, tape=replace(found.tape, notes=notes))
@@ -123,6 +124,12 @@ def shrink(options: argparse.Namespace, command: str) -> int:
     written = _write(options, found.tape, name, text)
     _report(options, found, plant, len(tape.entries), seconds, written)
     return 0
+
+
+def _played(tape: Tape, ops: dict[str, Operation], name: str = "") -> Outcome:
+    """In bounded time: a tape without end is a failure, too."""
+    with limit(allowed_s(len(tape.entries))):
+        return replay(tape, ops, name=name)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -152,18 +159,18 @@ def _show(options: argparse.Namespace, failure: Failure | None) -> int:
 def _verify(found: shrinker.Shrunk, plant: str, text: str, again: str) -> None:
     """Twice each, under other hash seeds: the small tape fails the same way; the test fails, and
     where the bug is planted, passes without it. again: what plays the whole tape."""
-    wanted = [found.failure.code, found.failure.kind]
+    wanted = f"{found.failure.code} {found.failure.kind}"
     with tempfile.TemporaryDirectory() as folder:
         tape, test = Path(folder) / "small.jsonl", Path(folder) / "test_small.py"
         tapes.write(tape, found.tape)
         test.write_text(text, encoding="utf-8")
         for seed in _HASH_SEEDS:
             arguments = ["-m", "traces", "shrink", str(tape), "--as-is", "--json", "-"]
-            seen = _failure(_fresh([*arguments, "--plant", plant], seed))
+            seen = _verdict(_fresh([*arguments, "--plant", plant], seed))
             if seen != wanted:
                 raise Unsteady(
                     f"shrink: expected the small tape to fail with {wanted} in a fresh process, "
-                    f"found {seen}; nothing was written{again}"
+                    f"found: {seen}; nothing was written{again}"
                 )
             for bug in dict.fromkeys((plant, "")):
                 verdict = "it fails" if bug == plant else "it passes"
@@ -171,7 +178,7 @@ def _verify(found: shrinker.Shrunk, plant: str, text: str, again: str) -> None:
                 if said != verdict:
                     raise Unsteady(
                         f"shrink: expected of the test that {verdict} with "
-                        f"{bug or 'nothing'} planted, found: {said[-60:]!r}; nothing was "
+                        f"{bug or 'nothing'} planted, found: {_verdict(said)}; nothing was "
                         f"written{again}"
                     )
 
@@ -181,16 +188,17 @@ def _replay(path: str, plant: str) -> str:
     return shlex.join(["hicache", "fuzz", "--replay", path, *bug])
 
 
-def _failure(text: str) -> list[Any] | None:
+def _verdict(text: str) -> str:
+    """Code and kind of the failure that a fresh process saw; else what it said, shortened."""
     try:
         failure = json.loads(text)["failure"]
-        return failure and [failure["code"], failure["kind"]]
+        return f"{failure['code']} {failure['kind']}" if failure else "it plays clean"
     except (ValueError, TypeError, KeyError):
-        return None
+        return (text.strip().splitlines() or ["no word"])[-1][-_SAID:]
 
 
 def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
-    """What this project's interpreter prints, started anew."""
+    """What this project's interpreter prints, started anew; what it complains of where that is nothing."""
     paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     settings = {
         "PYTHONHASHSEED": hash_seed,
@@ -203,7 +211,7 @@ def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
         text=True,
         check=False,
     )
-    return done.stdout
+    return done.stdout or done.stderr
 
 
 # -- what is left behind

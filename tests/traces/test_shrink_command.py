@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import traces.shrink_command as command
 from hicache.core.config import Config
 from invariants.base import INVARIANT, NONDETERMINISM
+from invariants.fuzz import play
 from invariants.fuzz.tape import Act, Entry, Tape, dumps, read, write
 from invariants.planted.base import planted
 from traces.cli import main
@@ -100,11 +102,21 @@ def test_a_fresh_process_that_sees_something_else_stops_it(
     arguments += ["--export", str(folder)]
     other = json.dumps({"failure": {"code": 10, "kind": "other"}})
     right = json.dumps({"failure": {"code": 11, "kind": "LOCK-BAL"}})
-    for answers in ([other], [""], ["{}"], ['{"failure": null}'], [right, "it passes"]):
+    complaint = "Traceback:\n  line 1\nhicache: out of luck\n"
+    for answers, found in (
+        ([other], "with 11 LOCK-BAL in a fresh process, found: 10 other;"),
+        ([""], "found: no word;"),
+        (["{}"], "found: {};"),
+        ([complaint], "found: hicache: out of luck;"),
+        (['{"failure": null}'], "found: it plays clean;"),
+        ([right, "it passes"], "expected of the test that it fails with"),
+    ):
         left = iter(answers)
         monkeypatch.setattr(command, "_fresh", lambda *_, left=left: next(left))
         assert main(arguments) == NONDETERMINISM
-        assert "nothing was written" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "nothing was written" in said
+        assert found in said
         assert not small.exists()
         assert not folder.exists()
 
@@ -198,3 +210,12 @@ def test_a_tape_that_is_not_there_is_one_line(
 ) -> None:
     assert "readable tape" in refused([str(tmp_path / "none.jsonl")], capsys)
     assert "readable tape" in refused([str(tmp_path)], capsys)
+
+
+def test_a_tape_without_end_is_a_failure(
+    failing: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "allowed_s", lambda entries: 0.2)
+    monkeypatch.setattr(play, "step", lambda *_: time.sleep(60))
+    assert main(["shrink", str(failing), "--as-is"]) == 14
+    assert "one sequence was still at work after 0.2 s" in capsys.readouterr().out
