@@ -198,7 +198,7 @@ def _verdict(text: str) -> str:
 
 
 def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
-    """What this project's interpreter prints, started anew; what it complains of where that is nothing."""
+    """What this project's interpreter prints, started anew; or else what it complains of."""
     paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     settings = {
         "PYTHONHASHSEED": hash_seed,
