@@ -175,19 +175,21 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         )
 
     tally.missed = _missed(tally, options) if complete else []
+    code = lost or tally.code() or (0 if complete else INTERRUPTED)
+    if options.canary and complete:
+        code = 0 if tally.kinds else CANARY_SURVIVED
     with whatever_is_heard():
         show(tally, settings, files.paths, lambda kind: _again(work, kind), stream)
-    if options.json:
-        with whatever_is_heard():
-            write_json(options.json, document(tally, settings, files.paths, command, complete))
-    if options.rates and complete:
-        write_json(options.rates, rates.document(reached(tally), probes.expected()))
-    if options.canary and complete:
-        with whatever_is_heard():
+        if options.canary and complete:
             verdict = "found" if tally.kinds else "SURVIVED: no check saw it"
             print(f"\ncanary {verdict}", file=stream)
-        return 0 if tally.kinds else CANARY_SURVIVED
-    return lost or tally.code() or (0 if complete else INTERRUPTED)
+    if options.json:
+        with whatever_is_heard():
+            found = document(tally, settings, files.paths, command, complete, code)
+            write_json(options.json, found)
+    if options.rates and complete:
+        write_json(options.rates, rates.document(reached(tally), probes.expected()))
+    return code
 
 
 def _hunt(results: Iterator[Result], tally: Tally, files: Files, canary: bool) -> tuple[bool, int]:

@@ -201,15 +201,20 @@ def _most(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def document(
-    tally: Tally, settings: dict[str, object], files: dict[str, str], command: str, complete: bool
+    tally: Tally,
+    settings: dict[str, object],
+    files: dict[str, str],
+    command: str,
+    complete: bool,
+    code: int,
 ) -> dict[str, object]:
-    """What `--json` writes; other tools read it: the names below are kept."""
+    """What `--json` writes; other tools read it: the names below are kept. code: the command's."""
     return {
         "format": FORMAT,
         "version": VERSION,
         "command": command,
         "complete": complete,
-        "exit_code": tally.code(),
+        "exit_code": code,
         "settings": settings,
         "sequences": tally.sequences,
         "operations": tally.operations,

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from hicache.core.errors import CallerError
 from invariants.fuzz import tape as tapes
 from traces import fuzz_files
 from traces.cli import main
+from traces.fuzz_executors import base as executors
+from traces.fuzz_executors import local
 from traces.fuzz_files import Files
 from traces.fuzz_report import Tally
 from traces.fuzz_work import Found, Result, Work
@@ -205,3 +207,29 @@ def test_two_documents_do_not_share_standard_output(capsys: pytest.CaptureFixtur
     said = capsys.readouterr()
     assert json.loads(said.out)
     assert "hicache fuzz --seed" in said.err
+
+
+def test_the_document_has_the_exit_code_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def code_of(*words: str) -> int:
+        code = main([*words, "--jobs", "1", "--twice", "0", "--json", "out.json"])
+        assert json.loads(Path("out.json").read_text())["exit_code"] == code
+        return code
+
+    canary = ("fuzz", "--canary", "--seed", "7", "--sequences")
+    assert code_of(*canary, "64") == 0
+    assert code_of(*canary, "1", "--operations", "1") == 19
+    assert code_of(*HUNT) == 11
+
+    def interrupted(*_: object) -> Iterator[Result]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(local, "run", interrupted)
+    assert code_of(*HUNT) == 130
+
+    def lost(*_: object) -> Iterator[Result]:
+        raise executors.WorkerLost("gone")
+        yield
+
+    monkeypatch.setattr(local, "run", lost)
+    assert code_of(*HUNT) == 17
