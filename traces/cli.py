@@ -44,7 +44,7 @@ from .results import write_json
 from .settings import CHECKS, MODES, eviction_policies, write_policies
 from .signals import interruptible
 from .source import FORMATS, open_trace
-from .streams import check_folder_is_there, flush, hush, make_patient
+from .streams import check_folder_is_there, complain, flush, hush, make_patient
 
 BAD_INPUT = 2
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flush()
             return code
     except KeyboardInterrupt:
-        print("hicache: interrupted", file=sys.stderr)
+        complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         hush()  # the reader went away (head)
@@ -110,21 +110,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        hush()
-        print(
-            f"hicache: expected room for what is said, found: {error.strerror}; free some, or send "
-            "it elsewhere",
-            file=sys.stderr,
+        complain(
+            f"expected room for what is said, found: {error.strerror}; free some, or send it "
+            "elsewhere"
         )
         return BAD_INPUT
     except CallerError as error:
-        print(f"hicache: {error}", file=sys.stderr)
+        complain(str(error))
         return BAD_INPUT
     except MemoryError:
-        print(
-            "hicache: expected books of the pools to fit this machine's memory, and they do not; "
-            "give smaller pools",
-            file=sys.stderr,
+        complain(
+            "expected books of the pools to fit this machine's memory, and they do not; give "
+            "smaller pools"
         )
         return BAD_INPUT
     except CoreBug as error:
@@ -134,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = getattr(error, "exit_code", None)
         if not isinstance(code, int):
             raise
-        print(f"hicache: {error}", file=sys.stderr)
+        complain(str(error))
         return code
 
 

@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hicache.core.errors import CallerError
@@ -63,3 +63,11 @@ def hush() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
+
+
+def complain(text: str) -> None:
+    """The last words of a command, behind what it has said; to nobody where nobody takes them."""
+    hush()
+    with suppress(OSError):
+        print(f"hicache: {text}", file=sys.stderr)
+    hush()

@@ -84,6 +84,12 @@ def test_a_document_for_a_reader_who_left_changes_no_code(failing: str) -> None:
     assert ran(("mutants", "--list"), f"hicache | {GONE}") == ("0\n", "")
 
 
+@pytest.mark.parametrize("shell", [f"hicache 2>&1 | {GONE}", "hicache 2>/dev/full; echo $?"])
+def test_bad_input_is_code_2_whoever_listens(shell: str) -> None:
+    assert ran(("fuzz", "--jobs", "0"), shell) == ("2\n", "")
+    assert ran(("explain", "gone.jsonl"), shell) == ("2\n", "")
+
+
 def test_a_full_disk_is_one_line(failing: str) -> None:
     out, err = ran(("explain", failing), "hicache >/dev/full; echo $?")
     assert out == "2\n"
