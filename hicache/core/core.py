@@ -67,7 +67,6 @@ class Core:
         state.out = []
         state.touched.clear()
         state.touched_requests.clear()
-        state.dead.clear()
         self._busy = True
         try:
             handler(state, event)

@@ -96,7 +96,8 @@ def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
 
 def prune(state: State) -> None:
     """After an eviction: drop the leaves that lost their last live boundary, up to the first node
-    that is in use or serves one. Nobody could ever use them again."""
+    that is in use or serves one. Nobody could ever use them again. Boundaries die of nothing else,
+    but for states that a path is thinned of, and those leave its end alive."""
     while state.dead:
         node = state.dead.pop()
         if (
@@ -112,11 +113,11 @@ def _uproot(state: State, node: Node) -> None:
     """A childless node leaves the tree with all it has, and so may the one above it, which it may
     alone have kept."""
     above = node.parent
+    assert above is not None, f"{node} is not in the tree"
     for side in (Tier.HOST, Tier.DEVICE):
         vacate(state, node, side)
     remove(state, node)
-    if above is not None and above.near == NONE:
-        state.dead.append(above)
+    state.dead.append(above)
 
 
 def _is_bare(node: Node) -> bool:

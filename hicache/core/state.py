@@ -32,7 +32,8 @@ class State:
     queues            [3 * component + kind], see lru.
     touched*          what the current event created, changed or removed, for observers that check
                       incrementally.
-    dead              nodes that lost their last live boundary in the current event.
+    dead              nodes that lost their last live boundary, until the eviction at hand has
+                      dropped those that nobody uses.
     out               what the current event answers.
     running           the seated requests, latest last.
     stride            bytes per key row, set by the first key.

@@ -2,8 +2,8 @@
 components and free lists answer, which events are refused. Each promise is told again by brute
 force, and compared over small cases.
 
-Lives here: configurations, keys, components, free lists, and the list of all. Must not live here:
-events (`refusals`), or what takes more than one event to see.
+Lives here: configurations, keys, components, free lists, words, and the list of all. Must not live
+here: events (`refusals`), or what takes more than one event to see.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.ledger import Pool
-from hicache.core.types import Key, Tier
+from hicache.core.node import Node
+from hicache.core.types import NO_PAGES, Key, Tier
 
 from .refusals import holds as refusals
 
@@ -260,6 +261,21 @@ def _free_list() -> bool:
     return found == [[4, 3, 2, 1, 0], [0, 1], [4, 3, 2]]
 
 
+# -- words
+
+
+def _says() -> bool:
+    """What a node is called where an assert names it: its copies by tier and component, new ones
+    used at tick 0."""
+    node = Node(7, None, b"", b"", 3, 2)
+    new = repr(node)
+    node.pages[Tier.DEVICE][0] = node.pages[Tier.HOST][1] = NO_PAGES
+    return (new, repr(node)) == (
+        "<node 7 ..3 ---- use [0, 0]>",
+        "<node 7 ..3 D--H use [0, 0]>",
+    )
+
+
 PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
     (
         "CONFIG",
@@ -269,5 +285,6 @@ PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
     ("KEYS", ("types",), _keys),
     ("COMPONENTS", ("components.full", "components.mamba", "components.swa"), _components),
     ("FREE-LIST", ("ledger",), _free_list),
+    ("WORDS", ("node",), _says),
     ("REFUSALS", ("admission", "core", "transfers"), refusals),
 )
