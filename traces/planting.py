@@ -41,11 +41,20 @@ def check(name: str) -> str:
 
 
 def at_home(options: Namespace, name: str) -> None:
-    """What the bug needs to be there at all, where the options leave it open."""
-    if name:
-        bug = bugs.load(name)
-        options.components = options.components or getattr(bug, "COMPONENTS", ())
-        options.ranks = options.ranks or getattr(bug, "RANKS", 0)
+    """What the bug needs to be there at all, where the options leave it open. Raises CallerError
+    where they rule it out."""
+    if not name:
+        return
+    bug = bugs.load(name)
+    options.components = options.components or getattr(bug, "COMPONENTS", ())
+    needed, device = getattr(bug, "RANKS", 0), hasattr(bug, "EXECUTOR")
+    options.ranks = options.ranks or needed
+    if options.ranks < needed or (device and options.ranks > 1):
+        wanted = "1, as it is in the transfer controller" if device else f"{needed} or more"
+        raise CallerError(
+            f"--ranks: expected {wanted}, to have {name} at all, found {options.ranks}; "
+            "leave the option out"
+        )
 
 
 def wanted(options: Namespace, tape: Tape, name: str) -> str:

@@ -109,6 +109,19 @@ def test_a_bug_that_is_not_there_is_one_line(
     assert [path.name for path in Path().iterdir()] == ["tape.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("bug", "ranks"),
+    [("loads-do-not-wait-for-passes", "2"), ("reductions-leave-a-rank-out", "1")],
+)
+def test_ranks_on_which_there_is_no_such_bug_are_refused(
+    bug: str, ranks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*HUNT, "--plant", bug, "--ranks", ranks]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"to have {bug} at all, found {ranks}; leave the option out" in said
+
+
 def test_a_canary_is_the_only_bug_of_its_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*HUNT, "--canary", "--plant", BUG]) == 2
     assert "beside --canary" in capsys.readouterr().err
