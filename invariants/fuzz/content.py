@@ -126,8 +126,8 @@ class Content:
                 continue
             if slots.source >= 0:
                 pool[slots.working] = pool[slots.source]
-            if start:
-                self._same(pool[slots.working], ids, start, True, f"state of {action}")
+            if start and not _fits(pool[slots.working], ids, start, exact=True):
+                _wrong(pool[slots.working], start, True, f"state of {action}")
             pool[slots.working] = Held(ids, end)
             for depth, page in slots.checkpoints:
                 if not start < depth <= end:
@@ -144,7 +144,8 @@ class Content:
         self._write(tables, ids, start, end)
         for index, slots in self._slots(self.states[request]):
             pool = self.pages[Tier.DEVICE][index]
-            self._same(pool[slots.working], ids, start, True, f"state of {request} at {start}")
+            if not _fits(pool[slots.working], ids, start, exact=True):
+                _wrong(pool[slots.working], start, True, f"state of {request} at {start}")
             pool[slots.working] = Held(ids, end)
             step = slots.interval
             for depth in range(start // step * step + step, end + 1, step):
@@ -157,7 +158,8 @@ class Content:
         held = self.pages[Tier.DEVICE][0][table[(length - 1) // self.page]]
         if held is None or held.length < length:
             raise WrongContent(f"expected {length} computed tokens, found {held}")
-        self.made.extend(islice(self.ids, len(self.made), None))
+        latest = list(islice(reversed(self.ids), len(self.ids) - len(self.made)))
+        self.made.extend(reversed(latest))
         found, name = [], held.ids[length]
         while len(self.made[name]) == 2:
             name, token = self.made[name]
@@ -174,11 +176,12 @@ class Content:
         half = [start // self.page] if start % self.page else []
         for page in dict.fromkeys((*whole, *half)):
             self.reads += 1
-            depth = min(start, (page + 1) * self.page)
-            name = f"{who}: {self.names[self.positional[at]]} at page {page}"
-            if table[page] < 0:
-                raise WrongContent(f"{name}: there is none")
-            self._same(pool[table[page]], ids, depth, False, name)
+            depth, number = min(start, (page + 1) * self.page), table[page]
+            if number < 0 or not _fits(pool[number], ids, depth, exact=False):
+                name = f"{who}: {self.names[self.positional[at]]} at page {page}"
+                if number < 0:
+                    raise WrongContent(f"{name}: there is none")
+                _wrong(pool[number], depth, False, name)
 
     def _write(
         self, tables: tuple[Pages, ...], ids: list[int] | None, start: int, end: int
@@ -192,13 +195,6 @@ class Content:
                     )
                 depth = min(end, (page + 1) * self.page)
                 pool[table[page]] = None if ids is None else Held(ids, depth)
-
-    def _same(self, held: Held | None, ids: list[int], depth: int, exact: bool, who: str) -> None:
-        if held is None or held.length < depth or (exact and held.length != depth):
-            found = "nothing" if held is None else f"{held.length} tokens"
-            raise WrongContent(f"{who}: expected content up to {depth} tokens, found {found}")
-        if held.ids[depth] != ids[depth]:
-            raise WrongContent(f"{who}: another prefix of {depth} tokens")
 
     # -- the tree
 
@@ -228,7 +224,7 @@ class Content:
                         fits = held is not None and held.length >= end and held.ids[end] == name
                         if not fits or not (paged or held is None or held.length == end):
                             who = f"{node} {self.names[index]} tier {tier} page {page}"
-                            self._wrong(held, end, not paged, f"{who} ends at {end // size}")
+                            _wrong(held, end, not paged, f"{who} ends at {end // size}")
         self.audited = len(ends)
         self.revived += len(self.holes & live)
         self.holes = holes
@@ -256,8 +252,17 @@ class Content:
             name = known
         return found
 
-    def _wrong(self, held: Held | None, depth: int, exact: bool, who: str) -> NoReturn:
-        if held is None or held.length < depth or (exact and held.length != depth):
-            found = "nothing" if held is None else f"{held.length} tokens"
-            raise WrongContent(f"{who}: expected {depth} tokens of its prefix, found {found}")
-        raise WrongContent(f"{who}: holds another prefix")
+
+def _fits(held: Held | None, ids: list[int], depth: int, exact: bool) -> bool:
+    """Whether a page holds the first `depth` tokens of `ids`; exact: and no more than those."""
+    if held is None or held.length < depth or (exact and held.length != depth):
+        return False
+    return held.ids[depth] == ids[depth]
+
+
+def _wrong(held: Held | None, depth: int, exact: bool, who: str) -> NoReturn:
+    """Says what is there instead of the first `depth` tokens that were expected."""
+    if held is None or held.length < depth or (exact and held.length != depth):
+        found = "nothing" if held is None else f"{held.length} tokens"
+        raise WrongContent(f"{who}: expected content up to {depth} tokens, found {found}")
+    raise WrongContent(f"{who}: another prefix of {depth} tokens")
