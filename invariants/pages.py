@@ -47,6 +47,12 @@ class Clash(NamedTuple):
     found: int
 
 
+def same(one: Pages | Tags, other: Pages | Tags) -> bool:
+    """Whether two arrays of one type hold the same numbers. Most arrays here are short: then to
+    compare their bytes, or lists of them, is several times faster than an operation on arrays."""
+    return one.tobytes() == other.tobytes()
+
+
 class PageBook:
     """All pages of one component's pool on one tier. `where` names it in reports."""
 
@@ -70,12 +76,9 @@ class PageBook:
         self.clashes: list[Clash] = []
         self.claimed: list[tuple[Pages, int]] = []
         self.released: list[Pages] = []
-        self.strange: list[Pages] = []  # slots that a request took over with another's bytes
+        self.strange: list[int] = []  # slots that a request took over with another's bytes
         self.freed: Pages = NO_PAGES  # nobody holds or uses them any more
         self.retired: Pages = NO_PAGES  # nobody holds them, an open action still uses them
-        self._limit = np.uint64(capacity)  # negative numbers are above it, read as unsigned
-        self._order: Pages = np.arange(capacity, dtype=np.int64)
-        self._place: Pages = np.zeros(capacity, dtype=np.int64)
 
     def begin(self) -> None:
         """A new operation: what follows is what it changed."""
@@ -83,34 +86,35 @@ class PageBook:
             self.clashes, self.claimed, self.released = [], [], []
 
     def claim(self, pages: Pages, code: int) -> None:
-        count = len(pages)
-        if not count:
+        numbers = pages.tolist()
+        if not numbers:
             return
-        if np.count_nonzero(pages.view(np.uint64) >= self._limit):
-            wrong = pages[(pages < 0) | (pages >= self.capacity)]
-            self.clashes.append(Clash(int(wrong[0]), 0, code))
+        count, distinct = len(numbers), set(numbers)
+        if min(distinct) < 0 or max(distinct) >= self.capacity:
+            wrong = next(page for page in numbers if not 0 <= page < self.capacity)
+            self.clashes.append(Clash(wrong, 0, code))
             return
-        before = self.owner[pages]
-        if np.count_nonzero(before):
-            at = int(before.argmax())
-            self.clashes.append(Clash(int(pages[at]), 0, int(before[at])))
-        self._place[pages] = self._order[:count]
-        twice = self._place[pages] != self._order[:count]
-        if np.count_nonzero(twice):
-            self.clashes.append(Clash(int(pages[int(twice.argmax())]), 0, code))
+        before = self.owner[pages].tolist()
+        if any(before):
+            found = max(before)
+            self.clashes.append(Clash(numbers[before.index(found)], 0, found))
+        if len(distinct) < count:
+            twice = next(page for page in numbers if numbers.count(page) > 1)
+            self.clashes.append(Clash(twice, 0, code))
         self.owner[pages] = code
         self.held[code & 3] += count
         self.claimed.append((pages, code))
 
     def retract(self, pages: Pages, code: int) -> None:
-        if not len(pages):
+        count = len(pages)
+        if not count:
             return
-        wrong = self.owner[pages] != code
-        if np.count_nonzero(wrong):
-            at = int(pages[int(wrong.argmax())])
-            self.clashes.append(Clash(at, code, int(self.owner[at])))
+        owners = self.owner[pages].tolist()
+        if owners.count(code) < count:
+            at = next(at for at, owner in enumerate(owners) if owner != code)
+            self.clashes.append(Clash(int(pages[at]), code, owners[at]))
         self.owner[pages] = 0
-        self.held[code & 3] -= len(pages)
+        self.held[code & 3] -= count
         self.released.append(pages)
 
     def begin_use(self, pages: Pages) -> None:
@@ -139,9 +143,9 @@ class PageBook:
         """After the checks: note generations and forget the bytes of pages that became free."""
         for pages, _ in self.claimed:
             self.generation[pages] = pool.generation[pages]
-        for pages in self.strange:
-            self.content[pages] = POISON
-        self.strange.clear()
+        if self.strange:
+            self.content[self.strange] = POISON
+            self.strange.clear()
         free = self.freed
         if len(free):
             self.generation[free] = pool.generation[free]

@@ -35,10 +35,12 @@ class Ownership(Check):
                 page(pages, clash.page),
             )
         for claimed, code in pages.claimed:
-            state = STATE_OF[code & 3]
-            wrong = (pool.state[claimed] != state) | (pool.owner[claimed] != code >> 2)
-            if np.count_nonzero(wrong):
-                at = int(claimed[int(wrong.argmax())])
+            state, count = STATE_OF[code & 3], len(claimed)
+            states, owners = pool.state[claimed].tolist(), pool.owner[claimed].tolist()
+            if states.count(state) < count or owners.count(code >> 2) < count:
+                expected = (state, code >> 2)
+                wrong = [pair != expected for pair in zip(states, owners, strict=True)]
+                at = int(claimed[wrong.index(True)])
                 self.fail(
                     f"{where} page {at} of {name_of(code)}: expected "
                     f"{PageState(state).name} of {code >> 2}, found "
@@ -51,10 +53,9 @@ class Ownership(Check):
         ):
             if not len(gone):
                 continue
-            found = pool.state[gone]
-            wrong = found != state
-            if np.count_nonzero(wrong):
-                at = int(gone[int(wrong.argmax())])
+            states = pool.state[gone].tolist()
+            if states.count(state) < len(gone):
+                at = int(gone[next(at for at, found in enumerate(states) if found != state)])
                 if state == _FREE or pool.state[at] != _FREE:
                     self.fail(  # free although in use is for PIN-IO to say
                         f"{where} page {at}, held by nobody: expected {PageState(state).name}, "

@@ -9,7 +9,7 @@ from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import WRONG_BYTES, Check
 from invariants.book import Book
-from invariants.pages import NODE, PageBook
+from invariants.pages import NODE, PageBook, same
 from invariants.seats import Seat
 from invariants.story import node, page, request
 from invariants.tags import Tags
@@ -89,7 +89,7 @@ class Bytes(Check):
 
     def _compare(self, pages: PageBook, held: Pages, tags: Tags, whose: str) -> None:
         found = pages.content[held]
-        if len(found) == len(tags) and not np.count_nonzero(found != tags):
+        if same(found, tags):
             return
         wrong = found != tags if len(found) == len(tags) else np.ones(1, dtype=bool)
         at = int(wrong.argmax())

@@ -35,11 +35,11 @@ class LockBalance(Check):
             for slot, pages in enumerate(shadow.pages):
                 if pages is None:
                     continue
-                counts = book.pages[slot].locks[pages]
-                if len(counts) and (counts != counts[0]).any():
+                counts = book.pages[slot].locks[pages].tolist()
+                if len(set(counts)) > 1:
                     self.fail(
                         f"node {shadow.id}, {book.pages[slot].where}: its pages are locked by "
-                        f"{int(counts.min())} to {int(counts.max())} holders, expected one number",
+                        f"{min(counts)} to {max(counts)} holders, expected one number",
                         node_story(shadow.id),
                     )
 

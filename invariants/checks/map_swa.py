@@ -11,7 +11,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
 from invariants.kinds import Kind
-from invariants.pages import PageBook, name_of
+from invariants.pages import PageBook, name_of, same
 from invariants.seats import Seat
 from invariants.shadow import Shadow
 from invariants.story import page
@@ -47,9 +47,9 @@ class PeerMap(Check):
     def _one_owner(self, one: PageBook, full: Pages, other: PageBook, peers: Pages) -> None:
         if len(full) != len(peers):
             self.fail(f"{len(full)} {one.where} pages have {len(peers)} {other.where} peers")
-        wrong = one.owner[full] != other.owner[peers]
-        if np.count_nonzero(wrong):
-            at = int(wrong.argmax())
+        owners, others = one.owner[full], other.owner[peers]
+        if not same(owners, others):
+            at = int((owners != others).argmax())
             self.fail(
                 f"{one.where} page {full[at]} is {name_of(int(one.owner[full[at]]))}'s, its peer "
                 f"{other.where} page {peers[at]} {name_of(int(other.owner[peers[at]]))}'s",
