@@ -15,6 +15,7 @@ Must not live here: why a page changes hands, and any verdict: clashes are noted
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -104,6 +105,23 @@ class PageBook:
         self.owner[pages] = code
         self.held[code & 3] += count
         self.claimed.append((pages, code))
+
+    def claim_all(self, kind: int, claims: Sequence[tuple[Pages, int]]) -> None:
+        """Pages of many holders of one kind, with their numbers: in one step where each page is
+        nobody's and there once, else one by one."""
+        pages = np.concatenate([NO_PAGES, *(some for some, _ in claims)])
+        if not len(pages):
+            return
+        codes = [code_of(kind, number) for _, number in claims]
+        distinct = np.unique(pages)
+        there = len(distinct) == len(pages) and 0 <= distinct[0] <= distinct[-1] < self.capacity
+        if not there or self.owner[pages].any():
+            for (some, _), code in zip(claims, codes, strict=True):
+                self.claim(some, code)
+            return
+        self.owner[pages] = np.repeat(codes, [len(some) for some, _ in claims])
+        self.held[kind] += len(pages)
+        self.claimed += [(some, code) for (some, _), code in zip(claims, codes, strict=True)]
 
     def retract(self, pages: Pages, code: int) -> None:
         count = len(pages)
