@@ -14,6 +14,7 @@ import numpy as np
 from hicache.core.node import NONE, Node
 
 from .kinds import Kind
+from .liveness import widest
 from .pages import NODE, PageBook, code_of
 from .shadow import SERVES, Shadow, candidacy, differ, serves
 from .tags import chain, chain_root, run_tags, seed_of
@@ -35,6 +36,7 @@ class NodeBook:
         self.uses = uses  # positions above a boundary that a hit there uses, per component
         self.page_size = page_size
         self.width = width = len(kinds)
+        self.widest = widest(kinds)
         self.with_digests = with_digests
         self.stride = 1  # bytes per key row, told by the first request
         self.root = Shadow(0, width)
@@ -43,6 +45,7 @@ class NodeBook:
         self.resident: list[set[int]] = [set() for _ in range(2 * width)]
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
         self.order: list[list[tuple[int, int]]] = [[] for _ in range(3 * width)]  # (rank, id)
+        self.queues: list[list[tuple[int, int, int]]] = []  # the core's, when last recounted
         self.clock = 0
         self.recounts = 0
         self.dirty: dict[int, Shadow] = {}

@@ -48,9 +48,9 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
     book.nodes.stride = kept.nodes.stride
     for node in (view.root, *view.nodes()):
         _node(book.nodes, node, kept.nodes, history)
-    for slot, pages in enumerate(book.pages):
+    for slot, owned in enumerate(book.pages):
         held = ((shadow.pages[slot], shadow.id) for shadow in book.nodes.by_id.values())
-        pages.claim_all(NODE, [(some, number) for some, number in held if some is not None])
+        owned.claim_all(NODE, [(some, number) for some, number in held if some is not None])
     _seats(book, view, kept, history)
     if history:
         _open_tickets(book, kept)

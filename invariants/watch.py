@@ -24,12 +24,24 @@ from . import story
 from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
 from .book import Book
 from .recount import Mismatch, compare, recount
+from .shadow import DEVICE, DUPLICATE, HOST
 
 AUDIT_EVERY = 64
 SHAPES = ("node", "totals", "issue", "see", "audit", "still")
 _REPLIES = (LoadDone, BackupDone, PrefillDone)
 Level = Literal["every", "sampled", "off"]
 Asked = Callable[..., None]
+
+
+def _queues(book: Book, view: CoreView) -> list[list[tuple[int, int, int]]]:
+    """The eviction queues of the core, those that serve and those that do not: for the checks that
+    look through all of them, so that they are copied once."""
+    return [
+        view.queue_entries(queue, kind.at, garbage)
+        for kind in book.kinds
+        for queue in (DEVICE, HOST, DUPLICATE)
+        for garbage in (False, True)
+    ]
 
 
 def _noting(check: Check, ask: Asked, noticed: list[str]) -> Asked:
@@ -185,6 +197,7 @@ class Watch:
         self._audited = len(counted.nodes.by_id)
         if self.level == "every":
             compare(book, counted)
+            book.nodes.queues = _queues(book, view)
         for shadow in counted.nodes.by_id.values():
             for ask in self._nodes:
                 ask(counted, shadow, shadow.node)

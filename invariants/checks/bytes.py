@@ -25,11 +25,11 @@ class Bytes(Check):
     watches = (Prefill, Cached, Granted)
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+        for pages in book.pages if book.history else ():
             for claimed, code in pages.claimed:
                 if code & 3 == NODE:
                     shadow = book.nodes.by_id.get(code >> 2)
-                    if shadow is not None and len(shadow.tags) and book.history:
+                    if shadow is not None and len(shadow.tags):
                         tags = shadow.tags if pages.positional else shadow.tags[-1:]
                         if len(tags) == len(claimed):
                             self._compare(pages, claimed, tags, f"node {shadow.id}")

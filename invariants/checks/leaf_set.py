@@ -40,8 +40,7 @@ class LeafSet(Check):
 
     def audit(self, book: Book, view: CoreView) -> None:
         for queue in (DEVICE, HOST, DUPLICATE):
-            parts = [view.queue_entries(queue, 0, part) for part in (False, True)]
-            members = parts[0] + parts[1]
+            members = book.nodes.queues[2 * queue] + book.nodes.queues[2 * queue + 1]
             known = {entry[-1] for entry in members}
             for shadow in book.nodes.by_id.values():
                 if shadow.candidate >> queue & 1 and shadow.id not in known:

@@ -35,10 +35,10 @@ class Lru(Check):
             self.fail(f"ticks: expected {book.nodes.clock}, found {view.tick}")
         for kind in book.kinds:
             for part in range(6):
-                entries = view.queue_entries(part // 2, kind.at, bool(part % 2))
-                self._queue(book, f"{kind.name} queue {part // 2}", 6 * kind.at + part, entries)
+                self._queue(book, f"{kind.name} queue {part // 2}", 6 * kind.at + part)
 
-    def _queue(self, book: Book, name: str, part: int, entries: list[tuple[int, int, int]]) -> None:
+    def _queue(self, book: Book, name: str, part: int) -> None:
+        entries = book.nodes.queues[part]
         members = [node_id for _, _, node_id in entries]
         if len(set(members)) != len(members):
             twice = next(one for one in members if members.count(one) > 1)
