@@ -62,8 +62,7 @@ class Content:
         self.tables: dict[int, tuple[Pages, ...]] = {}
         self.states: dict[int, tuple[StateSlots, ...]] = {}
         self.spelled: dict[tuple[int, bytes], int] = {}  # a name and a row to the next name
-        self.holes: set[tuple[int, int]] = set()
-        self.revived = self.reads = self.audited = 0  # audited: nodes, the last time
+        self.audited = 0  # nodes, the last time
 
     def extend(self, ids: list[int], namespace: str, tokens: list[int]) -> None:
         """Name every prefix of `tokens` (a request's, or a node's path)."""
@@ -175,7 +174,6 @@ class Content:
         whole = range(first // self.page, -(-start // self.page)) if first < start else range(0)
         half = [start // self.page] if start % self.page else []
         for page in dict.fromkeys((*whole, *half)):
-            self.reads += 1
             depth, number = min(start, (page + 1) * self.page), table[page]
             if number < 0 or not _fits(pool[number], ids, depth, exact=False):
                 name = f"{who}: {self.names[self.positional[at]]} at page {page}"
@@ -200,8 +198,6 @@ class Content:
 
     def audit(self, view: CoreView) -> None:
         """Every cached copy on every tier is that of its prefix."""
-        holes: set[tuple[int, int]] = set()
-        live: set[tuple[int, int]] = set()
         ends: dict[int, int] = {}  # by node: the name of the prefix that ends there
         size = self.page
         for node in view.nodes():
@@ -210,9 +206,6 @@ class Content:
             for index in range(len(self.names)):
                 paged = index in self.positional
                 at = names if paged else names[-1:]
-                if index and node.pages[0][0] is not None:
-                    there = node.pages[0][index] is not None
-                    (live if there else holes).update((name, index) for name in at)
                 for tier in (0, 1):
                     pages = node.pages[tier][index]
                     if pages is None:
@@ -226,8 +219,6 @@ class Content:
                             who = f"{node} {self.names[index]} tier {tier} page {page}"
                             _wrong(held, end, not paged, f"{who} ends at {end // size}")
         self.audited = len(ends)
-        self.revived += len(self.holes & live)
-        self.holes = holes
 
     def _names(self, node: Node, ends: dict[int, int]) -> list[int]:
         """The names of the prefixes that end with each page of a node."""
