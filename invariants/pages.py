@@ -85,6 +85,7 @@ class PageBook:
         """A new operation: what follows is what it changed."""
         if self.clashes or self.claimed or self.released:
             self.clashes, self.claimed, self.released = [], [], []
+            self.freed = self.retired = NO_PAGES
 
     def claim(self, pages: Pages, code: int) -> None:
         numbers = pages.tolist()
@@ -146,7 +147,6 @@ class PageBook:
         """All is filed: which pages, given up or no longer used in this operation, does nobody
         hold now, and which of those are still in use?"""
         released = self.released
-        self.freed = self.retired = NO_PAGES
         if released:
             pages = released[0] if len(released) == 1 else np.concatenate(released)
             gone = pages[self.owner[pages] == 0]

@@ -62,6 +62,7 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
                 count = shadow.locked[slot] = int(book.pages[slot].locks[pages[0]])
                 book.pages[slot].protected += len(pages) if count else 0
         shadow.candidate = candidacy(shadow, book.width)
+    book.changed = book.pages
     book.seats.seated = sum(request.seated for request in view.requests.values())
     return book
 

@@ -187,7 +187,7 @@ class Watch:
         for item in outcomes:
             for ask in see.get(type(item), ()):
                 ask(book, item, view)
-        for pages in book.pages:
+        for pages in book.changed:
             pages.settle(view.pool(pages.tier, pages.component))
 
     def _recount(self, view: CoreView) -> None:

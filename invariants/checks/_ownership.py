@@ -21,7 +21,7 @@ class Ownership(Check):
     tier: ClassVar[Tier]
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+        for pages in book.changed:
             if pages.tier == self.tier:
                 self._changed(pages, view.pool(self.tier, pages.component))
 
@@ -47,10 +47,7 @@ class Ownership(Check):
                     f"{PageState(int(pool.state[at])).name} of {pool.owner[at]}",
                     page(pages, at),
                 )
-        for gone, state in (
-            (pages.freed, _FREE),
-            (pages.retired, _RETIRING),
-        ):
+        for gone, state in ((pages.freed, _FREE), (pages.retired, _RETIRING)):
             if not len(gone):
                 continue
             states = pool.state[gone].tolist()

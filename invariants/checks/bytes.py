@@ -25,7 +25,7 @@ class Bytes(Check):
     watches = (Prefill, Cached, Granted)
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages if book.history else ():
+        for pages in book.changed if book.history else ():
             for claimed, code in pages.claimed:
                 if code & 3 == NODE:
                     shadow = book.nodes.by_id.get(code >> 2)
