@@ -65,6 +65,7 @@ class Book:
         self.config = config
         self.kinds = kinds = kinds_of(config)
         self.width = len(kinds)
+        self._indices = {kind.name: kind.at for kind in kinds}
         self.pages = [
             PageBook(tier, kind, view.pool(tier, kind.at).capacity)
             for tier in (Tier.DEVICE, Tier.HOST)
@@ -123,7 +124,7 @@ class Book:
 
     def index_of(self, component: str) -> int:
         """Where a component stands, 0 where the name is unknown."""
-        return next((kind.at for kind in self.kinds if kind.name == component), 0)
+        return self._indices.get(component, 0)
 
     def after(
         self,

@@ -275,19 +275,24 @@ class NodeBook:
 
     def refresh(self, shadow: Shadow) -> None:
         """Locks, ranks and candidacy, which follow from the page books once all is filed."""
+        locked = shadow.locked
         for slot, pages in enumerate(shadow.pages):
-            locked = 0 if pages is None or not len(pages) else int(self.pages[slot].locks[pages[0]])
-            if (locked > 0) != (shadow.locked[slot] > 0) and pages is not None:
-                self.pages[slot].protected += len(pages) if locked else -len(pages)
-            shadow.locked[slot] = locked
+            if pages is None or not len(pages):
+                locked[slot] = 0
+                continue
+            book, before = self.pages[slot], locked[slot]
+            locked[slot] = now = int(book.locks[pages[0]])
+            if (now > 0) != (before > 0):
+                book.protected += len(pages) if now else -len(pages)
         bits = candidacy(shadow, self.width)
         fresh, near = bits & ~shadow.candidate, shadow.node.near if shadow.node else NONE
         self.turned += near != shadow.near
         if near == NONE != shadow.near:
             self.died.add(shadow.id)
         shadow.near = near
-        for index, use in enumerate(shadow.use):
-            rank = use + SERVES if serves(self.kinds[index], near) else use
+        for kind, use in zip(self.kinds, shadow.use, strict=True):
+            index = kind.at
+            rank = use + SERVES if serves(kind, near) else use
             before, shadow.rank[index] = shadow.rank[index], rank
             if rank < (before if before >= 0 else SERVES) or (self.width > 1 and fresh):
                 self.sank.add(shadow.id)

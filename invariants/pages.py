@@ -107,22 +107,22 @@ class PageBook:
         self.held[code & 3] += count
         self.claimed.append((pages, code))
 
-    def claim_all(self, kind: int, claims: Sequence[tuple[Pages, int]]) -> None:
-        """Pages of many holders of one kind, with their numbers: in one step where each page is
-        nobody's and there once, else one by one."""
+    def claim_all(self, claims: Sequence[tuple[Pages, int]]) -> None:
+        """The claims of many holders of one kind: in one step where each page is nobody's and there
+        once, else one by one."""
         pages = np.concatenate([NO_PAGES, *(some for some, _ in claims)])
         if not len(pages):
             return
-        codes = [code_of(kind, number) for _, number in claims]
         distinct = np.unique(pages)
         there = len(distinct) == len(pages) and 0 <= distinct[0] <= distinct[-1] < self.capacity
         if not there or self.owner[pages].any():
-            for (some, _), code in zip(claims, codes, strict=True):
+            for some, code in claims:
                 self.claim(some, code)
             return
-        self.owner[pages] = np.repeat(codes, [len(some) for some, _ in claims])
-        self.held[kind] += len(pages)
-        self.claimed += [(some, code) for (some, _), code in zip(claims, codes, strict=True)]
+        codes, sizes = [code for _, code in claims], [len(some) for some, _ in claims]
+        self.owner[pages] = np.repeat(codes, sizes)
+        self.held[codes[0] & 3] += len(pages)
+        self.claimed += claims
 
     def retract(self, pages: Pages, code: int) -> None:
         count = len(pages)

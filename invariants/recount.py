@@ -49,8 +49,13 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
     for node in (view.root, *view.nodes()):
         _node(book.nodes, node, kept.nodes, history)
     for slot, owned in enumerate(book.pages):
-        held = ((shadow.pages[slot], shadow.id) for shadow in book.nodes.by_id.values())
-        owned.claim_all(NODE, [(some, number) for some, number in held if some is not None])
+        owned.claim_all(
+            [
+                (pages, code_of(NODE, shadow.id))
+                for shadow in book.nodes.by_id.values()
+                if (pages := shadow.pages[slot]) is not None
+            ]
+        )
     _seats(book, view, kept, history)
     if history:
         _open_tickets(book, kept)

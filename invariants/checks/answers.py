@@ -37,7 +37,7 @@ from invariants.base import Check
 from invariants.book import Book
 from invariants.story import request
 
-_NOTICES = (Matched, Seated, Prefill, Refused, Granted, Cached, Released, Restarted)
+_NOTICES = {Matched, Seated, Prefill, Refused, Granted, Cached, Released, Restarted}
 _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
     Arrived: ((Matched,),),
     MatchWanted: ((Matched,),),

@@ -18,17 +18,18 @@ class LockBalance(Check):
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        slot = 0
-        for tier in node.holders:
-            for holders in tier:
-                if len(holders) != shadow.locked[slot]:
-                    names = ", ".join(one.holder for one in holders.values()) or "nobody"
-                    self.fail(
-                        f"node {node.id}, {book.pages[slot].where}: expected "
-                        f"{shadow.locked[slot]} holders, found {len(holders)} ({names})",
-                        node_story(node.id),
-                    )
-                slot += 1
+        on_device, on_host = node.holders
+        held = (*on_device, *on_host)
+        if [len(holders) for holders in held] == shadow.locked:
+            return
+        for pages, holders, expected in zip(book.pages, held, shadow.locked, strict=True):
+            if len(holders) != expected:
+                names = ", ".join(one.holder for one in holders.values()) or "nobody"
+                self.fail(
+                    f"node {node.id}, {pages.where}: expected {expected} holders, found "
+                    f"{len(holders)} ({names})",
+                    node_story(node.id),
+                )
 
     def audit(self, book: Book, view: CoreView) -> None:
         for shadow in book.nodes.by_id.values():

@@ -93,6 +93,7 @@ class States:
         names = config.components
         self._copies_are = [_Copy.of(name) for name in names]
         self._pools_are = [_Pool.of(f"{name} of {side}") for side in SIDES for name in names]
+        seen.update(dict.fromkeys((one for pool in self._pools_are for one in pool), 0))
 
     def before(self, event: Event, view: CoreView) -> None:
         self.legs = {number: len(flight.legs) for number, flight in view.flights.items()}
@@ -240,10 +241,14 @@ class States:
         seen = self.seen
         pools = (*view.pools(Tier.DEVICE), *view.pools(Tier.HOST))
         for pool, name in zip(pools, self._pools_are, strict=True):
-            seen[name.full] += pool.capacity > 0 and pool.free == 0
-            seen[name.in_use] += pool.free == 0 < pool.protected == pool.counts[2]
-            seen[name.retiring] += pool.counts[4] > 0
-            seen[name.on_loan] += pool.counts[3] > 0
+            cached, lent, retiring = pool.counts[2:]
+            if pool.free == 0:
+                seen[name.full] += pool.capacity > 0
+                seen[name.in_use] += 0 < pool.protected == cached
+            if retiring:
+                seen[name.retiring] += 1
+            if lent:
+                seen[name.on_loan] += 1
 
     def _node(self, node: Node, view: CoreView) -> None:
         seen, fresh = self.seen, node.id > self.newest
