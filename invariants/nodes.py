@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,14 @@ from .liveness import widest
 from .pages import NODE, PageBook, code_of
 from .shadow import SERVES, Shadow, candidacy, differ, serves
 from .tags import chain, chain_root, run_tags, seed_of
+
+
+class Queue(NamedTuple):
+    """A part of an eviction queue of the core: what serves, or what does not. Entry by entry the
+    rank, and the node."""
+
+    ranks: list[int]
+    members: list[int]
 
 
 class NodeBook:
@@ -45,7 +54,7 @@ class NodeBook:
         self.resident: list[set[int]] = [set() for _ in range(2 * width)]
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
         self.order: list[list[tuple[int, int]]] = [[] for _ in range(3 * width)]  # (rank, id)
-        self.queues: list[list[tuple[int, int, int]]] = []  # the core's, when last recounted
+        self.queues: list[Queue] = []  # the core's, by part, when last recounted
         self.clock = 0
         self.recounts = 0
         self.dirty: dict[int, Shadow] = {}

@@ -13,7 +13,7 @@ live here: any truth about the core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from hicache.core.actions import Outcome
@@ -23,6 +23,7 @@ from hicache.core.view import CoreView
 from . import story
 from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
 from .book import Book
+from .nodes import Queue
 from .recount import Mismatch, compare, recount
 from .shadow import DEVICE, DUPLICATE, HOST
 
@@ -33,15 +34,13 @@ Level = Literal["every", "sampled", "off"]
 Asked = Callable[..., None]
 
 
-def _queues(book: Book, view: CoreView) -> list[list[tuple[int, int, int]]]:
-    """The eviction queues of the core, those that serve and those that do not: for the checks that
-    look through all of them, so that they are copied once."""
-    return [
-        view.queue_entries(queue, kind.at, garbage)
-        for kind in book.kinds
-        for queue in (DEVICE, HOST, DUPLICATE)
-        for garbage in (False, True)
-    ]
+def _queues(book: Book, view: CoreView) -> Iterator[Queue]:
+    """The eviction queues of the core, for the checks that look through all of them."""
+    for kind in book.kinds:
+        for queue in (DEVICE, HOST, DUPLICATE):
+            for garbage in (False, True):
+                entries = view.queue_entries(queue, kind.at, garbage)
+                yield Queue([rank for rank, _, _ in entries], [member for _, _, member in entries])
 
 
 def _noting(check: Check, ask: Asked, noticed: list[str]) -> Asked:
@@ -197,7 +196,7 @@ class Watch:
         self._audited = len(counted.nodes.by_id)
         if self.level == "every":
             compare(book, counted)
-            book.nodes.queues = _queues(book, view)
+            book.nodes.queues = list(_queues(book, view))
         for shadow in counted.nodes.by_id.values():
             for ask in self._nodes:
                 ask(counted, shadow, shadow.node)

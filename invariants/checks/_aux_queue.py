@@ -58,7 +58,7 @@ class AuxQueue(Check):
         for queue in queues:
             for garbage in (False, True):
                 part = 2 * (3 * kind.at + queue) + garbage
-                for _, _, node_id in book.nodes.queues[part]:
+                for node_id in book.nodes.queues[part].members:
                     shadow = nodes.get(node_id)
                     if shadow is None or not shadow.candidate >> 3 * kind.at + queue & 1:
                         continue
