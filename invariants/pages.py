@@ -151,11 +151,10 @@ class PageBook:
             pages = released[0] if len(released) == 1 else np.concatenate(released)
             gone = pages[self.owner[pages] == 0]
             if len(gone):
-                busy = self.busy[gone] > 0
-                if np.count_nonzero(busy):
+                self.freed = gone
+                if any(self.busy[gone].tolist()):
+                    busy = self.busy[gone] > 0
                     self.freed, self.retired = gone[~busy], gone[busy]
-                else:
-                    self.freed = gone
 
     def settle(self, pool: Pool) -> None:
         """After the checks: note generations and forget the bytes of pages that became free."""

@@ -31,6 +31,10 @@ from .spell import TOKEN, tokens_of
 Arrives = Callable[[int, int], bool]
 
 
+_COPIES = (Load, Backup)
+_TABLES = (Prefill, Granted, Cached)
+
+
 class Held(NamedTuple):
     """The first `length` tokens of the sequence that `ids` names."""
 
@@ -73,9 +77,9 @@ class Content:
 
     def see(self, item: Outcome) -> None:
         """Copies begin; Prefill, Granted and Cached replace what the request has."""
-        if isinstance(item, Load | Backup):
+        if isinstance(item, _COPIES):
             self.begin_copy(item)
-        elif isinstance(item, Prefill | Granted | Cached):
+        elif isinstance(item, _TABLES):
             self.tables[item.request] = item.tables or (item.table,)
             self.states[item.request] = item.states
 

@@ -44,7 +44,11 @@ from hicache.core.node import FAR, NONE, Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
-SIDES = tuple(tier.name.lower() for tier in (Tier.DEVICE, Tier.HOST))
+_ENDINGS = (Retracted, Finished, Aborted)
+_CHUNKS = (Admitted, Continued)
+_KEPT = (Cached, Granted)
+_ROUTED = (KvStored, KvRemoved)
+_SIDES = tuple(tier.name.lower() for tier in (Tier.DEVICE, Tier.HOST))
 
 
 class _Copy(NamedTuple):
@@ -57,7 +61,7 @@ class _Copy(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> _Copy:
-        sides = (f"{name} nowhere", *(f"{name} on {side}" for side in (*SIDES, "both")))
+        sides = (f"{name} nowhere", *(f"{name} on {side}" for side in (*_SIDES, "both")))
         return cls(sides, f"{name} locked twice", f"{name} of host locked")
 
 
@@ -92,7 +96,7 @@ class States:
         self.forgotten = False
         names = config.components
         self._copies_are = [_Copy.of(name) for name in names]
-        self._pools_are = [_Pool.of(f"{name} of {side}") for side in SIDES for name in names]
+        self._pools_are = [_Pool.of(f"{name} of {side}") for side in _SIDES for name in names]
         seen.update(dict.fromkeys((one for pool in self._pools_are for one in pool), 0))
 
     def before(self, event: Event, view: CoreView) -> None:
@@ -133,7 +137,7 @@ class States:
         elif isinstance(event, EvictWanted):
             got = any(isinstance(item, Evicted) for item in outcomes)
             seen["evicted nothing"] += not got and event.pages > 0
-        elif isinstance(event, Retracted | Finished | Aborted):
+        elif isinstance(event, _ENDINGS):
             name = type(event).__name__.lower()
             for earlier in self.history.get(event.request, ()):
                 seen[f"{earlier}, then {name}"] += 1
@@ -166,9 +170,9 @@ class States:
             seen[f"restarted by {type(event).__name__}"] += 1
         elif isinstance(item, Prefill):
             self._pass(event, item, view)
-        elif isinstance(item, Cached | Granted):
+        elif isinstance(item, _KEPT):
             self._kept(item)
-        elif isinstance(item, KvStored | KvRemoved):
+        elif isinstance(item, _ROUTED):
             seen[f"{type(item).__name__} of {Tier(item.tier).name.lower()}"] += 1
         elif isinstance(item, Backup):
             count = sum(flight.kind == "backup" for flight in view.flights.values())
@@ -180,7 +184,7 @@ class States:
     def _pass(self, event: Event, item: Prefill, view: CoreView) -> None:
         seen, size = self.seen, self.config.page_size
         request = view.requests[item.request]
-        if isinstance(event, Admitted | Continued):
+        if isinstance(event, _CHUNKS):
             most = min(item.start + event.chunk, request.length)
             seen["window cut for a short pool"] += item.end < most
         for states in item.states:
