@@ -92,7 +92,7 @@ def own_of(request: Request, kind: Kind) -> Pages:
     own: Pages = request.tables[kind.at]
     if kind.positional:
         own = own[request.shared :]
-    if kind.at and min(own.tolist(), default=0) < 0:
+    if kind.at and len(own) and own.min() < 0:
         own = own[own >= 0]
         own.flags.writeable = False
     return own

@@ -11,7 +11,7 @@ from hicache.core.types import PageState, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
-from invariants.pages import STATE_OF, PageBook, name_of
+from invariants.pages import STATE_OF, PageBook, all_are, name_of
 from invariants.story import page
 
 _FREE, _RETIRING = int(PageState.FREE), int(PageState.RETIRING)
@@ -35,12 +35,10 @@ class Ownership(Check):
                 page(pages, clash.page),
             )
         for claimed, code in pages.claimed:
-            state, count = STATE_OF[code & 3], len(claimed)
-            states, owners = pool.state[claimed].tolist(), pool.owner[claimed].tolist()
-            if states.count(state) < count or owners.count(code >> 2) < count:
-                expected = (state, code >> 2)
-                wrong = [pair != expected for pair in zip(states, owners, strict=True)]
-                at = int(claimed[wrong.index(True)])
+            state, states, owners = STATE_OF[code & 3], pool.state[claimed], pool.owner[claimed]
+            if not all_are(states, state) or not all_are(owners, code >> 2):
+                wrong = (states != state) | (owners != code >> 2)
+                at = int(claimed[int(wrong.argmax())])
                 self.fail(
                     f"{where} page {at} of {name_of(code)}: expected "
                     f"{PageState(state).name} of {code >> 2}, found "
@@ -50,9 +48,9 @@ class Ownership(Check):
         for gone, state in ((pages.freed, _FREE), (pages.retired, _RETIRING)):
             if not len(gone):
                 continue
-            states = pool.state[gone].tolist()
-            if states.count(state) < len(gone):
-                at = int(gone[next(at for at, found in enumerate(states) if found != state)])
+            states = pool.state[gone]
+            if not all_are(states, state):
+                at = int(gone[int((states != state).argmax())])
                 if state == _FREE or pool.state[at] != _FREE:
                     self.fail(  # free although in use is for PIN-IO to say
                         f"{where} page {at}, held by nobody: expected {PageState(state).name}, "

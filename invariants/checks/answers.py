@@ -126,7 +126,7 @@ class Answers(Check):
             tables = getattr(one, "tables", ())
             copies = getattr(one, "copies", ())
             for pages in (*tables, *(copy.source for copy in copies)):
-                if pages.flags.writeable or min(pages.tolist(), default=0) < -1:
+                if pages.flags.writeable or (len(pages) and pages.min() < -1):
                     self.fail(
                         f"{type(one).__name__}: expected read-only page numbers from -1 up, found "
                         f"{pages.tolist()[:8]}"

@@ -6,6 +6,7 @@ from hicache.core.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
+from invariants.pages import all_are
 from invariants.shadow import Shadow
 from invariants.story import node as node_story
 
@@ -36,11 +37,11 @@ class LockBalance(Check):
             for slot, pages in enumerate(shadow.pages):
                 if pages is None:
                     continue
-                counts = book.pages[slot].locks[pages].tolist()
-                if len(set(counts)) > 1:
+                counts = book.pages[slot].locks[pages]
+                if len(counts) and not all_are(counts, counts[0]):
                     self.fail(
                         f"node {shadow.id}, {book.pages[slot].where}: its pages are locked by "
-                        f"{min(counts)} to {max(counts)} holders, expected one number",
+                        f"{counts.min()} to {counts.max()} holders, expected one number",
                         node_story(shadow.id),
                     )
 

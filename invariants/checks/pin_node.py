@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hicache.core.events import Flushed
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
@@ -37,9 +39,9 @@ class PinNode(Check):
         """Pages that are no node's any more have no locks."""
         if not len(lost):
             return
-        locks = pages.locks[lost].tolist()
-        if any(locks):
-            at = int(lost[locks.index(max(locks))])
+        locks = pages.locks[lost]
+        if np.count_nonzero(locks):
+            at = int(lost[int(locks.argmax())])
             self.fail(
                 f"{pages.where} page {at} left its node under {pages.locks[at]} locks, expected 0",
                 page(pages, at),
