@@ -119,9 +119,10 @@ class PageBook:
     def claim_all(self, claims: Sequence[tuple[Pages, int]]) -> None:
         """The claims of many holders of one kind: in one step where each page is nobody's and there
         once, else one by one."""
-        pages = np.concatenate([NO_PAGES, *(some for some, _ in claims)])
-        if not len(pages):
+        claims = [pair for pair in claims if len(pair[0])]
+        if not claims:
             return
+        pages = np.concatenate([some for some, _ in claims])
         if not self._are_free(pages):
             for some, code in claims:
                 self.claim(some, code)
