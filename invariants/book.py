@@ -46,9 +46,9 @@ from .kinds import kinds_of, needs_of
 from .leaving import branch_of, commit, made_of, note_tracks
 from .nodes import NodeBook
 from .pages import NODE, PageBook
+from .pins import pin
 from .reference import find
 from .seats import Seat, SeatBook, tags_of
-from .shadow import Shadow
 from .tags import Tags
 from .tickets import Move, Ticket, TicketBook, Use, moves_of, uses_of
 
@@ -65,6 +65,7 @@ class Book:
         self.config = config
         self.kinds = kinds = kinds_of(config)
         self.width = len(kinds)
+        self._indices = {kind.name: kind.at for kind in kinds}
         self.pages = [
             PageBook(tier, kind, view.pool(tier, kind.at).capacity)
             for tier in (Tier.DEVICE, Tier.HOST)
@@ -81,6 +82,7 @@ class Book:
         self.history = True  # whether every operation was filed
         self.event: Event = Flushed()
         self.outcomes: Sequence[Outcome] = ()
+        self.changed: list[PageBook] = []  # pools whose pages changed hands, or are used no more
         self.free_before = [book.capacity for book in self.pages]
         self.evictable_before = [0] * len(self.pages)
         self.draining_before = [0] * self.width
@@ -95,9 +97,10 @@ class Book:
     def before(self, event: Event, view: CoreView) -> None:
         """The core is about to see the event: note what only the state before can tell."""
         self.event = event
-        for slot, book in enumerate(self.pages):
+        pools = (*view.pools(Tier.DEVICE), *view.pools(Tier.HOST))
+        for slot, (book, pool) in enumerate(zip(self.pages, pools, strict=True)):
             book.begin()
-            self.free_before[slot] = view.pool(book.tier, book.component).free
+            self.free_before[slot] = pool.free
             self.evictable_before[slot] = book.held[NODE] - book.protected
         for index in range(self.width):
             self.draining_before[index] = view.draining(index)
@@ -121,7 +124,7 @@ class Book:
 
     def index_of(self, component: str) -> int:
         """Where a component stands, 0 where the name is unknown."""
-        return next((kind.at for kind in self.kinds if kind.name == component), 0)
+        return self._indices.get(component, 0)
 
     def after(
         self,
@@ -166,9 +169,12 @@ class Book:
         self.nodes.claim()
         self.seats.claim()
         for ticket in self.tickets.fresh:
-            self._pin(ticket)
+            stray = pin(ticket, self.tickets, self.nodes, self.seats)
+            if stray:
+                self.missing.append(stray)
         self._advance_clock(outcomes)
-        for book in self.pages:
+        self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
+        for book in self.changed:
             book.sort_out()
         for shadow in self.nodes.dirty.values():
             self.nodes.refresh(shadow)
@@ -269,41 +275,6 @@ class Book:
             awaited = sum(len(move.target) for move in load.moves if not move.at)
         self.seats.retract(seat, request, awaited)
 
-    def _pin(self, ticket: Ticket) -> None:
-        """A transfer pins until its reply: the backbone of the path to the boundary that it is for,
-        or to the deepest node that it reads, on both tiers, and of other components what it reads.
-        """
-        deepest: Shadow | None = None
-        tier = ticket.tiers[0]
-        for move in ticket.moves:
-            book = self.pool(tier, move.at)
-            codes = book.owner[move.source]
-            strays = move.source[codes & 3 != NODE]
-            if len(strays):
-                self.missing.append(f"flight {ticket.id} reads page {strays[0]} of no node")
-                return
-            for code in dict.fromkeys(codes.tolist() if move.at else codes[-1:].tolist()):
-                shadow = self.nodes.by_id[code >> 2]
-                self.nodes.dirty[shadow.id] = shadow
-                if deepest is None or shadow.end > deepest.end:
-                    deepest = shadow
-            if move.at:
-                book.locks[move.source] += 1
-                ticket.pins.append((tier * self.width + move.at, move.source))
-        seat = self.seats.by_id.get(ticket.request)
-        if (
-            seat is not None and ticket.moves and seat.boundary
-        ):  # a load: to the boundary that it is for
-            deepest = self.nodes.at.get(int(seat.tags[seat.boundary - 1]), deepest)
-        for shadow in self.nodes.path(deepest.id) if deepest is not None else ():
-            ticket.path += 1
-            for slot in (0, self.width):
-                pages = shadow.pages[slot]
-                if pages is not None:
-                    self.pages[slot].locks[pages] += 1
-                    ticket.pins.append((slot, pages))
-                    self.nodes.dirty[shadow.id] = shadow
-
     def _advance_clock(self, outcomes: Sequence[Outcome]) -> None:
         """One tick per event that uses a path: a seat, computed pages, or committed pages."""
         for item in outcomes:
@@ -314,7 +285,8 @@ class Book:
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    made = made_of(seat, self.nodes, self.kinds, self._gone())
+                    gone = self._gone() if seat.made else ()
+                    made = made_of(seat, self.nodes, self.kinds, gone)
                     self._use(seat.tags, item.pages, item.request, made)
         if self.left is not None:
             seat, tags, ends = self.left

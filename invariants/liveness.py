@@ -35,13 +35,14 @@ def widest(kinds: Sequence[Kind]) -> int:
     return max((kind.need - 1 for kind in kinds if kind.need < EVERYTHING), default=-1)
 
 
-def near_of(node: Node, kinds: Sequence[Kind]) -> int:
-    """What the node's `near` has to be, given its children's: FAR beyond every bounded reach."""
+def near_of(node: Node, kinds: Sequence[Kind], most: int) -> int:
+    """What the node's `near` has to be, given its children's: FAR beyond `most`, the widest reach
+    of these components."""
     if node.parent is None:
         return node.near
     if is_live(node, kinds):
         return 0
-    most, least = widest(kinds), NONE
+    least = NONE
     for child in node.children.values():
         if child.near != NONE:
             distance = child.near + child.end - node.end

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 
 from hicache.core.node import NONE, Node
 
 from .kinds import Kind
+from .liveness import widest
 from .pages import NODE, PageBook, code_of
 from .shadow import SERVES, Shadow, candidacy, differ, serves
 from .tags import chain, chain_root, run_tags, seed_of
+
+
+class Queue(NamedTuple):
+    """A part of an eviction queue of the core: what serves, or what does not. Entry by entry the
+    rank, and the node."""
+
+    ranks: list[int]
+    members: list[int]
 
 
 class NodeBook:
@@ -35,6 +45,7 @@ class NodeBook:
         self.uses = uses  # positions above a boundary that a hit there uses, per component
         self.page_size = page_size
         self.width = width = len(kinds)
+        self.widest = widest(kinds)
         self.with_digests = with_digests
         self.stride = 1  # bytes per key row, told by the first request
         self.root = Shadow(0, width)
@@ -43,6 +54,7 @@ class NodeBook:
         self.resident: list[set[int]] = [set() for _ in range(2 * width)]
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
         self.order: list[list[tuple[int, int]]] = [[] for _ in range(3 * width)]  # (rank, id)
+        self.queues: list[Queue] = []  # the core's, by part, when last recounted
         self.clock = 0
         self.recounts = 0
         self.dirty: dict[int, Shadow] = {}
@@ -272,19 +284,24 @@ class NodeBook:
 
     def refresh(self, shadow: Shadow) -> None:
         """Locks, ranks and candidacy, which follow from the page books once all is filed."""
+        locked = shadow.locked
         for slot, pages in enumerate(shadow.pages):
-            locked = 0 if pages is None or not len(pages) else int(self.pages[slot].locks[pages[0]])
-            if (locked > 0) != (shadow.locked[slot] > 0) and pages is not None:
-                self.pages[slot].protected += len(pages) if locked else -len(pages)
-            shadow.locked[slot] = locked
+            if pages is None or not len(pages):
+                locked[slot] = 0
+                continue
+            book, before = self.pages[slot], locked[slot]
+            locked[slot] = now = int(book.locks[pages[0]])
+            if (now > 0) != (before > 0):
+                book.protected += len(pages) if now else -len(pages)
         bits = candidacy(shadow, self.width)
         fresh, near = bits & ~shadow.candidate, shadow.node.near if shadow.node else NONE
         self.turned += near != shadow.near
         if near == NONE != shadow.near:
             self.died.add(shadow.id)
         shadow.near = near
-        for index, use in enumerate(shadow.use):
-            rank = use + SERVES if serves(self.kinds[index], near) else use
+        for kind, use in zip(self.kinds, shadow.use, strict=True):
+            index = kind.at
+            rank = use + SERVES if serves(kind, near) else use
             before, shadow.rank[index] = shadow.rank[index], rank
             if rank < (before if before >= 0 else SERVES) or (self.width > 1 and fresh):
                 self.sank.add(shadow.id)

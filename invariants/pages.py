@@ -15,7 +15,8 @@ Must not live here: why a page changes hands, and any verdict: clashes are noted
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,18 @@ class Clash(NamedTuple):
     found: int
 
 
+def same(one: Pages | Tags, other: Pages | Tags) -> bool:
+    """Whether two arrays of one type hold the same numbers. Most arrays here are short: then to
+    compare their bytes is several times faster than an operation on arrays."""
+    return one.tobytes() == other.tobytes()
+
+
+def all_are(values: NDArray[Any], wanted: int) -> bool:
+    """Whether every one of the numbers is this one."""
+    one: bytes = values.dtype.type(wanted).tobytes()
+    return values.tobytes() == one * len(values)
+
+
 class PageBook:
     """All pages of one component's pool on one tier. `where` names it in reports."""
 
@@ -70,7 +83,7 @@ class PageBook:
         self.clashes: list[Clash] = []
         self.claimed: list[tuple[Pages, int]] = []
         self.released: list[Pages] = []
-        self.strange: list[Pages] = []  # slots that a request took over with another's bytes
+        self.strange: list[int] = []  # slots that a request took over with another's bytes
         self.freed: Pages = NO_PAGES  # nobody holds or uses them any more
         self.retired: Pages = NO_PAGES  # nobody holds them, an open action still uses them
         self._limit = np.uint64(capacity)  # negative numbers are above it, read as unsigned
@@ -81,6 +94,7 @@ class PageBook:
         """A new operation: what follows is what it changed."""
         if self.clashes or self.claimed or self.released:
             self.clashes, self.claimed, self.released = [], [], []
+            self.freed = self.retired = NO_PAGES
 
     def claim(self, pages: Pages, code: int) -> None:
         count = len(pages)
@@ -102,13 +116,38 @@ class PageBook:
         self.held[code & 3] += count
         self.claimed.append((pages, code))
 
+    def claim_all(self, claims: Sequence[tuple[Pages, int]]) -> None:
+        """The claims of many holders of one kind: in one step where each page is nobody's and there
+        once, else one by one."""
+        claims = [pair for pair in claims if len(pair[0])]
+        if not claims:
+            return
+        pages = np.concatenate([some for some, _ in claims])
+        if not self._are_free(pages):
+            for some, code in claims:
+                self.claim(some, code)
+            return
+        codes, sizes = [code for _, code in claims], [len(some) for some, _ in claims]
+        self.owner[pages] = np.repeat(codes, sizes)
+        self.held[codes[0] & 3] += len(pages)
+        self.claimed += claims
+
+    def _are_free(self, pages: Pages) -> bool:
+        """Whether nobody has any of these pages of the pool, and each is there once."""
+        if np.count_nonzero(pages.view(np.uint64) >= self._limit):
+            return False
+        there = np.zeros(self.capacity, dtype=bool)
+        there[pages] = True
+        once = np.count_nonzero(there) == len(pages)
+        return once and not np.count_nonzero(self.owner[there])
+
     def retract(self, pages: Pages, code: int) -> None:
         if not len(pages):
             return
-        wrong = self.owner[pages] != code
-        if np.count_nonzero(wrong):
-            at = int(pages[int(wrong.argmax())])
-            self.clashes.append(Clash(at, code, int(self.owner[at])))
+        owners = self.owner[pages]
+        if not all_are(owners, code):
+            at = int((owners != code).argmax())
+            self.clashes.append(Clash(int(pages[at]), code, int(owners[at])))
         self.owner[pages] = 0
         self.held[code & 3] -= len(pages)
         self.released.append(pages)
@@ -124,24 +163,22 @@ class PageBook:
         """All is filed: which pages, given up or no longer used in this operation, does nobody
         hold now, and which of those are still in use?"""
         released = self.released
-        self.freed = self.retired = NO_PAGES
         if released:
             pages = released[0] if len(released) == 1 else np.concatenate(released)
             gone = pages[self.owner[pages] == 0]
             if len(gone):
-                busy = self.busy[gone] > 0
-                if np.count_nonzero(busy):
+                self.freed = gone
+                if np.count_nonzero(self.busy[gone]):
+                    busy = self.busy[gone] > 0
                     self.freed, self.retired = gone[~busy], gone[busy]
-                else:
-                    self.freed = gone
 
     def settle(self, pool: Pool) -> None:
         """After the checks: note generations and forget the bytes of pages that became free."""
         for pages, _ in self.claimed:
             self.generation[pages] = pool.generation[pages]
-        for pages in self.strange:
-            self.content[pages] = POISON
-        self.strange.clear()
+        if self.strange:
+            self.content[self.strange] = POISON
+            self.strange.clear()
         free = self.freed
         if len(free):
             self.generation[free] = pool.generation[free]

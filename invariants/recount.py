@@ -48,6 +48,14 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
     book.nodes.stride = kept.nodes.stride
     for node in (view.root, *view.nodes()):
         _node(book.nodes, node, kept.nodes, history)
+    for slot, owned in enumerate(book.pages):
+        owned.claim_all(
+            [
+                (pages, code_of(NODE, shadow.id))
+                for shadow in book.nodes.by_id.values()
+                if (pages := shadow.pages[slot]) is not None
+            ]
+        )
     _seats(book, view, kept, history)
     if history:
         _open_tickets(book, kept)
@@ -59,6 +67,7 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
                 count = shadow.locked[slot] = int(book.pages[slot].locks[pages[0]])
                 book.pages[slot].protected += len(pages) if count else 0
         shadow.candidate = candidacy(shadow, book.width)
+    book.changed = book.pages
     book.seats.seated = sum(request.seated for request in view.requests.values())
     return book
 
@@ -86,13 +95,10 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
         shadow.tags = before.tags
     elif history:
         shadow.tags = run_tags(node.key, nodes.stride, parent.end, above)
-    for slot in range(2 * nodes.width):
-        tier, index = divmod(slot, nodes.width)
-        pages = node.pages[tier][index]
-        shadow.pages[slot] = pages
-        if pages is not None:
-            parent.kids_on[tier] += not index
-            nodes.pages[slot].claim(pages, code_of(NODE, node.id))
+    on_device, on_host = node.pages
+    shadow.pages = [*on_device, *on_host]
+    parent.kids_on[0] += on_device[0] is not None
+    parent.kids_on[1] += on_host[0] is not None
 
 
 def _seats(book: Book, view: CoreView, kept: Book, history: bool) -> None:

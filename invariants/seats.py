@@ -14,15 +14,13 @@ insertion, from the moment they are on device. Where it decodes on, what its win
 
 from __future__ import annotations
 
-import numpy as np
-
 from hicache.core.actions import Seated, StateSlots
 from hicache.core.node import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
 from .kinds import Kind
 from .nodes import NodeBook
-from .pages import REQUEST, PageBook, code_of
+from .pages import REQUEST, PageBook, code_of, same
 from .reference import NOTHING, Expected
 from .tags import Tags, run_tags, seed_of
 
@@ -145,7 +143,7 @@ class SeatBook:
         book = self.device[0]
         shared = seat.tables[0][: request.shared - awaited]
         held = len(seat.shared)
-        if len(shared) >= held and np.array_equal(shared[:held], seat.shared):
+        if len(shared) >= held and same(shared[:held], seat.shared):
             book.locks[shared[held:]] += 1
         else:
             book.locks[seat.shared] -= 1
@@ -159,9 +157,9 @@ class SeatBook:
     def _own(self, seat: Seat, index: int, own: Pages) -> None:
         before, book, code = seat.own[index], self.device[index], code_of(REQUEST, seat.id)
         kept, now = len(before), len(own)
-        if now >= kept and np.array_equal(own[:kept], before):
+        if now >= kept and same(own[:kept], before):
             fresh = own[kept:]
-        elif now < kept and np.array_equal(before[kept - now :], own):
+        elif now < kept and same(before[kept - now :], own):
             book.retract(before[: kept - now], code)
             fresh = NO_PAGES
         else:
@@ -169,7 +167,8 @@ class SeatBook:
             fresh = own
         seat.own[index] = own
         if not self.kinds[index].positional:
-            book.strange.append(own[~np.isin(own, before)])
+            known = before.tolist()
+            book.strange.extend(page for page in own.tolist() if page not in known)
         if len(fresh):
             self._claims.append((seat, index, fresh))
 

@@ -13,7 +13,7 @@ live here: any truth about the core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from hicache.core.actions import Outcome
@@ -23,13 +23,24 @@ from hicache.core.view import CoreView
 from . import story
 from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
 from .book import Book
+from .nodes import Queue
 from .recount import Mismatch, compare, recount
+from .shadow import DEVICE, DUPLICATE, HOST
 
 AUDIT_EVERY = 64
 SHAPES = ("node", "totals", "issue", "see", "audit", "still")
 _REPLIES = (LoadDone, BackupDone, PrefillDone)
 Level = Literal["every", "sampled", "off"]
 Asked = Callable[..., None]
+
+
+def _queues(book: Book, view: CoreView) -> Iterator[Queue]:
+    """The eviction queues of the core, for the checks that look through all of them."""
+    for kind in book.kinds:
+        for queue in (DEVICE, HOST, DUPLICATE):
+            for garbage in (False, True):
+                entries = view.queue_entries(queue, kind.at, garbage)
+                yield Queue([rank for rank, _, _ in entries], [member for _, _, member in entries])
 
 
 def _noting(check: Check, ask: Asked, noticed: list[str]) -> Asked:
@@ -175,7 +186,7 @@ class Watch:
         for item in outcomes:
             for ask in see.get(type(item), ()):
                 ask(book, item, view)
-        for pages in book.pages:
+        for pages in book.changed:
             pages.settle(view.pool(pages.tier, pages.component))
 
     def _recount(self, view: CoreView) -> None:
@@ -185,6 +196,7 @@ class Watch:
         self._audited = len(counted.nodes.by_id)
         if self.level == "every":
             compare(book, counted)
+            book.nodes.queues = list(_queues(book, view))
         for shadow in counted.nodes.by_id.values():
             for ask in self._nodes:
                 ask(counted, shadow, shadow.node)

@@ -11,7 +11,7 @@ from hicache.core.types import PageState, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
-from invariants.pages import STATE_OF, PageBook, name_of
+from invariants.pages import STATE_OF, PageBook, all_are, name_of
 from invariants.story import page
 
 _FREE, _RETIRING = int(PageState.FREE), int(PageState.RETIRING)
@@ -21,7 +21,7 @@ class Ownership(Check):
     tier: ClassVar[Tier]
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+        for pages in book.changed:
             if pages.tier == self.tier:
                 self._changed(pages, view.pool(self.tier, pages.component))
 
@@ -35,9 +35,9 @@ class Ownership(Check):
                 page(pages, clash.page),
             )
         for claimed, code in pages.claimed:
-            state = STATE_OF[code & 3]
-            wrong = (pool.state[claimed] != state) | (pool.owner[claimed] != code >> 2)
-            if np.count_nonzero(wrong):
+            state, states, owners = STATE_OF[code & 3], pool.state[claimed], pool.owner[claimed]
+            if not all_are(states, state) or not all_are(owners, code >> 2):
+                wrong = (states != state) | (owners != code >> 2)
                 at = int(claimed[int(wrong.argmax())])
                 self.fail(
                     f"{where} page {at} of {name_of(code)}: expected "
@@ -45,16 +45,12 @@ class Ownership(Check):
                     f"{PageState(int(pool.state[at])).name} of {pool.owner[at]}",
                     page(pages, at),
                 )
-        for gone, state in (
-            (pages.freed, _FREE),
-            (pages.retired, _RETIRING),
-        ):
+        for gone, state in ((pages.freed, _FREE), (pages.retired, _RETIRING)):
             if not len(gone):
                 continue
-            found = pool.state[gone]
-            wrong = found != state
-            if np.count_nonzero(wrong):
-                at = int(gone[int(wrong.argmax())])
+            states = pool.state[gone]
+            if not all_are(states, state):
+                at = int(gone[int((states != state).argmax())])
                 if state == _FREE or pool.state[at] != _FREE:
                     self.fail(  # free although in use is for PIN-IO to say
                         f"{where} page {at}, held by nobody: expected {PageState(state).name}, "

@@ -52,7 +52,8 @@ def thinned(book: Book, pages: PageBook, page: int) -> bool:
     tags = [seat.tags for seat in seats if seat is not None]
     if book.left is not None:
         tags.append(book.left[1])
-    return any(pages.content[page] in one for one in tags)
+    tag = int(pages.content[page])
+    return any(tag in one.tolist() for one in tags)
 
 
 def book_of(book: Book, item: Evicted) -> PageBook:

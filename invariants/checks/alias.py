@@ -20,7 +20,7 @@ class Alias(Check):
     watches = (Load, Backup, Prefill, Granted, Cached)
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+        for pages in book.changed:
             for claimed, code in pages.claimed:
                 if code & 3 != FLIGHT and _writable(claimed):
                     self.fail(f"pages of {name_of(code)}: expected read-only, found writable")

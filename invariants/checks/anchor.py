@@ -11,6 +11,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
 from invariants.kinds import Kind
+from invariants.pages import same
 from invariants.seats import Seat
 from invariants.shadow import Shadow
 from invariants.story import node, request
@@ -63,7 +64,7 @@ class Anchor(Check):
         """A window's pages are the nodes', where it has any and where the boundary requires it."""
         held = step.pages[kind.at]
         mine = seat.tables[kind.at][step.end - step.span : step.end]
-        if held is None:
+        if held is None or same(mine, held):
             return  # a load fills these positions, or nobody reads them
         required = np.arange(step.end - step.span, step.end) >= seat.low - kind.need
         required &= seat.boundary - kind.need < step.end <= seat.boundary

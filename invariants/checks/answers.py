@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from hicache.core.actions import (
     NO_REQUEST,
@@ -10,6 +10,7 @@ from hicache.core.actions import (
     Granted,
     Load,
     Matched,
+    Outcome,
     Prefill,
     Refused,
     Released,
@@ -37,7 +38,10 @@ from invariants.base import Check
 from invariants.book import Book
 from invariants.story import request
 
-_NOTICES = (Matched, Seated, Prefill, Refused, Granted, Cached, Released, Restarted)
+_NOTICES = {Matched, Seated, Prefill, Refused, Granted, Cached, Released, Restarted}
+_PAGELESS = {  # outcomes that hand out no pages to work with
+    kind for kind in get_args(Outcome) if {"tables", "copies", "states"}.isdisjoint(kind._fields)
+}
 _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
     Arrived: ((Matched,),),
     MatchWanted: ((Matched,),),
@@ -111,10 +115,10 @@ class Answers(Check):
         loads = [one for one in book.outcomes if type(one) is Load]
         if len(seats) != len(loads):
             self.fail(f"{len(loads)} loads are begun, expected {len(seats)}")
+        if not loads:
+            return
         others = [
-            one
-            for one in (book.tickets.open.values() if loads else ())
-            if type(one.action) is Load and not one.landed
+            one for one in book.tickets.open.values() if type(one.action) is Load and not one.landed
         ]
         sources = [(move.at, page) for one in others for move in one.moves for page in move.source]
         if len({*sources}) < len(sources):
@@ -123,6 +127,8 @@ class Answers(Check):
     def _frozen(self, book: Book) -> None:
         """What was handed out can be written to by nobody, and says -1 where there is no page."""
         for one in book.outcomes:
+            if type(one) in _PAGELESS:
+                continue
             tables = getattr(one, "tables", ())
             copies = getattr(one, "copies", ())
             for pages in (*tables, *(copy.source for copy in copies)):

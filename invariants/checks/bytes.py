@@ -9,9 +9,9 @@ from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import WRONG_BYTES, Check
 from invariants.book import Book
-from invariants.pages import NODE, PageBook
+from invariants.pages import NODE, PageBook, same
 from invariants.seats import Seat
-from invariants.story import node, page, request
+from invariants.story import About, page, request
 from invariants.tags import Tags
 
 
@@ -25,14 +25,14 @@ class Bytes(Check):
     watches = (Prefill, Cached, Granted)
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+        for pages in book.changed if book.history else ():
             for claimed, code in pages.claimed:
                 if code & 3 == NODE:
                     shadow = book.nodes.by_id.get(code >> 2)
-                    if shadow is not None and len(shadow.tags) and book.history:
+                    if shadow is not None and len(shadow.tags):
                         tags = shadow.tags if pages.positional else shadow.tags[-1:]
                         if len(tags) == len(claimed):
-                            self._compare(pages, claimed, tags, f"node {shadow.id}")
+                            self._compare(pages, claimed, tags, "node", shadow.id)
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
         """What a pass reads, and what the tree and the request agree to share."""
@@ -48,14 +48,14 @@ class Bytes(Check):
             self._states(book, seat, item)
         else:
             depth = start = min(seat.computed // book.page_size, len(seat.tags))
-        self._compare(book.device, item.table[:depth], seat.tags[:depth], f"request {seat.id}")
+        self._compare(book.device, item.table[:depth], seat.tags[:depth], "request", seat.id)
         tables = iter(item.tables[1:])
         for kind in book.kinds[1:]:
             if kind.positional:
                 pages, held = book.pages[kind.at], next(tables)[:start]
                 here = held >= 0
                 here[here] = pages.writer[held[here]] == 0
-                self._compare(pages, held[here], seat.tags[:start][here], f"request {seat.id}")
+                self._compare(pages, held[here], seat.tags[:start][here], "request", seat.id)
 
     def _states(self, book: Book, seat: Seat, item: Prefill) -> None:
         """A pass goes on from the state of exactly the prefix before it."""
@@ -78,30 +78,28 @@ class Bytes(Check):
             elif not pages.writer[state.source]:
                 depth = start // book.page_size
                 source = np.array([state.source], dtype=np.int64)
-                self._compare(pages, source, seat.tags[depth - 1 : depth], f"request {seat.id}")
+                self._compare(pages, source, seat.tags[depth - 1 : depth], "request", seat.id)
 
     def audit(self, book: Book, view: CoreView) -> None:
         for shadow in book.nodes.by_id.values():
             for pages, held in zip(book.pages, shadow.pages, strict=True):
                 if held is not None:
                     tags = shadow.tags if pages.positional else shadow.tags[-1:]
-                    self._compare(pages, held, tags, f"node {shadow.id}")
+                    self._compare(pages, held, tags, "node", shadow.id)
 
-    def _compare(self, pages: PageBook, held: Pages, tags: Tags, whose: str) -> None:
+    def _compare(self, pages: PageBook, held: Pages, tags: Tags, kind: str, whose: int) -> None:
         found = pages.content[held]
-        if len(found) == len(tags) and not np.count_nonzero(found != tags):
+        if same(found, tags):
             return
         wrong = found != tags if len(found) == len(tags) else np.ones(1, dtype=bool)
         at = int(wrong.argmax())
         number = int(held[at])
-        kind, name = whose.split()
-        about = node(int(name)) if kind == "node" else request(int(name))
         self.fail(
-            f"{pages.where} page {number}, page {at} of {whose}: expected the "
+            f"{pages.where} page {number}, page {at} of {kind} {whose}: expected the "
             f"bytes tagged {int(tags[at]):016x}, found {int(found[at]):016x}"
             f"{' (nobody wrote it)' if not found[at] else ''}",
             page(pages, number),
-            about,
+            About(kind, whose),
         )
 
 

@@ -62,10 +62,14 @@ def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[i
     """Per pool, the evicted pages that are not retiring, did not go along with what another pool
     was short of, and did serve somebody."""
     asked = {slot for slot in range(slots) if wanted(book, slot)}
-    extra = [  # states that were made and were too many: their slots had been made room for
-        slot
+    thin = {  # states that were made and were too many: their slots had been made room for
+        (slot, page)
         for slot, item in victims
-        if any(thinned(book, book.pages[slot], page) for page in item.pages.tolist())
+        for page in item.pages.tolist()
+        if thinned(book, book.pages[slot], page)
+    }
+    extra = [
+        slot for slot, item in victims if any((slot, page) in thin for page in item.pages.tolist())
     ]
     asked.update(extra)
     gone = [-extra.count(slot) for slot in range(slots)]
@@ -80,7 +84,7 @@ def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[i
         for page in item.pages.tolist():
             node, retiring = int(pages.giver[page]), pages.busy[page] > 0
             beside = any(node in found for at, found in givers.items() if at != slot)
-            spare = node in dead or _useless(pages, page) or thinned(book, pages, page)
+            spare = node in dead or _useless(pages, page) or (slot, page) in thin
             gone[slot] += not (retiring or beside or spare)
     return gone
 

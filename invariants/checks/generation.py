@@ -18,7 +18,7 @@ class Generation(Check):
     def totals(self, book: Book, view: CoreView) -> None:
         if not book.history:
             return
-        for pages in book.pages:
+        for pages in book.changed:
             free = pages.freed
             if not len(free):
                 continue

@@ -40,14 +40,13 @@ class LeafSet(Check):
 
     def audit(self, book: Book, view: CoreView) -> None:
         for queue in (DEVICE, HOST, DUPLICATE):
-            parts = [view.queue_entries(queue, 0, part) for part in (False, True)]
-            members = parts[0] + parts[1]
-            known = {entry[-1] for entry in members}
+            serving, garbage = book.nodes.queues[2 * queue : 2 * queue + 2]
+            known = {*serving.members, *garbage.members}
             for shadow in book.nodes.by_id.values():
                 if shadow.candidate >> queue & 1 and shadow.id not in known:
                     self.fail(
                         f"node {shadow.id} is a {_NAMES[queue]}: expected in queue {queue}, found "
-                        f"{len(members)} other entries",
+                        f"{len(serving.members) + len(garbage.members)} other entries",
                         node_story(shadow.id),
                     )
 

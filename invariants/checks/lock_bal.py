@@ -6,6 +6,7 @@ from hicache.core.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
+from invariants.pages import all_are
 from invariants.shadow import Shadow
 from invariants.story import node as node_story
 
@@ -18,17 +19,18 @@ class LockBalance(Check):
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        slot = 0
-        for tier in node.holders:
-            for holders in tier:
-                if len(holders) != shadow.locked[slot]:
-                    names = ", ".join(one.holder for one in holders.values()) or "nobody"
-                    self.fail(
-                        f"node {node.id}, {book.pages[slot].where}: expected "
-                        f"{shadow.locked[slot]} holders, found {len(holders)} ({names})",
-                        node_story(node.id),
-                    )
-                slot += 1
+        on_device, on_host = node.holders
+        held = (*on_device, *on_host)
+        if [len(holders) for holders in held] == shadow.locked:
+            return
+        for pages, holders, expected in zip(book.pages, held, shadow.locked, strict=True):
+            if len(holders) != expected:
+                names = ", ".join(one.holder for one in holders.values()) or "nobody"
+                self.fail(
+                    f"node {node.id}, {pages.where}: expected {expected} holders, found "
+                    f"{len(holders)} ({names})",
+                    node_story(node.id),
+                )
 
     def audit(self, book: Book, view: CoreView) -> None:
         for shadow in book.nodes.by_id.values():
@@ -36,10 +38,10 @@ class LockBalance(Check):
                 if pages is None:
                     continue
                 counts = book.pages[slot].locks[pages]
-                if len(counts) and (counts != counts[0]).any():
+                if len(counts) and not all_are(counts, counts[0]):
                     self.fail(
                         f"node {shadow.id}, {book.pages[slot].where}: its pages are locked by "
-                        f"{int(counts.min())} to {int(counts.max())} holders, expected one number",
+                        f"{counts.min()} to {counts.max()} holders, expected one number",
                         node_story(shadow.id),
                     )
 

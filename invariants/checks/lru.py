@@ -35,18 +35,17 @@ class Lru(Check):
             self.fail(f"ticks: expected {book.nodes.clock}, found {view.tick}")
         for kind in book.kinds:
             for part in range(6):
-                entries = view.queue_entries(part // 2, kind.at, bool(part % 2))
-                self._queue(book, f"{kind.name} queue {part // 2}", 6 * kind.at + part, entries)
+                self._queue(book, f"{kind.name} queue {part // 2}", 6 * kind.at + part)
 
-    def _queue(self, book: Book, name: str, part: int, entries: list[tuple[int, int, int]]) -> None:
-        members = [node_id for _, _, node_id in entries]
+    def _queue(self, book: Book, name: str, part: int) -> None:
+        ranks, members = book.nodes.queues[part]
         if len(set(members)) != len(members):
             twice = next(one for one in members if members.count(one) > 1)
             self.fail(
                 f"{name}: expected node {twice} once, found {members.count(twice)} times",
                 node_story(twice),
             )
-        for rank, _, node_id in entries:
+        for rank, node_id in zip(ranks, members, strict=True):
             shadow = book.nodes.by_id.get(node_id)
             record = shadow.node if shadow is not None else None
             if record is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from hicache.core.actions import Cached, Granted, Prefill
@@ -11,7 +13,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.book import Book
 from invariants.kinds import Kind
-from invariants.pages import PageBook, name_of
+from invariants.pages import PageBook, name_of, same
 from invariants.seats import Seat
 from invariants.shadow import Shadow
 from invariants.story import page
@@ -27,12 +29,13 @@ class PeerMap(Check):
     watches = (Prefill, Cached, Granted)
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        for slot in range(len(book.pages)):
-            _tier, index = divmod(slot, book.width)
-            full, peers = shadow.pages[slot - index], shadow.pages[slot]
-            if index and book.kinds[index].positional and full is not None and peers is not None:
-                one, other = book.pages[slot - index], book.pages[slot]
-                self._one_owner(one, full, other, peers)
+        held, books = shadow.pages, book.pages
+        for first in (0, book.width):
+            full = held[first]
+            for kind in book.kinds[1:]:
+                peers = held[first + kind.at]
+                if kind.positional and full is not None and peers is not None:
+                    self._one_owner(books[first], full, books[first + kind.at], peers)
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
         seat = book.seats.by_id.get(item.request)
@@ -47,9 +50,9 @@ class PeerMap(Check):
     def _one_owner(self, one: PageBook, full: Pages, other: PageBook, peers: Pages) -> None:
         if len(full) != len(peers):
             self.fail(f"{len(full)} {one.where} pages have {len(peers)} {other.where} peers")
-        wrong = one.owner[full] != other.owner[peers]
-        if np.count_nonzero(wrong):
-            at = int(wrong.argmax())
+        owners, others = one.owner[full], other.owner[peers]
+        if not same(owners, others):
+            at = int((owners != others).argmax())
             self.fail(
                 f"{one.where} page {full[at]} is {name_of(int(one.owner[full[at]]))}'s, its peer "
                 f"{other.where} page {peers[at]} {name_of(int(other.owner[peers[at]]))}'s",
@@ -66,14 +69,9 @@ class PeerMap(Check):
     def _agree(self, book: Book, view: CoreView, tier: Tier, kind: Kind) -> None:
         full, other = book.pool(tier), book.pool(tier, kind.at)
         expected = np.zeros(full.capacity, dtype=np.int64)
-        for shadow in book.nodes.by_id.values():
-            one, peers = (shadow.pages[tier * book.width + index] for index in (0, kind.at))
-            if one is not None and peers is not None and len(one) == len(peers):
-                expected[one] = peers + 1
-        if tier == Tier.DEVICE:
-            for seat in book.seats.by_id.values():
-                one, peers = _own(book, seat, kind)
-                expected[one] = peers + 1
+        pairs = list(_pairs(book, tier, kind))
+        pages = np.concatenate([NO_PAGES, *(one for one, _ in pairs)])
+        expected[pages] = np.concatenate([NO_PAGES, *(peers for _, peers in pairs)]) + 1
         found = view.peers(tier, kind.at)
         if not np.array_equal(found, expected):
             at = int((found != expected).argmax())
@@ -89,6 +87,18 @@ class PeerMap(Check):
                 f"{other.where} page {twice[0] - 1} is the peer of two {full.where} pages",
                 page(other, int(twice[0]) - 1),
             )
+
+
+def _pairs(book: Book, tier: Tier, kind: Kind) -> Iterator[tuple[Pages, Pages]]:
+    """Pages of full attention and their peers, of each node, and of each request on device."""
+    first = tier * book.width
+    for shadow in book.nodes.by_id.values():
+        one, peers = shadow.pages[first], shadow.pages[first + kind.at]
+        if one is not None and peers is not None and len(one) == len(peers):
+            yield one, peers
+    if tier == Tier.DEVICE:
+        for seat in book.seats.by_id.values():
+            yield _own(book, seat, kind)
 
 
 def _own(book: Book, seat: Seat, kind: Kind) -> tuple[Pages, Pages]:

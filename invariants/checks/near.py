@@ -5,7 +5,7 @@ from __future__ import annotations
 from hicache.core.node import Node
 from invariants.base import Check
 from invariants.book import Book
-from invariants.liveness import near_of, widest
+from invariants.liveness import near_of
 from invariants.shadow import Shadow
 from invariants.story import node as node_story
 
@@ -24,14 +24,14 @@ class Near(Check):
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
         if book.history and len(node.children) > _MANY:
             return  # a recount looks at all of them
-        expected = near_of(node, book.kinds)
+        most = book.nodes.widest
+        expected = near_of(node, book.kinds, most)
         if node.near != expected:
             self.fail(
                 f"node {node.id}, end {node.end}: expected the nearest live boundary {expected} "
                 f"pages below, found {node.near}",
                 node_story(node.id),
             )
-        most = widest(book.kinds)
         if most < 0:
             return  # every end is a live boundary
         close = {child.id for child in node.children.values() if child.end - node.end <= most}

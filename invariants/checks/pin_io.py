@@ -21,7 +21,7 @@ class PinIo(Check):
     watches = (LoadDone, BackupDone)
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for pages in book.pages:
+        for pages in book.changed:
             used = pages.retired
             if not len(used):
                 continue

@@ -28,7 +28,7 @@ class PinNode(Check):
                         "holders, expected 0 and 0",
                         node(shadow.id),
                     )
-        for pages in book.pages:
+        for pages in book.changed:
             self._unlocked(pages, pages.freed)
             self._unlocked(pages, pages.retired)
             for claimed, code in pages.claimed:

@@ -31,6 +31,10 @@ from .spell import TOKEN, tokens_of
 Arrives = Callable[[int, int], bool]
 
 
+_COPIES = (Load, Backup)
+_TABLES = (Prefill, Granted, Cached)
+
+
 class Held(NamedTuple):
     """The first `length` tokens of the sequence that `ids` names."""
 
@@ -62,8 +66,7 @@ class Content:
         self.tables: dict[int, tuple[Pages, ...]] = {}
         self.states: dict[int, tuple[StateSlots, ...]] = {}
         self.spelled: dict[tuple[int, bytes], int] = {}  # a name and a row to the next name
-        self.holes: set[tuple[int, int]] = set()
-        self.revived = self.reads = self.audited = 0  # audited: nodes, the last time
+        self.audited = 0  # nodes, the last time
 
     def extend(self, ids: list[int], namespace: str, tokens: list[int]) -> None:
         """Name every prefix of `tokens` (a request's, or a node's path)."""
@@ -74,9 +77,9 @@ class Content:
 
     def see(self, item: Outcome) -> None:
         """Copies begin; Prefill, Granted and Cached replace what the request has."""
-        if isinstance(item, Load | Backup):
+        if isinstance(item, _COPIES):
             self.begin_copy(item)
-        elif isinstance(item, Prefill | Granted | Cached):
+        elif isinstance(item, _TABLES):
             self.tables[item.request] = item.tables or (item.table,)
             self.states[item.request] = item.states
 
@@ -126,8 +129,8 @@ class Content:
                 continue
             if slots.source >= 0:
                 pool[slots.working] = pool[slots.source]
-            if start:
-                self._same(pool[slots.working], ids, start, True, f"state of {action}")
+            if start and not _fits(pool[slots.working], ids, start, exact=True):
+                _wrong(pool[slots.working], start, True, f"state of {action}")
             pool[slots.working] = Held(ids, end)
             for depth, page in slots.checkpoints:
                 if not start < depth <= end:
@@ -144,7 +147,8 @@ class Content:
         self._write(tables, ids, start, end)
         for index, slots in self._slots(self.states[request]):
             pool = self.pages[Tier.DEVICE][index]
-            self._same(pool[slots.working], ids, start, True, f"state of {request} at {start}")
+            if not _fits(pool[slots.working], ids, start, exact=True):
+                _wrong(pool[slots.working], start, True, f"state of {request} at {start}")
             pool[slots.working] = Held(ids, end)
             step = slots.interval
             for depth in range(start // step * step + step, end + 1, step):
@@ -157,7 +161,8 @@ class Content:
         held = self.pages[Tier.DEVICE][0][table[(length - 1) // self.page]]
         if held is None or held.length < length:
             raise WrongContent(f"expected {length} computed tokens, found {held}")
-        self.made.extend(islice(self.ids, len(self.made), None))
+        latest = list(islice(reversed(self.ids), len(self.ids) - len(self.made)))
+        self.made.extend(reversed(latest))
         found, name = [], held.ids[length]
         while len(self.made[name]) == 2:
             name, token = self.made[name]
@@ -173,12 +178,12 @@ class Content:
         whole = range(first // self.page, -(-start // self.page)) if first < start else range(0)
         half = [start // self.page] if start % self.page else []
         for page in dict.fromkeys((*whole, *half)):
-            self.reads += 1
-            depth = min(start, (page + 1) * self.page)
-            name = f"{who}: {self.names[self.positional[at]]} at page {page}"
-            if table[page] < 0:
-                raise WrongContent(f"{name}: there is none")
-            self._same(pool[table[page]], ids, depth, False, name)
+            depth, number = min(start, (page + 1) * self.page), table[page]
+            if number < 0 or not _fits(pool[number], ids, depth, exact=False):
+                name = f"{who}: {self.names[self.positional[at]]} at page {page}"
+                if number < 0:
+                    raise WrongContent(f"{name}: there is none")
+                _wrong(pool[number], depth, False, name)
 
     def _write(
         self, tables: tuple[Pages, ...], ids: list[int] | None, start: int, end: int
@@ -193,19 +198,10 @@ class Content:
                 depth = min(end, (page + 1) * self.page)
                 pool[table[page]] = None if ids is None else Held(ids, depth)
 
-    def _same(self, held: Held | None, ids: list[int], depth: int, exact: bool, who: str) -> None:
-        if held is None or held.length < depth or (exact and held.length != depth):
-            found = "nothing" if held is None else f"{held.length} tokens"
-            raise WrongContent(f"{who}: expected content up to {depth} tokens, found {found}")
-        if held.ids[depth] != ids[depth]:
-            raise WrongContent(f"{who}: another prefix of {depth} tokens")
-
     # -- the tree
 
     def audit(self, view: CoreView) -> None:
         """Every cached copy on every tier is that of its prefix."""
-        holes: set[tuple[int, int]] = set()
-        live: set[tuple[int, int]] = set()
         ends: dict[int, int] = {}  # by node: the name of the prefix that ends there
         size = self.page
         for node in view.nodes():
@@ -214,9 +210,6 @@ class Content:
             for index in range(len(self.names)):
                 paged = index in self.positional
                 at = names if paged else names[-1:]
-                if index and node.pages[0][0] is not None:
-                    there = node.pages[0][index] is not None
-                    (live if there else holes).update((name, index) for name in at)
                 for tier in (0, 1):
                     pages = node.pages[tier][index]
                     if pages is None:
@@ -228,10 +221,8 @@ class Content:
                         fits = held is not None and held.length >= end and held.ids[end] == name
                         if not fits or not (paged or held is None or held.length == end):
                             who = f"{node} {self.names[index]} tier {tier} page {page}"
-                            self._wrong(held, end, not paged, f"{who} ends at {end // size}")
+                            _wrong(held, end, not paged, f"{who} ends at {end // size}")
         self.audited = len(ends)
-        self.revived += len(self.holes & live)
-        self.holes = holes
 
     def _names(self, node: Node, ends: dict[int, int]) -> list[int]:
         """The names of the prefixes that end with each page of a node."""
@@ -256,8 +247,17 @@ class Content:
             name = known
         return found
 
-    def _wrong(self, held: Held | None, depth: int, exact: bool, who: str) -> NoReturn:
-        if held is None or held.length < depth or (exact and held.length != depth):
-            found = "nothing" if held is None else f"{held.length} tokens"
-            raise WrongContent(f"{who}: expected {depth} tokens of its prefix, found {found}")
-        raise WrongContent(f"{who}: holds another prefix")
+
+def _fits(held: Held | None, ids: list[int], depth: int, exact: bool) -> bool:
+    """Whether a page holds the first `depth` tokens of `ids`; exact: and no more than those."""
+    if held is None or held.length < depth or (exact and held.length != depth):
+        return False
+    return held.ids[depth] == ids[depth]
+
+
+def _wrong(held: Held | None, depth: int, exact: bool, who: str) -> NoReturn:
+    """Says what is there instead of the first `depth` tokens that were expected."""
+    if held is None or held.length < depth or (exact and held.length != depth):
+        found = "nothing" if held is None else f"{held.length} tokens"
+        raise WrongContent(f"{who}: expected content up to {depth} tokens, found {found}")
+    raise WrongContent(f"{who}: another prefix of {depth} tokens")

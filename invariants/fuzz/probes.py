@@ -34,6 +34,8 @@ from .rates import owed
 from .states import States
 
 MISSED = 18
+_COPIES = (Load, Backup)
+_ANSWERS = (Matched, Granted, Restarted)
 ENOUGH = 20_000  # sequences after which a state that was never met is a fault of the fuzzer
 NEEDS: dict[str, Callable[[Sequence[str]], bool]] = {
     "any": lambda names: True,
@@ -101,7 +103,7 @@ class Probes:
         elif isinstance(item, Evicted):
             side = "demoted" if item.demoted else "lost"
             seen[f"{item.component} {side} from {Tier(item.tier).name.lower()} by {name}"] += 1
-        elif isinstance(item, Load | Backup):
+        elif isinstance(item, _COPIES):
             kind = type(item).__name__
             parts = sorted({copy.component for copy in item.copies})
             seen[f"{kind} of {'+'.join(parts)} by {name}"] += 1
@@ -119,7 +121,7 @@ class Probes:
                 seen["Prefill of nothing"] += 1
         elif isinstance(item, Cached):
             seen["Cached"] += 1
-        elif isinstance(item, Matched | Granted | Restarted):
+        elif isinstance(item, _ANSWERS):
             seen[f"{type(item).__name__} by {name}"] += 1
 
     def _seated(self, item: Seated) -> None:

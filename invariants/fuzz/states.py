@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hicache.core.actions import (
     NO_REQUEST,
@@ -43,6 +44,40 @@ from hicache.core.node import FAR, NONE, Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
+_ENDINGS = (Retracted, Finished, Aborted)
+_CHUNKS = (Admitted, Continued)
+_KEPT = (Cached, Granted)
+_ROUTED = (KvStored, KvRemoved)
+_SIDES = tuple(tier.name.lower() for tier in (Tier.DEVICE, Tier.HOST))
+
+
+class _Copy(NamedTuple):
+    """Names of what a node has of a component, spelled once. where: nowhere, on device, on host, on
+    both."""
+
+    where: tuple[str, ...]
+    locked_twice: str
+    host_locked: str
+
+    @classmethod
+    def of(cls, name: str) -> _Copy:
+        sides = (f"{name} nowhere", *(f"{name} on {side}" for side in (*_SIDES, "both")))
+        return cls(sides, f"{name} locked twice", f"{name} of host locked")
+
+
+class _Pool(NamedTuple):
+    """Names of what a pool is like."""
+
+    full: str
+    in_use: str
+    retiring: str
+    on_loan: str
+
+    @classmethod
+    def of(cls, name: str) -> _Pool:
+        kinds = ("no page free", "all in use", "retiring", "on loan")
+        return cls(*(f"{kind}: {name}" for kind in kinds))
+
 
 class States:
     """Watches one core and counts the names of what it sees."""
@@ -59,6 +94,10 @@ class States:
         self.legs: dict[int, int] = {}
         self.landing: list[tuple[Node, int, int]] = []
         self.forgotten = False
+        names = config.components
+        self._copies_are = [_Copy.of(name) for name in names]
+        self._pools_are = [_Pool.of(f"{name} of {side}") for side in _SIDES for name in names]
+        seen.update(dict.fromkeys((one for pool in self._pools_are for one in pool), 0))
 
     def before(self, event: Event, view: CoreView) -> None:
         self.legs = {number: len(flight.legs) for number, flight in view.flights.items()}
@@ -98,7 +137,7 @@ class States:
         elif isinstance(event, EvictWanted):
             got = any(isinstance(item, Evicted) for item in outcomes)
             seen["evicted nothing"] += not got and event.pages > 0
-        elif isinstance(event, Retracted | Finished | Aborted):
+        elif isinstance(event, _ENDINGS):
             name = type(event).__name__.lower()
             for earlier in self.history.get(event.request, ()):
                 seen[f"{earlier}, then {name}"] += 1
@@ -131,9 +170,9 @@ class States:
             seen[f"restarted by {type(event).__name__}"] += 1
         elif isinstance(item, Prefill):
             self._pass(event, item, view)
-        elif isinstance(item, Cached | Granted):
+        elif isinstance(item, _KEPT):
             self._kept(item)
-        elif isinstance(item, KvStored | KvRemoved):
+        elif isinstance(item, _ROUTED):
             seen[f"{type(item).__name__} of {Tier(item.tier).name.lower()}"] += 1
         elif isinstance(item, Backup):
             count = sum(flight.kind == "backup" for flight in view.flights.values())
@@ -145,7 +184,7 @@ class States:
     def _pass(self, event: Event, item: Prefill, view: CoreView) -> None:
         seen, size = self.seen, self.config.page_size
         request = view.requests[item.request]
-        if isinstance(event, Admitted | Continued):
+        if isinstance(event, _CHUNKS):
             most = min(item.start + event.chunk, request.length)
             seen["window cut for a short pool"] += item.end < most
         for states in item.states:
@@ -172,13 +211,13 @@ class States:
         self.tables[item.request] = table
 
     def _flights(self, event: Event, view: CoreView) -> None:
-        seen, kinds = self.seen, Counter(flight.kind for flight in view.flights.values())
-        for kind, count in kinds.items():
-            seen[f"two {kind}s at once"] += count > 1
-        seen["load, backup and pass at once"] += len(kinds) == 3
+        seen, kinds = self.seen, [flight.kind for flight in view.flights.values()]
+        for kind in dict.fromkeys(kinds):
+            seen[f"two {kind}s at once"] += kinds.count(kind) > 1
+        seen["load, backup and pass at once"] += len({*kinds}) == 3
         seen["load and backup at once"] += "load" in kinds and "backup" in kinds
-        seen["three loads at once"] += kinds["load"] > 2
-        seen["five flights at once"] += sum(kinds.values()) >= 5
+        seen["three loads at once"] += kinds.count("load") > 2
+        seen["five flights at once"] += len(kinds) >= 5
         for number, flight in view.flights.items():
             if flight.kind != "backup" and flight.request == NO_REQUEST:
                 whole = flight.kind == "prefill" or bool(flight.legs)
@@ -204,13 +243,16 @@ class States:
 
     def _pools(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         seen = self.seen
-        for tier in (Tier.DEVICE, Tier.HOST):
-            for pool in view.pools(tier):
-                name = f"{pool.component} of {tier.name.lower()}"
-                seen[f"no page free: {name}"] += pool.capacity > 0 and pool.free == 0
-                seen[f"all in use: {name}"] += pool.free == 0 < pool.protected == pool.counts[2]
-                seen[f"retiring: {name}"] += pool.counts[4] > 0
-                seen[f"on loan: {name}"] += pool.counts[3] > 0
+        pools = (*view.pools(Tier.DEVICE), *view.pools(Tier.HOST))
+        for pool, name in zip(pools, self._pools_are, strict=True):
+            cached, lent, retiring = pool.counts[2:]
+            if pool.free == 0:
+                seen[name.full] += pool.capacity > 0
+                seen[name.in_use] += 0 < pool.protected == cached
+            if retiring:
+                seen[name.retiring] += 1
+            if lent:
+                seen[name.on_loan] += 1
 
     def _node(self, node: Node, view: CoreView) -> None:
         seen, fresh = self.seen, node.id > self.newest
@@ -224,14 +266,14 @@ class States:
         seen["no boundary below"] += node.near == NONE
         seen["put down for dropping"] += node.unsaved > 0
         sources = [leg.flight.kind for leg in node.legs]
-        seen["backup and load of one node"] += {"backup", "load"} <= {*sources}
-        backbone = node.pages[Tier.DEVICE][0] is not None
-        for index, name in enumerate(self.config.components):
-            device, host = (node.pages[tier][index] is not None for tier in (0, 1))
-            side = "both" if device and host else "device" if device else "host"
-            seen[f"{name} on {side}" if device or host else f"{name} nowhere"] += 1
-            seen[f"{name} locked twice"] += len(node.holders[0][index]) > 1
-            seen[f"{name} of host locked"] += bool(node.holders[1][index])
+        seen["backup and load of one node"] += "backup" in sources and "load" in sources
+        on_device, on_host = node.pages
+        backbone = on_device[0] is not None
+        for index, name in enumerate(self._copies_are):
+            device, host = on_device[index] is not None, on_host[index] is not None
+            seen[name.where[device + 2 * host]] += 1
+            seen[name.locked_twice] += len(node.holders[0][index]) > 1
+            seen[name.host_locked] += bool(node.holders[1][index])
             if index:
                 self._bounded(node, index, device, backbone, view.components[index].reach)
 
