@@ -110,7 +110,8 @@ def survey(tapes: Iterable[Tape]) -> Iterator[Ground]:
             outcome, digest, steps = play(tape, checked=False)
         if outcome.failure is None:
             hand = outcome.hand
-            states = frozenset({**hand.probes.seen, **hand.counts})
+            reached = {**hand.probes.seen, **hand.counts}
+            states = frozenset(name for name, times in reached.items() if times)
             yield Ground(tape, frozenset(lines), states, steps, hand.events, digest)
 
 

@@ -137,6 +137,15 @@ def test_the_tapes_that_are_kept_run_every_line_and_reach_every_state(
     assert set().union(*(one.states for one in kept)) == set().union(*(g.states for g in grounds))
 
 
+def test_a_state_that_a_tape_only_asks_about_is_not_reached_by_it(grounds: list[Ground]) -> None:
+    """Found by reading: states that were looked for and not there counted, so any tape would do."""
+    one = grounds[0]
+    hand = ground.play(one.tape, checked=False)[0].hand
+    asked = {**hand.probes.seen, **hand.counts}
+    assert one.states < set(asked)
+    assert one.states == {name for name, times in asked.items() if times > 0}
+
+
 def test_what_never_ends_is_ended_by_its_steps(grounds: list[Ground]) -> None:
     longest = max(grounds, key=lambda ground: ground.events)
     with mutate.counted():
