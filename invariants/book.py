@@ -85,6 +85,7 @@ class Book:
         self.changed: list[PageBook] = []  # pools whose pages changed hands, or are used no more
         self.free_before = [book.capacity for book in self.pages]
         self.evictable_before = [0] * len(self.pages)
+        self.idle_before = [0] * self.width  # of states, before a pass is answered
         self.draining_before = [0] * self.width
         self.moves: list[Move] = []  # of the transfer being filed
         self.uses: list[Use] = []  # of the pass being filed
@@ -110,6 +111,10 @@ class Book:
             seat = Seat(event.request, key, event.length, pages, self.width)  # type: ignore[union-attr]
             self._expect(seat)
             self._arriving = seat
+        elif kind is PrefillDone:
+            for one in self.kinds:
+                if not one.positional:
+                    self.idle_before[one.at] = self.pages[one.at].idle()
         elif kind is Admitted or kind is MatchWanted:
             known = self.seats.by_id.get(event.request)  # type: ignore[union-attr]
             if known is not None:

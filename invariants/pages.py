@@ -159,6 +159,11 @@ class PageBook:
         self.busy[pages] -= 1
         self.released.append(pages)
 
+    def idle(self) -> int:
+        """How many pages an eviction could free at once: of nodes, neither locked nor used."""
+        ours = self.owner & 3 == NODE
+        return int(np.count_nonzero(ours & (self.locks == 0) & (self.busy == 0)))
+
     def sort_out(self) -> None:
         """All is filed: which pages, given up or no longer used in this operation, does nobody
         hold now, and which of those are still in use?"""
