@@ -167,13 +167,6 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
     complete, lost = _hunt(results, tally, files, options.canary)
     files.keep_what_is_left(tally)
     settings = _settings(options, seed)
-
-    def again(kind: Kind) -> str:
-        canary = "the canary, planted on purpose: no file is kept of it"
-        return (
-            canary if options.canary else f"not written; drawn again by: {work.command(kind.seed)}"
-        )
-
     tally.missed = _missed(tally, options) if complete else []
     code = lost or tally.code() or (0 if complete else INTERRUPTED)
     if options.canary and complete:
