@@ -1,25 +1,21 @@
-"""What every device owes its caller, run over each one in `RIGS`, and what the CPU device adds.
+"""What every device owes its caller, run over each one in `RIGS`.
 
 A new device is one function that returns a `Rig`, and one line in `RIGS`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import NO_PAGES, Pages, Tier
-from hicache.devices.base import Area, CopyJob, Device, Direction, Mark, Stream, Touch
+from hicache.devices.base import CopyJob, Device, Direction, Mark, Stream, Touch
 from hicache.devices.cpu import CpuDevice
-from hicache.memory.layouts import Bytes
 from sim.clock import Clock
 from sim.device import DeviceOptions, SimDevice
 from sim.link import Link
@@ -280,177 +276,6 @@ def test_ordered_programs_agree_with_a_table_of_who_wrote_what(
     rig.close()
     assert all(len(digests) == 1 for digests in by_content.values())
     assert len({next(iter(digests)) for digests in by_content.values()}) == len(by_content)
-
-
-class Gate:
-    """A reader that keeps a CPU stream busy until the `with` block ends or `open` is set."""
-
-    def __init__(self) -> None:
-        self.entered = threading.Event()
-        self.open = threading.Event()
-
-    def __enter__(self) -> Gate:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.open.set()
-
-    def __call__(self, *_: object) -> None:
-        self.entered.set()
-        self.open.wait()
-
-
-def make_cpu(**options: object) -> CpuDevice:
-    return CpuDevice(TINY, 2, {"full": DEVICE_PAGES}, {"full": HOST_PAGES}, **options)  # type: ignore[arg-type]
-
-
-def test_cpu_marks_behind_unfinished_work_are_not_reached() -> None:
-    with make_cpu(reader=(gate := Gate())) as device, gate:
-        compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
-        device.touch(compute, Touch("full", pages(0), "w", ALL, "test"))
-        device.touch(compute, Touch("full", pages(0), "r", ALL, "test"))
-        held = device.record(compute)
-        device.wait(write, held)
-        device.copy(write, CopyJob(D2H, "full", pages(0), pages(0), ALL, "test"))
-        behind = device.record(write)
-        free = device.record(load)
-        gate.entered.wait()
-        device.synchronize(free)
-        assert device.query(free)
-        assert not device.query(held)
-        assert not device.query(behind)
-        with pytest.raises(CallerError, match="reached"):
-            device.failed(held)
-        gate.open.set()
-        device.synchronize(behind)
-        assert device.query(held)
-        assert device.digest(Tier.HOST, "full", 0) == device.digest(Tier.DEVICE, "full", 0)
-
-
-def test_cpu_reader_sees_what_was_copied_layer_by_layer() -> None:
-    seen: list[tuple[int, bytes]] = []
-
-    def reader(component: str, found: Pages, layers: tuple[int, int], rows: object) -> None:
-        assert isinstance(rows, tuple)
-        seen.append((layers[0], rows[0].tobytes()))
-
-    seeds = np.array([17], dtype=np.uint64)
-    with make_cpu(content=lambda *_: seeds, reader=reader) as device:
-        stream = device.stream("compute")
-        device.touch(stream, Touch("full", pages(1), "w", ALL, "test"))
-        device.copy(stream, CopyJob(D2H, "full", pages(1), pages(9), ALL, "test"))
-        device.copy(stream, CopyJob(H2D, "full", pages(9), pages(2), ALL, "test"))
-        for page in (1, 2):
-            for layer in range(LAYERS):
-                device.touch(stream, Touch("full", pages(page), "r", (layer, layer + 1), "test"))
-        device.synchronize(device.record(stream))
-    assert seen[:LAYERS] == seen[LAYERS:]
-    assert len({data for _, data in seen}) == LAYERS
-    assert all(one[0] < other[0] for one, other in pairwise(seen[:LAYERS]))
-
-
-def test_cpu_ends_its_threads_and_finishes_what_was_issued() -> None:
-    before = set(threading.enumerate())
-    device = make_cpu()
-    stream = device.stream("compute")
-    device.touch(stream, Touch("full", pages(0), "w", ALL, "test"))
-    device.copy(stream, CopyJob(D2H, "full", pages(0), pages(3), ALL, "test"))
-    device.close()
-    device.close()
-    assert set(threading.enumerate()) == before
-    assert device.digest(Tier.HOST, "full", 3) == device.digest(Tier.DEVICE, "full", 0)
-    with pytest.raises(CallerError, match="closed"):
-        device.record(stream)
-
-
-def test_cpu_a_crash_on_a_worker_is_not_swallowed() -> None:
-    def reader(*_: object) -> None:
-        raise ZeroDivisionError
-
-    device = make_cpu(reader=reader)
-    stream = device.stream("compute")
-    device.touch(stream, Touch("full", pages(0), "r", ALL, "test"))
-    with pytest.raises(CoreBug, match="crashed"):
-        device.synchronize(device.record(stream))
-    with pytest.raises(CoreBug, match="crashed"):
-        device.copy(stream, CopyJob(D2H, "full", pages(0), pages(0), ALL, "test"))
-    with pytest.raises(CoreBug, match="crashed"):
-        device.close()
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "component", "layers", "words"),
-    [
-        ([0], [0, 1], "full", ALL, "as many targets"),
-        ([DEVICE_PAGES], [0], "full", ALL, "expected 0 to 7"),
-        ([-1], [0], "full", ALL, "expected 0 to 7"),
-        ([0], [HOST_PAGES], "full", ALL, "expected 0 to 11"),
-        ([0], [0], "swa", ALL, "full on device"),
-        ([0], [0], "full", (0, LAYERS + 1), "layers"),
-    ],
-)
-def test_cpu_refuses_copies_that_make_no_sense(
-    source: list[int], target: list[int], component: str, layers: tuple[int, int], words: str
-) -> None:
-    with make_cpu() as device:
-        stream = device.stream("write")
-        with pytest.raises(CallerError, match=words):
-            device.copy(
-                stream, CopyJob(D2H, component, pages(*source), pages(*target), layers, "test")
-            )
-        with pytest.raises(CallerError, match="stream"):
-            device.record(Stream(5))
-        with pytest.raises(CallerError, match="mark"):
-            device.query(Mark(0))
-
-
-@pytest.mark.parametrize("tier", [Tier.DEVICE, Tier.HOST])
-@pytest.mark.parametrize("layers", [ALL, (1, 3), (2, 2)])
-def test_cpu_scribbles_and_peeks_in_the_order_of_the_stream(
-    tier: Tier, layers: tuple[int, int]
-) -> None:
-    seen: list[tuple[Bytes, ...]] = []
-    seeds = np.arange(6, dtype=np.uint64).reshape(3, 2)
-    with make_cpu() as device:
-        stream = device.stream("write")
-        where = pages(5, 2)
-        (pool,) = device.arena.pools(tier, "full")
-        for turn in seeds:
-            device.scribble(stream, Area(tier, "full", where, layers), turn)
-            device.peek(stream, Area(tier, "full", where, layers), seen.append)
-        device.synchronize(device.record(stream))
-        assert len(seen) == len(seeds)
-        for turn, found in zip(seeds, seen, strict=True):
-            assert (found[0] == pool.plan.stamped(turn, 0, range(*layers))).all()
-        untouched = pool.view[:, [page for page in range(pool.view.shape[1]) if page not in where]]
-        assert not untouched.any()
-        with pytest.raises(CallerError, match="pages: expected 0 to"):
-            device.peek(stream, Area(tier, "full", pages(99), layers), seen.append)
-        with pytest.raises(CallerError, match="layers"):
-            device.scribble(stream, Area(tier, "full", where, (0, LAYERS + 1)), seeds[0])
-
-
-@pytest.mark.parametrize("mode", ["r", "w"])
-@pytest.mark.parametrize(
-    ("component", "page", "layers", "words"),
-    [
-        ("full", DEVICE_PAGES, ALL, "pages: expected 0 to 7 of full on device, found 8 to 8"),
-        ("full", 0, (2, 1), "layers: expected a range within 0 to 4, found 2 to 1"),
-        ("swa", 0, ALL, "pool: expected one of full on device"),
-    ],
-)
-def test_cpu_refuses_touches_of_what_is_not_there(
-    mode: Literal["r", "w"], component: str, page: int, layers: tuple[int, int], words: str
-) -> None:
-    with make_cpu() as device, pytest.raises(CallerError, match=words):
-        device.touch(device.stream("compute"), Touch(component, pages(page), mode, layers, "test"))
-
-
-def test_cpu_is_closed_by_the_end_of_its_block() -> None:
-    with pytest.raises(ZeroDivisionError), make_cpu() as device:
-        raise ZeroDivisionError
-    with pytest.raises(CallerError, match="closed"):
-        device.stream("compute")
 
 
 def test_the_records_of_a_call_name_both_sides() -> None:
