@@ -20,12 +20,12 @@ from hicache.core.actions import Outcome
 from hicache.core.events import BackupDone, Event, Flushed, LoadDone, PrefillDone
 from hicache.core.view import CoreView
 
-from . import story
 from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
-from .book import Book
-from .nodes import Queue
-from .recount import Mismatch, compare, recount
-from .shadow import DEVICE, DUPLICATE, HOST
+from .books import story
+from .books.book import Book
+from .books.nodes import Queue
+from .books.recount import Mismatch, compare, recount
+from .books.shadow import DEVICE, DUPLICATE, HOST
 
 AUDIT_EVERY = 64
 SHAPES = ("node", "totals", "issue", "see", "audit", "still")

@@ -6,12 +6,12 @@ Lives here: which tag belongs on which of a node's pages. Must not live here: ho
 
 from __future__ import annotations
 
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.types import Key, Tier
 from hicache.core.view import CoreView
 
 from .content import Words, prefix_tags
-from .memory import Memory
+from .device.memory import Memory
 
 
 def audit(view: CoreView, memory: Memory) -> None:

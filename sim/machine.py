@@ -14,11 +14,11 @@ from hicache.devices.base import Device
 from hicache.models import ModelDescription
 
 from .clock import Clock
-from .device import DeviceOptions, SimDevice
-from .hardware import HardwareProfile
-from .hazards import HazardDevice, Hazards, places_of
-from .link import Link
-from .memory import Memory
+from .device.hazards import HazardDevice, Hazards, places_of
+from .device.link import Link
+from .device.memory import Memory
+from .device.simulated import DeviceOptions, SimDevice
+from .hardware.profile import HardwareProfile
 from .options import WorldOptions
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 
-from .device import FaultRule, no_faults
+from .device.simulated import FaultRule, no_faults
 
 CHECK_LEVELS = ("off", "sampled", "every")
 

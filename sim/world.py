@@ -19,19 +19,19 @@ from hicache.models import ModelDescription
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver, Observer
 
-from .accesses import Accesses
 from .audit import audit
 from .content import prefix_tags
-from .costs import CostModel
-from .engine import Engine
+from .engine.accesses import Accesses
+from .engine.costs import CostModel
+from .engine.engine import Engine
+from .engine.forward import Forward
+from .engine.seats import too_small
+from .engine.sequence import RequestResult, Sequence, final_length
 from .errors import StuckError
-from .forward import Forward
-from .hardware import HardwareProfile
+from .hardware.profile import HardwareProfile
 from .machine import build
 from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
-from .seats import too_small
-from .sequence import RequestResult, Sequence, final_length
 from .workload import Job, Workload
 
 __all__ = ["EngineOptions", "LinkUse", "TimedResult", "World", "WorldOptions"]

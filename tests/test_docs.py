@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import traces.shrink_command
+import traces.commands.shrink
 from invariants.base import check_names, load_check
 from traces.cli import main
 
@@ -56,7 +56,7 @@ def test_the_walk_from_red_ci_to_the_line_is_what_the_commands_say(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # fresh processes have tests of their own
-    monkeypatch.setattr(traces.shrink_command, "_verify", lambda *_: None)
+    monkeypatch.setattr(traces.commands.shrink, "_verify", lambda *_: None)
     steps = walked()
     assert [shlex.split(command)[1] for command, _ in steps] == ["fuzz", "shrink", "explain"]
     for command, shown in steps:

@@ -17,34 +17,29 @@ from fractions import Fraction
 
 from hicache import registry
 from hicache.core.errors import CallerError, CoreBug, HicacheError
-from sim import hardware
-from sim.engine import EngineOptions
-from sim.waiting import ORDERS
+from sim.engine.engine import EngineOptions
+from sim.engine.waiting import ORDERS
+from sim.hardware import profile as hardware
 
-from . import (
-    calibrate,
-    check_device,
-    explain_command,
-    force_command,
-    fuzz_command,
-    gpu_check,
-    models_command,
-    mutants_command,
-    pools,
-    shrink_command,
-    twin,
-)
-from . import options as read
-from .builtin import GENERATORS, load_generator
+from .commands import calibrate, check_device, gpu_check, twin
+from .commands import explain as explain_command
+from .commands import force as force_command
+from .commands import fuzz as fuzz_command
+from .commands import models as models_command
+from .commands import mutants as mutants_command
+from .commands import shrink as shrink_command
+from .commands.inspect import as_document, inspect, print_inspection
+from .commands.replay import INTERRUPTED, replay
+from .formats._open import FORMATS, open_trace
 from .generators import base as generators
-from .inspect import as_document, inspect, print_inspection
-from .output import check_writable, write_whole
-from .replay import INTERRUPTED, replay
-from .results import write_json
-from .settings import CHECKS, MODES, eviction_policies, write_policies
-from .signals import interruptible
-from .source import FORMATS, open_trace
-from .streams import check_folder_is_there, complain, flush, hush, make_patient
+from .replaying import pools
+from .replaying.builtin import GENERATORS, load_generator
+from .replaying.results import write_json
+from .replaying.settings import CHECKS, MODES, eviction_policies, write_policies
+from .terminal import options as read
+from .terminal.output import check_writable, write_whole
+from .terminal.signals import interruptible
+from .terminal.streams import check_folder_is_there, complain, flush, hush, make_patient
 
 BAD_INPUT = 2
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -33,9 +33,10 @@ from .events import (
     Retracted,
 )
 from .insertion import insert
-from .locks import release
-from .matching import probe
-from .node import Request
+from .radix.locks import release
+from .radix.matching import probe
+from .radix.node import Request
+from .radix.tree import BACKBONE
 from .reclaim import make_device_room
 from .seating import refuse, refuse_room, seat
 from .state import State
@@ -48,7 +49,6 @@ from .transfers import (
     orphan_flights,
     own_pages,
 )
-from .tree import BACKBONE
 from .types import Key, RequestId, Tier, frozen
 from .windows import fill, pages_of, reachable_end, release_behind
 

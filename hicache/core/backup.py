@@ -10,11 +10,11 @@ from __future__ import annotations
 from .actions import NO_REQUEST, Backup, Copy
 from .errors import CoreBug
 from .eviction import make_host_room
-from .locks import lock, open_receipt, release
-from .lru import is_garbage
-from .node import Flight, Leg, Node
+from .radix.locks import lock, open_receipt, release
+from .radix.lru import is_garbage
+from .radix.node import Flight, Leg, Node
+from .radix.tree import BACKBONE, attach, path_to
 from .state import State
-from .tree import BACKBONE, attach, path_to
 from .types import Pages, Tier
 
 Wanted = tuple[Node, list[int]]

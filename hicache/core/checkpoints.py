@@ -12,9 +12,9 @@ slots      [working, track, track]: a pass or decode step overwrites the working
 from __future__ import annotations
 
 from .actions import StateSlots
-from .boundaries import is_there
 from .eviction import bury
-from .node import Flight, Node, Request
+from .radix.boundaries import is_there
+from .radix.node import Flight, Node, Request
 from .reclaim import evict_device
 from .state import State
 from .types import Key, Pages, Tier, frozen

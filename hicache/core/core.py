@@ -35,12 +35,12 @@ from .events import (
 )
 from .eviction import evict_host
 from .ledger import Pool
-from .lru import DEVICE, DUPLICATE, HOST, Queue
-from .node import Node
+from .radix.lru import DEVICE, DUPLICATE, HOST, Queue
+from .radix.node import Node
+from .radix.tree import BACKBONE, digests_of
 from .reclaim import evict_device
 from .state import State
 from .transfers import cancel_load, close_flight, flight_of, land
-from .tree import BACKBONE, digests_of
 from .types import Tier
 from .view import CoreView
 

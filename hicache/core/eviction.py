@@ -12,10 +12,10 @@ any more: what lies below a node that is dropped, and leaves that lost their las
 from __future__ import annotations
 
 from .actions import Evicted
-from .lru import DUPLICATE, HOST, is_garbage, next_victim, offer
-from .node import NONE, Node
+from .radix.lru import DUPLICATE, HOST, is_garbage, next_victim, offer
+from .radix.node import NONE, Node
+from .radix.tree import BACKBONE, detach, remove, span, split, truncate
 from .state import State
-from .tree import BACKBONE, detach, remove, span, split, truncate
 from .types import Pages, Tier
 
 

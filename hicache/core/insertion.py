@@ -19,12 +19,12 @@ import numpy as np
 
 from .checkpoints import make_replacements, refill, thin
 from .errors import CoreBug
-from .locks import lock_required
-from .lru import offer
-from .matching import cut, match
-from .node import Node, Request
+from .radix.locks import lock_required
+from .radix.lru import offer
+from .radix.matching import cut, match
+from .radix.node import Node, Request
+from .radix.tree import BACKBONE, attach, label_of, new_child, start_of
 from .state import State
-from .tree import BACKBONE, attach, label_of, new_child, start_of
 from .types import Key, Pages, Tier, frozen
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from .backup import begin_backup, missing_on_host
 from .eviction import bury, drop, prune, tail, vacate
-from .lru import DEVICE, is_garbage, next_victim, offer
-from .node import NONE, Node
+from .radix.lru import DEVICE, is_garbage, next_victim, offer
+from .radix.node import NONE, Node
+from .radix.tree import BACKBONE, span
 from .state import State
-from .tree import BACKBONE, span
 from .types import Tier
 
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from .actions import NO_REQUEST, RefusalReason, Refused, Seated
 from .insertion import use
-from .locks import lock_required, open_receipt, release, required
-from .matching import anchors, cut_windows, match
-from .node import Flight, Node, Receipt, Request
+from .radix.locks import lock_required, open_receipt, release, required
+from .radix.matching import anchors, cut_windows, match
+from .radix.node import Flight, Node, Receipt, Request
+from .radix.tree import BACKBONE
 from .reclaim import make_device_room
 from .state import State
 from .transfers import begin_load, close_flight, lock_for_load, open_flight
-from .tree import BACKBONE
 from .types import NO_PAGES, Pages, RequestId, Tier, frozen
 from .windows import fill, pages_of
 

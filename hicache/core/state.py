@@ -11,9 +11,9 @@ from .actions import Outcome
 from .components.base import Component
 from .config import Config
 from .ledger import Pool
-from .lru import Queue
-from .node import Flight, Node, Request
 from .policies.base import EvictionPolicy, WritePolicy
+from .radix.lru import Queue
+from .radix.node import Flight, Node, Request
 from .types import FlightId, RequestId
 
 

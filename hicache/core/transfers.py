@@ -15,11 +15,11 @@ import numpy as np
 
 from .actions import NO_REQUEST, Copy, Load
 from .errors import CallerError
-from .locks import lock, open_receipt, release
-from .lru import offer
-from .node import Flight, Leg, Node, Request
+from .radix.locks import lock, open_receipt, release
+from .radix.lru import offer
+from .radix.node import Flight, Leg, Node, Request
+from .radix.tree import BACKBONE, attach
 from .state import State
-from .tree import BACKBONE, attach
 from .types import FlightId, Pages, Tier, frozen
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from .components.base import Component
 from .config import Config
 from .ledger import Pool
-from .node import Flight, Node, Request
+from .radix.node import Flight, Node, Request
 from .state import State
 from .types import FlightId, Pages, RequestId, Tier
 

@@ -10,10 +10,10 @@ component are taken for each chunk or growth, because most of a long prompt is o
 from __future__ import annotations
 
 from .checkpoints import has_tracks
-from .locks import unlock_above
-from .node import Receipt, Request
+from .radix.locks import unlock_above
+from .radix.node import Receipt, Request
+from .radix.tree import split, start_of
 from .state import State
-from .tree import split, start_of
 from .types import Tier, frozen
 
 

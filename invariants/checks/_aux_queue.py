@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from hicache.core.ledger import Pool
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.kinds import Kind
-from invariants.shadow import DEVICE, DUPLICATE, HOST, SERVES, Shadow
-from invariants.story import node as node_story
+from invariants.books.book import Book
+from invariants.books.kinds import Kind
+from invariants.books.shadow import DEVICE, DUPLICATE, HOST, SERVES, Shadow
+from invariants.books.story import node as node_story
 
 
 class AuxQueue(Check):

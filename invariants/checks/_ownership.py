@@ -10,9 +10,9 @@ from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.pages import STATE_OF, PageBook, all_are, name_of
-from invariants.story import page
+from invariants.books.book import Book
+from invariants.books.pages import STATE_OF, PageBook, all_are, name_of
+from invariants.books.story import page
 
 _FREE, _RETIRING = int(PageState.FREE), int(PageState.RETIRING)
 

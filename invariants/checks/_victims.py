@@ -5,9 +5,9 @@ from __future__ import annotations
 from hicache.core.actions import Cached, Evicted, Refused
 from hicache.core.events import Admitted, EvictWanted, PagesWanted
 from hicache.core.types import Tier
-from invariants.book import Book
-from invariants.pages import NODE, PageBook
-from invariants.shadow import HOST
+from invariants.books.book import Book
+from invariants.books.pages import NODE, PageBook
+from invariants.books.shadow import HOST
 
 
 def wanted(book: Book, slot: int) -> int:

@@ -6,9 +6,9 @@ from hicache.core.actions import Backup, Cached, Granted, Load, Prefill
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.pages import FLIGHT, name_of
-from invariants.story import About, flight, request
+from invariants.books.book import Book
+from invariants.books.pages import FLIGHT, name_of
+from invariants.books.story import About, flight, request
 
 
 class Alias(Check):

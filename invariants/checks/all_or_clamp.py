@@ -6,10 +6,10 @@ from hicache.core.actions import Cached, Seated
 from hicache.core.events import LoadDone
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.pages import NODE, name_of
-from invariants.seats import Seat
-from invariants.story import page, request
+from invariants.books.book import Book
+from invariants.books.pages import NODE, name_of
+from invariants.books.seats import Seat
+from invariants.books.story import page, request
 
 
 class AllOrClamp(Check):

@@ -9,12 +9,12 @@ from hicache.core.events import Finished, Retracted
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.kinds import Kind
-from invariants.pages import same
-from invariants.seats import Seat
-from invariants.shadow import Shadow
-from invariants.story import node, request
+from invariants.books.book import Book
+from invariants.books.kinds import Kind
+from invariants.books.pages import same
+from invariants.books.seats import Seat
+from invariants.books.shadow import Shadow
+from invariants.books.story import node, request
 
 
 class Anchor(Check):

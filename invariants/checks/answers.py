@@ -35,8 +35,8 @@ from hicache.core.events import (
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.story import request
+from invariants.books.book import Book
+from invariants.books.story import request
 
 _NOTICES = {Matched, Seated, Prefill, Refused, Granted, Cached, Released, Restarted}
 _PAGELESS = {  # outcomes that hand out no pages to work with

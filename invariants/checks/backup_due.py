@@ -6,10 +6,10 @@ from hicache.core.actions import Backup, Cached, Evicted, Released
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.shadow import Shadow, serves
-from invariants.story import node
-from invariants.tags import Tags
+from invariants.books.book import Book
+from invariants.books.shadow import Shadow, serves
+from invariants.books.story import node
+from invariants.books.tags import Tags
 
 _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that make a copy due
 

@@ -8,11 +8,11 @@ from hicache.core.actions import Cached, Granted, Prefill
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import WRONG_BYTES, Check
-from invariants.book import Book
-from invariants.pages import NODE, PageBook, same
-from invariants.seats import Seat
-from invariants.story import About, page, request
-from invariants.tags import Tags
+from invariants.books.book import Book
+from invariants.books.pages import NODE, PageBook, same
+from invariants.books.seats import Seat
+from invariants.books.story import About, page, request
+from invariants.books.tags import Tags
 
 
 class Bytes(Check):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from hicache.core.actions import Backup, Evicted, Load, Refused
 from hicache.core.events import BackupDone
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
+from invariants.books.book import Book
+from invariants.books.liveness import is_live
+from invariants.books.pages import NODE
+from invariants.books.shadow import SERVES
+from invariants.books.story import node, page
 from invariants.checks._victims import book_of, chosen
-from invariants.liveness import is_live
-from invariants.pages import NODE
-from invariants.shadow import SERVES
-from invariants.story import node, page
 
 _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that make a copy due
 

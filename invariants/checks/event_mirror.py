@@ -5,7 +5,7 @@ from __future__ import annotations
 from hicache.core.actions import KvRemoved, KvStored
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
+from invariants.books.book import Book
 
 
 class EventMirror(Check):

@@ -8,10 +8,10 @@ from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
+from invariants.books.book import Book
+from invariants.books.pages import PageBook
+from invariants.books.shadow import SERVES, Shadow
 from invariants.checks._victims import thinned, wanted
-from invariants.pages import PageBook
-from invariants.shadow import SERVES, Shadow
 
 
 class EvictMinimum(Check):

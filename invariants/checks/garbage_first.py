@@ -6,10 +6,10 @@ from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
+from invariants.books.book import Book
+from invariants.books.shadow import DEVICE, DUPLICATE, HOST, SERVES
+from invariants.books.story import node, page
 from invariants.checks._victims import book_of, chosen, sheltered
-from invariants.shadow import DEVICE, DUPLICATE, HOST, SERVES
-from invariants.story import node, page
 
 
 class GarbageFirst(Check):

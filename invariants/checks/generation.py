@@ -7,8 +7,8 @@ import numpy as np
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.story import page
+from invariants.books.book import Book
+from invariants.books.story import page
 
 
 class Generation(Check):

@@ -8,9 +8,9 @@ from hicache.core.actions import Backup, Load, Prefill
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.pages import PageBook
-from invariants.story import flight, page
+from invariants.books.book import Book
+from invariants.books.pages import PageBook
+from invariants.books.story import flight, page
 
 
 class HappensBeforeWrite(Check):

@@ -3,12 +3,12 @@ DLRU's and HLRU's."""
 
 from __future__ import annotations
 
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.shadow import DEVICE, DUPLICATE, HOST, Shadow, serves
-from invariants.story import node as node_story
+from invariants.books.book import Book
+from invariants.books.shadow import DEVICE, DUPLICATE, HOST, Shadow, serves
+from invariants.books.story import node as node_story
 
 _NAMES = ("candidate on device", "candidate on host", "duplicate")
 

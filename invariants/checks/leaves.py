@@ -6,10 +6,10 @@ from hicache.core.actions import Cached, Granted, Prefill, StateSlots
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.kinds import Kind
-from invariants.seats import Seat
-from invariants.story import request
+from invariants.books.book import Book
+from invariants.books.kinds import Kind
+from invariants.books.seats import Seat
+from invariants.books.story import request
 
 
 class Leaves(Check):

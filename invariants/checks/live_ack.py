@@ -8,8 +8,8 @@ from hicache.core.actions import Backup, Load, Prefill
 from hicache.core.events import BackupDone, LoadDone, PrefillDone
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
-from invariants.book import Book
-from invariants.story import flight
+from invariants.books.book import Book
+from invariants.books.story import flight
 
 _ACTION_OF: dict[Any, type] = {LoadDone: Load, BackupDone: Backup, PrefillDone: Prefill}
 

@@ -7,10 +7,10 @@ from hicache.core.events import Admitted, EvictWanted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
-from invariants.book import Book
-from invariants.pages import NODE
-from invariants.shadow import DEVICE
-from invariants.story import request
+from invariants.books.book import Book
+from invariants.books.pages import NODE
+from invariants.books.shadow import DEVICE
+from invariants.books.story import request
 
 
 class LiveEvict(Check):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.pages import all_are
-from invariants.shadow import Shadow
-from invariants.story import node as node_story
+from invariants.books.book import Book
+from invariants.books.pages import all_are
+from invariants.books.shadow import Shadow
+from invariants.books.story import node as node_story
 
 
 class LockBalance(Check):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hicache.core.actions import Cached, Granted, Seated
-from hicache.core.node import Request
+from hicache.core.radix.node import Request
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.story import request
+from invariants.books.book import Book
+from invariants.books.story import request
 
 
 class LockSpan(Check):

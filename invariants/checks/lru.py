@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.shadow import Shadow
-from invariants.story import node as node_story
+from invariants.books.book import Book
+from invariants.books.shadow import Shadow
+from invariants.books.story import node as node_story
 
 
 class Lru(Check):

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from hicache.core.actions import Cached, Granted, Prefill
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.kinds import Kind
-from invariants.pages import PageBook, name_of, same
-from invariants.seats import Seat
-from invariants.shadow import Shadow
-from invariants.story import page
+from invariants.books.book import Book
+from invariants.books.kinds import Kind
+from invariants.books.pages import PageBook, name_of, same
+from invariants.books.seats import Seat
+from invariants.books.shadow import Shadow
+from invariants.books.story import page
 
 
 class PeerMap(Check):

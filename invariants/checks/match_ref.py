@@ -5,9 +5,9 @@ from __future__ import annotations
 from hicache.core.actions import Matched, Seated
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.seats import Seat
-from invariants.story import request
+from invariants.books.book import Book
+from invariants.books.seats import Seat
+from invariants.books.story import request
 
 
 class MatchReference(Check):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hicache.core.actions import Prefill, Seated
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.story import request
+from invariants.books.book import Book
+from invariants.books.story import request
 
 
 class MetricReference(Check):

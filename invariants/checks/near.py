@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from invariants.base import Check
-from invariants.book import Book
-from invariants.liveness import near_of
-from invariants.shadow import Shadow
-from invariants.story import node as node_story
+from invariants.books.book import Book
+from invariants.books.liveness import near_of
+from invariants.books.shadow import Shadow
+from invariants.books.story import node as node_story
 
 _MANY = 64  # children: as many as are worth looking at after every operation
 

@@ -6,8 +6,8 @@ from hicache.core.actions import Granted, Prefill, Refused
 from hicache.core.events import Continued, PagesWanted, PrefillDone
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
-from invariants.book import Book
-from invariants.story import request
+from invariants.books.book import Book
+from invariants.books.story import request
 
 
 class NoOom(Check):

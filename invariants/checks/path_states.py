@@ -8,11 +8,11 @@ from hicache.core.actions import Cached
 from hicache.core.events import Finished, Retracted
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.kinds import Kind
-from invariants.shadow import Shadow
-from invariants.story import node as node_story
-from invariants.tags import Tags
+from invariants.books.book import Book
+from invariants.books.kinds import Kind
+from invariants.books.shadow import Shadow
+from invariants.books.story import node as node_story
+from invariants.books.tags import Tags
 
 
 class PathStates(Check):

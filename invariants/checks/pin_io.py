@@ -8,8 +8,8 @@ from hicache.core.events import BackupDone, LoadDone
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.story import flight, page
+from invariants.books.book import Book
+from invariants.books.story import flight, page
 
 
 class PinIo(Check):

@@ -8,9 +8,9 @@ from hicache.core.events import Flushed
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.pages import NODE, PageBook
-from invariants.story import node, page
+from invariants.books.book import Book
+from invariants.books.pages import NODE, PageBook
+from invariants.books.story import node, page
 
 
 class PinNode(Check):

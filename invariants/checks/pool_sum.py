@@ -5,7 +5,7 @@ from __future__ import annotations
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
+from invariants.books.book import Book
 
 _RETIRING = int(PageState.RETIRING)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
-from invariants.book import Book
-from invariants.pages import NODE
+from invariants.books.book import Book
+from invariants.books.pages import NODE
 
 
 class Quiescence(Check):

@@ -7,8 +7,8 @@ from hicache.core.events import Flushed
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.pages import FLIGHT
+from invariants.books.book import Book
+from invariants.books.pages import FLIGHT
 
 
 class Reset(Check):

@@ -6,8 +6,8 @@ from hicache.core.actions import Evicted
 from hicache.core.events import Flushed
 from hicache.core.view import CoreView
 from invariants.base import Check
-from invariants.book import Book
-from invariants.story import node
+from invariants.books.book import Book
+from invariants.books.story import node
 
 
 class WorkBound(Check):

@@ -12,17 +12,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
-from hicache.core.actions import (
-    Backup,
-    Cached,
-    Granted,
-    Load,
-    Outcome,
-    Prefill,
-    StateSlots,
-)
+from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill, StateSlots
 from hicache.core.config import Config
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 

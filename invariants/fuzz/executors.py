@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hicache.core.errors import CallerError
 
 from .draws import Draws
-from .lines import quoted
+from .tapes.lines import quoted
 
 REPLIES, DEVICE = "replies", "device"
 MOST_LAYERS = 8

@@ -19,7 +19,7 @@ from .ops.base import Operation
 from .ops.hold import RIVALS
 from .play import Outcome, replay
 from .schedules.script import Script
-from .tape import Act, Entry, Tape
+from .tapes.tape import Act, Entry, Tape
 
 MOST_OPERATIONS = 5
 WAYS = ("fail", "submit error", "torn", "lost", "abort before the reply", "flush between")

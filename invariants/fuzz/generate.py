@@ -8,7 +8,7 @@ from .draws import Draws
 from .hand import Hand
 from .ops.base import Operation
 from .swarm import Swarm
-from .tape import Act, Entry
+from .tapes.tape import Act, Entry
 
 ACTS = 3
 TRIES = 8

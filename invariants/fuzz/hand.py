@@ -18,26 +18,18 @@ from hicache.core.actions import Action, Backup, Load, Outcome, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    Aborted,
-    BackupDone,
-    Event,
-    LoadDone,
-    PrefillDone,
-    Reply,
-    Retracted,
-)
+from hicache.core.events import Aborted, BackupDone, Event, LoadDone, PrefillDone, Reply, Retracted
 from hicache.core.types import Key, Tier
 from hicache.runtime.driver import Driver, Observer
 from invariants.watch import Watch
 
 from .content import Content
 from .faults.base import LOST, NONE, kind_of
-from .gauges import Gauges
-from .probes import Probes
+from .reach.gauges import Gauges
+from .reach.probes import Probes
 from .records import Job, Pending
 from .schedules.base import by_time, schedule_of
-from .tape import Act
+from .tapes.tape import Act
 
 __all__ = ["LOST", "Hand", "Job", "Misuse", "Pending"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hicache.core import lru
+from hicache.core.radix import lru
 
 SWEPT = 2
 

@@ -14,28 +14,20 @@ from hicache.core.actions import Refused
 from hicache.core.events import Admitted, Continued, EvictWanted, Finished
 from hicache.core.types import Tier
 from hicache.runtime.group import RankError
-from invariants.base import (
-    CRASH,
-    HAZARD,
-    INVARIANT,
-    LIVENESS,
-    WRONG_BYTES,
-    Violation,
-    load_check,
-)
-from invariants.story import About
+from invariants.base import CRASH, HAZARD, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.books.story import About
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
+from ..explain.spots import Spot, raised
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
 from .knobs import often_swept
 from .ops.base import Operation, check
-from .ranked_hand import hand_of
-from .spots import Spot, raised
+from .ranks.hand import hand_of
 from .swarm import Swarm
-from .tape import Entry, Tape
+from .tapes.tape import Entry, Tape
 
 ROUNDS = 60
 HARNESS = 17

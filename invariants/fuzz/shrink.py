@@ -20,7 +20,7 @@ from hicache.core.errors import CallerError
 
 from . import simpler
 from .play import Failure, Outcome
-from .tape import Entry, Tape, dumps
+from .tapes.tape import Entry, Tape, dumps
 
 Play = Callable[[Tape], Outcome]
 MOST_PLAYS = 4000

@@ -15,7 +15,7 @@ from hicache.core.errors import CallerError
 
 from .executors import PLAIN, REPLIES, settings_of, spelled
 from .ops.arrive import pack, unpack
-from .tape import Act, Entry, Tape
+from .tapes.tape import Act, Entry, Tape
 
 LONG = 2000  # longer than any drawn delay
 QUIET = (Entry("wait", {"polls": 1}), Entry("quiesce", {}))  # what an entry may be but for its time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 

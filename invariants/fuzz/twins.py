@@ -20,7 +20,7 @@ from .faults.ballast import FIRST as BALLAST
 from .ops.base import Operation
 from .play import Outcome, replay
 from .swarm import POLICIES
-from .tape import Act, Tape
+from .tapes.tape import Act, Tape
 
 DEVICES = ("device:2:4:2:1", "device:3:1:20:8")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import transfers, tree
+from hicache.core import transfers
+from hicache.core.radix import tree
 
 from .base import Patch
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from hicache.core.core import Core
 
+from ._swallowed import swallowing
 from .base import Patch
-from .swallowed import swallowing
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A reply that was taken already, word for word, is swallowed instead of refused."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import backup, locks, transfers
+from hicache.core import backup, transfers
+from hicache.core.radix import locks
 
 from .base import Patch
 

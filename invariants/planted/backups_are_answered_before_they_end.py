@@ -5,8 +5,8 @@ from __future__ import annotations
 from hicache.devices.base import Direction
 from hicache.runtime.lanes import Lane
 
+from ._lanes import Early, issued_through
 from .base import Patch
-from .lanes import Early, issued_through
 
 ROWS: tuple[str, ...] = ("C7",)
 TITLE = "The mark that answers a backup is recorded before its copies are issued."

@@ -32,7 +32,6 @@ from typing import Any, Protocol
 
 from hicache.core.errors import CallerError
 
-MACHINERY = ("base", "exposed", "kill", "lanes", "review", "swallowed", "under_pass")
 ROW = re.compile(r"[A-N][1-9][0-9]?")
 Patch = Callable[[Any, str, Any], None]
 Undo = Callable[[], None]
@@ -51,7 +50,7 @@ class PlantedBug(Protocol):
 def names() -> list[str]:
     """Every planted bug: file names, underscores as hyphens."""
     stems = (path.stem for path in Path(__file__).parent.glob("*.py"))
-    found = (one for one in stems if not one.startswith("_") and one not in MACHINERY)
+    found = (one for one in stems if not one.startswith("_") and one != "base")
     return sorted(one.replace("_", "-") for one in found)
 
 

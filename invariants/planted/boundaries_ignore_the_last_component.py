@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import boundaries
+from hicache.core.radix import boundaries
 
 from .base import Patch
 

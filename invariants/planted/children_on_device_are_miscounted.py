@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import tree
+from hicache.core.radix import tree
 
 from .base import Patch
 

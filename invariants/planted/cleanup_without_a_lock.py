@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import admission, locks
+from hicache.core import admission
+from hicache.core.radix import locks
 
 from .base import Patch
 

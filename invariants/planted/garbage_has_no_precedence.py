@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import lru
+from hicache.core.radix import lru
 
 from .base import Patch
 

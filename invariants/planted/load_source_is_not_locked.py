@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import locks, transfers
+from hicache.core import transfers
+from hicache.core.radix import locks
 from hicache.core.types import Tier
 
 from .base import Patch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hicache.devices.base import Direction
 from hicache.runtime.lanes import Lane
 
+from ._lanes import Deaf, issued_through
 from .base import Patch
-from .lanes import Deaf, issued_through
 
 ROWS: tuple[str, ...] = ("C5",)
 TITLE = "A load does not wait for the passes before it, which may still use its targets."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core import eviction, reclaim
-from hicache.core.tree import span
+from hicache.core.radix.tree import span
 from hicache.core.types import Tier
 
 from .base import Patch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import matching
+from hicache.core.radix import matching
 
 from .base import Patch
 

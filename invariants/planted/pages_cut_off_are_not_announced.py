@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import tree
 from hicache.core.actions import KvRemoved
+from hicache.core.radix import tree
 
 from .base import Patch
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from hicache.core.core import Core
 
+from ._swallowed import swallowing
 from .base import Patch
-from .swallowed import swallowing
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A reply that contradicts the one before is swallowed instead of refused."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import locks, seating
+from hicache.core import seating
+from hicache.core.radix import locks
 
 from .base import Patch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hicache.core import admission
 
+from ._under_pass import blind_to_its_pass
 from .base import Patch
-from .under_pass import blind_to_its_pass
 
 ROWS: tuple[str, ...] = ()
 TITLE = "The next chunk of a prompt is begun while one runs."

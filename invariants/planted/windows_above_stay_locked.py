@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import locks
+from hicache.core.radix import locks
 
 from .base import Patch
 

@@ -11,7 +11,7 @@ import pytest
 from hicache.core.config import Config
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.play import step
-from invariants.fuzz.tape import Entry
+from invariants.fuzz.tapes.tape import Entry
 from invariants.watch import Watch
 from tests.invariants.life import CLEARING, OPS, Life, corner
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hicache.core import components
 from hicache.core.components.base import Component
 from hicache.core.config import Config
-from hicache.core.matching import anchors
+from hicache.core.radix.matching import anchors
 
 NAMES = [module.name for module in iter_modules(components.__path__) if module.name != "base"]
 PATHS = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8)

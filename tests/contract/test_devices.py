@@ -17,9 +17,9 @@ from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.devices.base import CopyJob, Device, Direction, Mark, Stream, Touch
 from hicache.devices.cpu import CpuDevice
 from sim.clock import Clock
-from sim.device import DeviceOptions, SimDevice
-from sim.link import Link
-from sim.memory import Memory
+from sim.device.link import Link
+from sim.device.memory import Memory
+from sim.device.simulated import DeviceOptions, SimDevice
 from tests.tiny import tiny
 
 from .rigs_cuda import rigs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.node import Node, Receipt, Request
+from hicache.core.radix.node import Node, Receipt, Request
 from hicache.core.types import PageState, Tier
 from hicache.core.view import CoreView
 

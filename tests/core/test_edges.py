@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import (
-    Backup,
-    KvRemoved,
-    KvStored,
-    Refused,
-    Seated,
-)
+from hicache.core.actions import Backup, KvRemoved, KvStored, Refused, Seated
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import (

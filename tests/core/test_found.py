@@ -6,14 +6,7 @@ import pytest
 
 from hicache.core.actions import Backup, Granted, Load, Prefill
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    Aborted,
-    BackupDone,
-    Continued,
-    EvictWanted,
-    Finished,
-    PagesWanted,
-)
+from hicache.core.events import Aborted, BackupDone, Continued, EvictWanted, Finished, PagesWanted
 from hicache.core.types import Tier
 
 from .rig import PAGE, Rig, hybrid, key, windows

@@ -9,11 +9,7 @@ from __future__ import annotations
 import pytest
 
 from hicache.core.actions import Backup, Cached, Prefill, Restarted, Seated
-from hicache.core.events import (
-    Aborted,
-    Continued,
-    PrefillDone,
-)
+from hicache.core.events import Aborted, Continued, PrefillDone
 from hicache.core.types import PageState, Tier
 
 from .rig import PAGE, states

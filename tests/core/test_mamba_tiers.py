@@ -11,13 +11,7 @@ from hicache.core.actions import Backup, Load, Prefill, Refused, Restarted, Seat
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import (
-    BackupDone,
-    EvictWanted,
-    LoadDone,
-    PagesWanted,
-    PrefillDone,
-)
+from hicache.core.events import BackupDone, EvictWanted, LoadDone, PagesWanted, PrefillDone
 from hicache.core.types import PageState, Tier
 
 from .dump import dump

@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import (
-    Backup,
-    Cached,
-    Evicted,
-    Load,
-    Prefill,
-    Refused,
-    Restarted,
-    Seated,
-)
-from hicache.core.events import (
-    Aborted,
-    BackupDone,
-    EvictWanted,
-    LoadDone,
-    PrefillDone,
-)
-from hicache.core.lru import LEAST_SWEPT
+from hicache.core.actions import Backup, Cached, Evicted, Load, Prefill, Refused, Restarted, Seated
+from hicache.core.events import Aborted, BackupDone, EvictWanted, LoadDone, PrefillDone
+from hicache.core.radix.lru import LEAST_SWEPT
 from hicache.core.types import PageState, Tier
 
 from .rig import PAGE, Rig

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from hicache.core.types import Pages
 from hicache.devices.base import Direction
 from hicache.devices.cpu import CpuDevice
-from sim.shadow import ShadowOptions
+from sim.device.shadow import ShadowOptions
 from tests.tiny import tiny
-from traces.shadow_run import ShadowRun, Sizes
+from traces.devices.shadow_run import ShadowRun, Sizes
 
 LAYERS = 3
 PAGE = 2

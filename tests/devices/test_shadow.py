@@ -13,10 +13,10 @@ from hicache.devices.base import CopyJob, Direction, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.memory import arena
 from hicache.memory.layouts import Bytes, copy_direct
+from sim.device.hazards import Hazards
+from sim.device.shadow import ShadowOptions
 from sim.errors import HazardError, SimError, WrongBytesError
-from sim.hazards import Hazards
-from sim.shadow import ShadowOptions
-from traces.shadow_run import Sizes, prove
+from traces.devices.shadow_run import Sizes, prove
 
 from .overlapped import LAYERS, MODEL, PAGE, Overlapped
 

@@ -24,7 +24,7 @@ from hicache.core.actions import (
     Seated,
 )
 from hicache.core.events import Aborted, Finished, Flushed
-from hicache.core.node import Node, Receipt
+from hicache.core.radix.node import Node, Receipt
 from hicache.core.types import Tier, frozen
 
 from .hybrid_faults import HYBRID_FAULTS

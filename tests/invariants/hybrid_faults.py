@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core.actions import Cached, Matched, Prefill
-from hicache.core.node import NONE, Node
+from hicache.core.radix.node import NONE, Node
 
 from .spoiling import Fault, bend, nodes_of, on_a_node, share_a_page
 

@@ -12,7 +12,7 @@ from invariants.fuzz.generate import next_entry, weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.swarm import Swarm
-from invariants.fuzz.tape import Entry
+from invariants.fuzz.tapes.tape import Entry
 from invariants.watch import Watch
 
 OPS = base.load()

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from invariants.planted._review import reviewed
 from invariants.planted.base import load, names
-from invariants.planted.review import reviewed
 
 SHOWN = 4
 HEAD = """# Planted bugs
@@ -33,7 +33,7 @@ the run. *Shrunk*: entries of the tape before and after. Made from the matrix of
 FAULTS = """
 ## Exposed by a fault
 
-In sequences that are calm but for that kind (`invariants/planted/exposed.py`) each of these is
+In sequences that are calm but for that kind (`invariants/planted/_exposed.py`) each of these is
 seen, and in calm ones it is not. Kinds that expose none: {bare}.
 
 | bug | kinds |

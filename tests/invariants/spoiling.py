@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.types import frozen
 
 Fault = Callable[[Any, Any, list[Any]], bool]

@@ -16,21 +16,21 @@ from hicache.devices.base import Area
 from hicache.runtime.controller import COMPUTE
 from hicache.runtime.lanes import Lane
 from invariants.fuzz import simpler
-from invariants.fuzz import tape as tapes
-from invariants.fuzz.device_hand import DeviceHand
+from invariants.fuzz.device.hand import DeviceHand
 from invariants.fuzz.executors import PLAIN, REPLIES, settings_of, spelled
-from invariants.fuzz.export import pytest_file
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.play import Failure, Outcome, failure_of, generate, replay
-from invariants.fuzz.probes import expected
-from invariants.fuzz.ranked_hand import hand_of
+from invariants.fuzz.ranks.hand import hand_of
+from invariants.fuzz.reach.probes import expected
 from invariants.fuzz.shrink import shrink
 from invariants.fuzz.swarm import FAULTS, Swarm, draw_swarm
-from invariants.fuzz.tape import Act, Entry, Tape
+from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.tapes.export import pytest_file
+from invariants.fuzz.tapes.tape import Act, Entry, Tape
+from invariants.planted import _kill as kill
 from invariants.planted import base as planted
-from invariants.planted import kill
 from sim.errors import HazardError, WrongBytesError
 
 OPS = base.load()
@@ -125,7 +125,7 @@ def test_the_device_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(*_: object) -> int:
         raise AssertionError("a draw that is not in the tape")
 
-    monkeypatch.setattr("sim.device.draw", drawn)
+    monkeypatch.setattr("sim.device.simulated.draw", drawn)
     assert said(played(5)) == said(first)
 
 

@@ -14,9 +14,12 @@ from invariants.fuzz.generate import EVEN, weights_of
 from invariants.fuzz.ops.base import load as load_ops
 from invariants.fuzz.play import generate
 from invariants.fuzz.swarm import draw_swarm
-from invariants.planted import base, exposed, kill, review
-from traces.planted_report import is_short, sole
-from traces.planted_work import Row, Trial, trial_jobs
+from invariants.planted import _exposed as exposed
+from invariants.planted import _kill as kill
+from invariants.planted import _review as review
+from invariants.planted import base
+from traces.mutants.planted_report import is_short, sole
+from traces.mutants.planted_work import Row, Trial, trial_jobs
 
 # A few of each family of kinds; all of them are seen within six sequences.
 SOME = (

@@ -14,7 +14,7 @@ from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.swarm import FAULTS, Swarm
-from invariants.fuzz.tape import Act, Entry, Tape
+from invariants.fuzz.tapes.tape import Act, Entry, Tape
 
 OPS = base.load()
 CONFIG = Config(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from hicache.core.errors import CallerError
-from invariants.fuzz import corpus, play
-from invariants.fuzz import tape as tapes
-from invariants.fuzz.lines import quoted
+from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
+from invariants.fuzz.tapes import corpus
+from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.tapes.lines import quoted
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 ODD: list[Any] = [

@@ -10,17 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from hicache.core import ledger, matching, tree
+from hicache.core import ledger
 from hicache.core.errors import CallerError
-from invariants.fuzz import changes, contracts, ground, mutate, score
-from invariants.fuzz.ground import Ground
-from invariants.fuzz.steps import Endless
-from traces import generic_work
+from hicache.core.radix import matching, tree
+from invariants.mutants import changes, contracts, ground, mutate, score
+from invariants.mutants.ground import Ground
+from invariants.mutants.steps import Endless
 from traces.cli import main
+from traces.mutants import generic_work
 
 ALL = mutate.mutants()
 GIVE_BACK = next(one for one in ALL if one.place[0] == "Pool.give_back" and ":negated" in one.name)
-SPLIT = next(one for one in ALL if one.name.startswith("tree:split:") and "return-none" in one.name)
+SPLIT = next(
+    one for one in ALL if one.name.startswith("radix.tree:split:") and "return-none" in one.name
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +34,14 @@ def grounds() -> list[Ground]:
 def test_there_are_mutants_of_every_module_that_decides() -> None:
     modules = {one.module.removeprefix("hicache.core.") for one in ALL}
     assert len(ALL) > 2_000
-    assert {"admission", "insertion", "ledger", "lru", "seating", "components.swa"} <= modules
+    assert {"admission", "insertion", "ledger", "radix.lru", "seating", "components.swa"} <= modules
 
 
 def test_names_are_stable_and_unique() -> None:
     names = [one.name for one in ALL]
     assert len(set(names)) == len(names)
     assert names == [one.name for one in mutate.mutants()]
-    assert SPLIT.name == "tree:split:return-none:return upper"
+    assert SPLIT.name == "radix.tree:split:return-none:return upper"
     assert mutate.find(SPLIT.name) == SPLIT
     assert all("  " not in name and "\n" not in name for name in names)
     line = Path(tree.__file__).read_text().splitlines()[SPLIT.lines[0] - 1]
@@ -217,7 +220,7 @@ def test_the_reviewed_list_names_mutants_that_exist_with_reasons() -> None:
     names = {one.name for one in ALL}
     assert set(score.equivalent()) <= names, set(score.equivalent()) - names
     with pytest.raises(CallerError, match="a reason"):
-        score.equivalent("tree:split:negated:if a:\n")
+        score.equivalent("radix.tree:split:negated:if a:\n")
 
 
 def test_a_sample_is_drawn_by_name() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.core.types import Pages, Tier
-from invariants.kinds import kinds_of
-from invariants.pages import NODE, REQUEST, PageBook, all_are, code_of, same
+from invariants.books.kinds import kinds_of
+from invariants.books.pages import NODE, REQUEST, PageBook, all_are, code_of, same
 
 CAPACITY = 40
 WRONG: dict[str, list[int]] = {

@@ -8,10 +8,10 @@ import pytest
 from hicache.core.actions import Backup, Copy
 from hicache.core.config import Config
 from hicache.core.core import Core
-from invariants.book import Book
-from invariants.pages import FLIGHT, REQUEST, code_of
-from invariants.pins import pin
-from invariants.tickets import Move
+from invariants.books.book import Book
+from invariants.books.pages import FLIGHT, REQUEST, code_of
+from invariants.books.pins import pin
+from invariants.books.tickets import Move
 
 
 @pytest.mark.parametrize("owner", [0, code_of(REQUEST, 3), code_of(FLIGHT, 3)])

@@ -13,9 +13,9 @@ from hicache.core.errors import CoreBug
 from hicache.core.events import Flushed
 from hicache.core.types import Tier
 from invariants.base import CRASH, HARNESS, HarnessFault, Violation, check_names, load_check
+from invariants.books.garbage import garbage_report
+from invariants.books.kinds import kinds_of
 from invariants.fuzz.swarm import Swarm
-from invariants.garbage import garbage_report
-from invariants.kinds import kinds_of
 from invariants.planted.base import planted
 from invariants.watch import Watch
 

@@ -10,7 +10,7 @@ from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import generate
 from invariants.fuzz.swarm import draw_swarm
 from invariants.planted import base
-from invariants.planted.kill import hunt
+from invariants.planted._kill import hunt
 
 SEQUENCES = 40
 OWNED = {

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from invariants.fuzz import gauges, play, probes, rates
+from invariants.fuzz import play
 from invariants.fuzz.ops import base
+from invariants.fuzz.reach import gauges, probes, rates
 from invariants.fuzz.swarm import COMPONENTS, draw_swarm
 
 OPS = base.load()

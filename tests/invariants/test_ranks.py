@@ -15,16 +15,16 @@ from hicache.core.events import Arrived, EvictWanted, LoadDone
 from hicache.core.types import Key, Tier
 from hicache.runtime.driver import Driver
 from invariants.fuzz import play, shrink, simpler
-from invariants.fuzz.export import pytest_file
 from invariants.fuzz.faults import base as faults
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.play import Failure
-from invariants.fuzz.ranked_hand import RankedHand, hand_of
+from invariants.fuzz.ranks.hand import RankedHand, hand_of
 from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tape import Act, Entry, Tape, dumps, loads
-from invariants.planted import kill
+from invariants.fuzz.tapes.export import pytest_file
+from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads
+from invariants.planted import _kill as kill
 from invariants.planted.base import load, names, planted
 
 OPS = base.load()

@@ -9,13 +9,13 @@ import pytest
 
 from invariants import watch as watch_module
 from invariants.base import HARNESS
-from invariants.book import Book
+from invariants.books.book import Book
+from invariants.books.nodes import NodeBook
+from invariants.books.pages import PageBook
 from invariants.fuzz import play
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base
 from invariants.fuzz.swarm import draw_swarm
-from invariants.nodes import NodeBook
-from invariants.pages import PageBook
 from invariants.watch import AUDIT_EVERY, Watch
 
 OPS = base.load()

@@ -10,7 +10,7 @@ import pytest
 
 from hicache.core.actions import Backup, Copy, Load, Prefill, StateSlots
 from hicache.core.config import Config
-from hicache.core.node import Node
+from hicache.core.radix.node import Node
 from hicache.core.types import Key, Tier
 from invariants.fuzz.content import Content, Held, WrongContent
 

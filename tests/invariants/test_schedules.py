@@ -15,7 +15,7 @@ from invariants.fuzz.ops import base
 from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules.base import names, schedule_of
 from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tape import Act, Entry, Tape, dumps, loads
+from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads
 
 OPS = base.load()
 PASS = Prefill(3, 0, 0, 1, NO_PAGES, (), True)

@@ -14,11 +14,11 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from invariants.fuzz import play
-from invariants.fuzz import tape as tapes
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base
 from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tape import Entry, Tape
+from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.tapes.tape import Entry, Tape
 from traces.cli import main
 
 OPS = base.load()

@@ -13,14 +13,14 @@ import pytest
 
 from hicache.core.config import Config
 from invariants.fuzz import simpler
-from invariants.fuzz.export import file_name, pytest_file
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.play import Failure, Outcome, generate, replay
 from invariants.fuzz.shrink import Shrunk, shrink
 from invariants.fuzz.swarm import draw_swarm
-from invariants.fuzz.tape import Act, Entry, Tape, dumps
+from invariants.fuzz.tapes.export import file_name, pytest_file
+from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps
 from invariants.planted.base import planted
 
 OPS = base.load()

@@ -18,7 +18,7 @@ from __future__ import annotations
 from hicache.core.config import Config
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import replay
-from invariants.fuzz.tape import Entry, Tape
+from invariants.fuzz.tapes.tape import Entry, Tape
 
 TAPE = Tape(
     config=Config(

@@ -17,11 +17,11 @@ from hicache.runtime.controller import ControllerOptions, TransferController
 from hicache.runtime.immediate import ImmediateExecutor
 from hicache.runtime.lanes import LaneFullError
 from sim.clock import Clock
-from sim.device import DeviceOptions, SimDevice
+from sim.device.hazards import HazardDevice, Hazards
+from sim.device.link import Link
+from sim.device.memory import Memory
+from sim.device.simulated import DeviceOptions, SimDevice
 from sim.errors import HazardError
-from sim.hazards import HazardDevice, Hazards
-from sim.link import Link
-from sim.memory import Memory
 
 LAYERS = 3
 SIZE = 64

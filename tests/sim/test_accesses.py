@@ -11,7 +11,7 @@ from hicache import registry
 from hicache.core.actions import Prefill, StateSlots
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
-from sim.accesses import Access, Accesses
+from sim.engine.accesses import Access, Accesses
 
 TOKENS = st.integers(0, 70)
 

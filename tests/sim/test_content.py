@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hicache.core.types import Key, Tier
 from sim import content
+from sim.device.memory import Memory
 from sim.errors import WrongBytesError
-from sim.memory import Memory
 
 DEVICE = (Tier.DEVICE, "full")
 _WORDS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8).map(

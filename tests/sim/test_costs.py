@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hicache import models
 from hicache.core.errors import CallerError
-from sim import hardware
-from sim.costs import CostModel
+from sim.engine.costs import CostModel
+from sim.hardware import profile as hardware
 
 RANKS = {"llama-3.1-8b": 1, "llama-3.1-70b": 4, "qwen3-32b": 1, "deepseek-v3": 16}
 MS = 1_000_000

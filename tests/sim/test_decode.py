@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.decode import DecodeSet
-from sim.sequence import Sequence
+from sim.engine.decode import DecodeSet
+from sim.engine.sequence import Sequence
 from sim.workload import Job
 
 SIZE = 4

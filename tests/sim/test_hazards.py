@@ -11,11 +11,11 @@ from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Area, CopyJob, Direction, Mark, Stream, Touch
 from sim.clock import Clock
 from sim.content import prefix_tags
-from sim.device import DeviceOptions, SimDevice
+from sim.device.hazards import HazardDevice, Hazards
+from sim.device.link import Link
+from sim.device.memory import Memory
+from sim.device.simulated import DeviceOptions, SimDevice
 from sim.errors import HazardError, WrongBytesError
-from sim.hazards import HazardDevice, Hazards
-from sim.link import Link
-from sim.memory import Memory
 from tests.sim.rig import PAGE, tokens
 
 LAYERS = 2

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hicache.core.core import Core
 from hicache.core.errors import CallerError, CoreBug
 from hicache.devices.base import Mark, Stream
-from sim.accesses import Accesses
+from sim.device.hazards import HazardDevice
+from sim.engine.accesses import Accesses
 from sim.errors import HazardError, WrongBytesError
-from sim.hazards import HazardDevice
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from tests.sim.rig import (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hicache.devices.base import Direction
 from sim.clock import Clock
-from sim.link import SECOND_NS, Link
+from sim.device.link import SECOND_NS, Link
 
 D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
 _SENDS = st.lists(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.devices.base import Mark, Stream
+from sim.device.hazards import HazardDevice
 from sim.errors import HazardError
-from sim.hardware import scaled_host_bandwidth
-from sim.hazards import HazardDevice
+from sim.hardware.profile import scaled_host_bandwidth
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from tests.sim.rig import PAGE, PROFILE, SMALL, WORLDS, Prompts, idle, make, run, shared_prefixes

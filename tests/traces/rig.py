@@ -12,10 +12,10 @@ import pytest
 from hicache.core.config import Config
 from hicache.core.core import Core
 from sim.recorder import Recorder
-from traces.account import Account, ceiling_of
+from traces.formats._open import parse
 from traces.formats.base import Lines, Paged, Trace
-from traces.replay_hits import HitsReplay
-from traces.source import parse
+from traces.replaying.account import Account, ceiling_of
+from traces.replaying.hits import HitsReplay
 
 CONVERSATION = Path(__file__).parents[3] / "shared/traces/mooncake_conversation.jsonl"
 HEADER = {"format": "hicache-trace", "version": 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traces.account import Account, ceiling_of
+from traces.replaying.account import Account, ceiling_of
 
 from .rig import HEADER, mooncake, native, read
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction
-from sim import hardware, measured
 from sim.clock import Clock
-from sim.curve import Curve
-from sim.link import Link
+from sim.device.link import Link
+from sim.hardware import measured
+from sim.hardware import profile as hardware
+from sim.hardware.curve import Curve
 from traces.cli import main
 
 from .rig import mooncake, write

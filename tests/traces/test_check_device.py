@@ -14,7 +14,7 @@ from hicache.core.types import Pages
 from hicache.memory import arena, table
 from hicache.memory.layouts import BACKENDS, LAYOUTS, Bytes, check, copy_direct, legal
 from traces.cli import main
-from traces.round_trips import DTYPES, cut, page_size
+from traces.devices.round_trips import DTYPES, cut, page_size
 
 LLAMA = "llama-3.1-8b"
 

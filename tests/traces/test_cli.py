@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-import traces.replay
+import traces.commands.replay
 from invariants.base import Violation
 from sim.errors import HazardError, StuckError
 from traces.cli import _COMMANDS, main
 from traces.formats.base import Lines
-from traces.output import write_whole
+from traces.terminal.output import write_whole
 
 from .rig import as_lines, conversation, mooncake
 
@@ -124,7 +124,7 @@ def test_interrupt_prints_what_is_known(
 
         yield step
 
-    monkeypatch.setattr(traces.replay, "progress", interrupting)
+    monkeypatch.setattr(traces.commands.replay, "progress", interrupting)
     out = tmp_path / "out.json"
     assert main(["replay", turns, "--mode", mode, "--json", str(out)]) == 130
     report = capsys.readouterr().out

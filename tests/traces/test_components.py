@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from hicache.core.config import Config
-from traces.account import Account, ceiling_of
 from traces.cli import main
-from traces.lookups import Lookups
-from traces.replay_hits import HitsReplay
-from traces.turns import by_turn, turns_of
+from traces.replaying.account import Account, ceiling_of
+from traces.replaying.hits import HitsReplay
+from traces.replaying.lookups import Lookups
+from traces.replaying.turns import by_turn, turns_of
 
 from .rig import HEADER, native, read, write
 from .states import Chat, simulate_states

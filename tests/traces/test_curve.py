@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from traces.curve import lru_curve
+from traces.replaying.curve import lru_curve
 
 from .reference import random_traces, simulate_lru
 from .rig import read

@@ -13,15 +13,17 @@ from hicache.core import insertion
 from hicache.core.config import Config
 from hicache.core.core import _HANDLERS
 from hicache.core.ledger import Pool
-from hicache.core.node import Flight, Node, Request
-from invariants.fuzz import corpus, explain, play
+from hicache.core.radix.node import Flight, Node, Request
+from invariants.explain import explain
+from invariants.explain.witness import witnessed
+from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.tape import Act, Entry, Tape, write
-from invariants.fuzz.witness import witnessed
-from invariants.planted import kill
+from invariants.fuzz.tapes import corpus
+from invariants.fuzz.tapes.tape import Act, Entry, Tape, write
+from invariants.planted import _kill as kill
 from invariants.planted.base import planted
 from traces.cli import main
-from traces.fuzz_work import Work
+from traces.fuzzing.work import Work
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 BUG = "failed-backup-keeps-its-lock"
@@ -160,7 +162,7 @@ def test_a_hazard_names_the_page_and_the_line_that_issued_the_copy() -> None:
     assert "page" in [one.kind for one in whom]
     first = explain.places(account, whom)[0]
     assert first.spot.file == "hicache/runtime/lanes.py"
-    assert first.via[0].file == "invariants/planted/lanes.py"
+    assert first.via[0].file == "invariants/planted/_lanes.py"
 
 
 def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:

@@ -6,11 +6,11 @@ import argparse
 
 import pytest
 
-from traces.builtin import load_generator
-from traces.curve import lru_curve
+from traces.formats._open import open_trace, parse
 from traces.formats.base import Lines, Paged
 from traces.generators import base
-from traces.source import open_trace, parse
+from traces.replaying.builtin import load_generator
+from traces.replaying.curve import lru_curve
 
 from .rig import conversation, replay_hits
 

@@ -14,11 +14,11 @@ from hicache.devices.base import Direction
 from hicache.devices.cpu import CpuDevice
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE
 from hicache.runtime.tape_format import Tape
-from sim import hardware
+from sim.hardware import profile as hardware
 from tests.sim.rig import shared_prefixes
-from traces.certified import Hold
 from traces.cli import main
-from traces.force import Forced, Shown, on_device, on_simulator
+from traces.devices.certified import Hold
+from traces.devices.forced import Forced, Shown, on_device, on_simulator
 
 from .test_bad_input import fails
 from .test_calibrate import profile

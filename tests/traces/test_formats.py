@@ -10,7 +10,7 @@ import pytest
 
 from hicache import registry
 from hicache.core.errors import CallerError
-from traces.source import FORMATS, open_trace
+from traces.formats._open import FORMATS, open_trace
 
 from .rig import HEADER, as_lines, mooncake, native, read
 

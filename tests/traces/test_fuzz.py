@@ -14,16 +14,19 @@ from typing import Any
 import pytest
 
 from invariants.fuzz import play
-from invariants.fuzz import tape as tapes
 from invariants.fuzz.ops import base as operations
-from traces import fuzz_canary, fuzz_command, fuzz_twice, fuzz_work
+from invariants.fuzz.tapes import tape as tapes
 from traces.cli import main
-from traces.fuzz_canary import canary
-from traces.fuzz_executors import base as executors
-from traces.fuzz_executors import local
-from traces.fuzz_report import WORST, Tally
-from traces.fuzz_twice import Step, first_difference
-from traces.fuzz_work import Found, Result, Work
+from traces.commands import fuzz as fuzz_command
+from traces.fuzzing import canary as fuzz_canary
+from traces.fuzzing import twice as fuzz_twice
+from traces.fuzzing import work as fuzz_work
+from traces.fuzzing.canary import canary
+from traces.fuzzing.executors import base as executors
+from traces.fuzzing.executors import local
+from traces.fuzzing.report import WORST, Tally
+from traces.fuzzing.twice import Step, first_difference
+from traces.fuzzing.work import Found, Result, Work
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")
@@ -309,7 +312,7 @@ def test_without_ray_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "traces.fuzz_executors.ray", raising=False)
+    monkeypatch.delitem(sys.modules, "traces.fuzzing.executors.ray", raising=False)
     assert fuzz("--executor", "ray", "--sequences", "1") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -344,7 +347,7 @@ def test_ray_plays_the_same_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
 
     one = counted()
     monkeypatch.setitem(sys.modules, "ray", Ray)
-    monkeypatch.delitem(sys.modules, "traces.fuzz_executors.ray", raising=False)
+    monkeypatch.delitem(sys.modules, "traces.fuzzing.executors.ray", raising=False)
     assert counted("--executor", "ray") == one
-    monkeypatch.delitem(sys.modules, "traces.fuzz_executors.ray", raising=False)
+    monkeypatch.delitem(sys.modules, "traces.fuzzing.executors.ray", raising=False)
     assert not Ray.up

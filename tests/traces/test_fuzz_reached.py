@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz import gauges, probes, rates
 from invariants.fuzz.ops import retract
+from invariants.fuzz.reach import gauges, probes, rates
 from traces.cli import main
 
 SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")

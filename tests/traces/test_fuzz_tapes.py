@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from invariants.fuzz import corpus, play
-from invariants.fuzz import tape as tapes
+from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
-from traces import output
+from invariants.fuzz.tapes import corpus
+from invariants.fuzz.tapes import tape as tapes
 from traces.cli import main
-from traces.fuzz_work import Work
+from traces.fuzzing.work import Work
+from traces.terminal import output
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 
@@ -51,7 +52,7 @@ def trails(hash_seed: str) -> dict[str, str]:
         "import json, sys\n"
         "from pathlib import Path\n"
         "from invariants.fuzz import corpus\n"
-        "from traces.fuzz_twice import trail_of\n"
+        "from traces.fuzzing.twice import trail_of\n"
         "paths = corpus.paths(Path(sys.argv[1]))\n"
         "print(json.dumps({at.stem: trail_of(corpus.read(at))[-1].digest for at in paths}))"
     )

@@ -19,9 +19,10 @@ from hicache.devices.cuda import CudaDevice
 from hicache.models import get
 from tests.devices.at_once import AtOnce
 from tests.devices.cases import grouped
-from traces import cli, gpu_check
-from traces.gpu_checks import exact, hazards
-from traces.gpu_checks.base import Figure, Outcome, Settings
+from traces import cli
+from traces.commands import gpu_check
+from traces.devices.gpu_checks import exact, hazards
+from traces.devices.gpu_checks.base import Figure, Outcome, Settings
 
 no_gpu = pytest.mark.skipif(not unusable(), reason="this machine has a GPU")
 

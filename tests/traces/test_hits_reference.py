@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traces.account import ceiling_of
+from traces.replaying.account import ceiling_of
 
 from .reference import random_traces, simulate_lru
 from .rig import read, replay_hits

@@ -21,18 +21,18 @@ from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD
 from hicache.runtime.tape import replay
 from hicache.runtime.tape_format import Tape, parse
-from sim import hardware
-from sim.accesses import Accesses
-from sim.engine import EngineOptions
+from sim.engine.accesses import Accesses
+from sim.engine.engine import EngineOptions
 from sim.errors import WrongBytesError
+from sim.hardware import profile as hardware
 from sim.workload import Job
 from tests.sim.rig import CONFIGURATIONS, Prompts, hybrid, shared_prefixes
-from traces.calibrate import tiny
 from traces.cli import main
-from traces.device_run import AtOnce, DeviceResult, DeviceRun
-from traces.force import on_device, on_simulator
-from traces.shadow_run import Sizes, prove
-from traces.tape_on_sim import OnSimulator
+from traces.commands.calibrate import tiny
+from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
+from traces.devices.forced import on_device, on_simulator
+from traces.devices.shadow_run import Sizes, prove
+from traces.devices.tape_on_sim import OnSimulator
 
 from .test_calibrate import profile
 from .test_twin import trace
@@ -124,7 +124,7 @@ def test_a_state_in_the_wrong_half_is_read_as_wrong_bytes(monkeypatch: pytest.Mo
     monkeypatch.setitem(DEVICE, "full", 40)
     _, real = serve(workload, components)
     assert [one.device_tokens > 0 for one in real.requests] == [False] + [True] * 5
-    monkeypatch.setattr("traces.device_run.Accesses", _WrongHalf)
+    monkeypatch.setattr("traces.devices.device_run.Accesses", _WrongHalf)
     with pytest.raises(WrongBytesError, match="prefill of request"):
         serve(workload, components)
 
@@ -160,7 +160,7 @@ def test_the_twin_command_sizes_and_serves_every_component(
     profile: Path, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     components = CONFIGURATIONS[3]
-    monkeypatch.setattr("traces.twin.model_of", lambda _: model_of(components))
+    monkeypatch.setattr("traces.commands.twin.model_of", lambda _: model_of(components))
     out = tmp_path / "out.json"
     given = ["twin", str(trace), "--profile", str(profile), "--json", str(out)]
     assert main([*given, "--max-running", "2"]) == 0

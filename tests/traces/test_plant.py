@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from invariants.fuzz import play
-from invariants.fuzz import tape as tapes
 from invariants.fuzz.ops import base as operations
+from invariants.fuzz.tapes import tape as tapes
 from invariants.planted.base import planted
 from invariants.planted.verdicts_are_not_reduced import RANKS
 from traces.cli import main
-from traces.fuzz_report import next_steps
-from traces.fuzz_twice import trail_of
-from traces.fuzz_work import Work
+from traces.fuzzing.report import next_steps
+from traces.fuzzing.twice import trail_of
+from traces.fuzzing.work import Work
 
 BUG = "sentinel-is-freed"
 HUNT = ("fuzz", "--operations", "40", "--twice", "0", "--seed", "1", "--sequences", "6")

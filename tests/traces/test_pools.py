@@ -9,8 +9,8 @@ import pytest
 import hicache.models as models
 from hicache.core.errors import CallerError
 from traces.cli import parser
-from traces.settings import Settings, resolve
-from traces.source import open_trace
+from traces.formats._open import open_trace
+from traces.replaying.settings import Settings, resolve
 
 from .rig import mooncake, write
 

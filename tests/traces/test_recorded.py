@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hicache.core import lru
 from hicache.core.errors import CallerError
-from invariants.fuzz import corpus, ground
-from traces import generic_work
+from hicache.core.radix import lru
+from invariants.fuzz.tapes import corpus
+from invariants.mutants import ground
+from traces.mutants import generic_work
 
 TAPES = corpus.paths(generic_work.RECORDED)
 

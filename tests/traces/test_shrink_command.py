@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-import traces.shrink_command as command
+import traces.commands.shrink as command
 from hicache.core.config import Config
 from invariants.base import INVARIANT, NONDETERMINISM
 from invariants.fuzz import play
-from invariants.fuzz.tape import Act, Entry, Tape, dumps, read, write
+from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, read, write
 from invariants.planted.base import planted
 from traces.cli import main
 

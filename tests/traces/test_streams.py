@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
-from invariants.fuzz import tape as tapes
-from traces import fuzz_files
+from invariants.fuzz.tapes import tape as tapes
 from traces.cli import main
-from traces.fuzz_executors import base as executors
-from traces.fuzz_executors import local
-from traces.fuzz_files import Files
-from traces.fuzz_report import Tally
-from traces.fuzz_work import Found, Result, Work
+from traces.fuzzing import files as fuzz_files
+from traces.fuzzing.executors import base as executors
+from traces.fuzzing.executors import local
+from traces.fuzzing.files import Files
+from traces.fuzzing.report import Tally
+from traces.fuzzing.work import Found, Result, Work
 
 ROOT = Path(__file__).resolve().parents[2]
 BUG = "donated-slot-stays-with-its-request"

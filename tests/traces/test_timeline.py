@@ -36,13 +36,14 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import Key, Tier
-from invariants.fuzz import corpus, play
+from invariants.explain.witness import Account, Step, witnessed
+from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.tape import Tape, write
-from invariants.fuzz.witness import Account, Step, witnessed
+from invariants.fuzz.tapes import corpus
+from invariants.fuzz.tapes.tape import Tape, write
 from invariants.planted.base import planted
 from traces.cli import main
-from traces.fuzz_work import Work
+from traces.fuzzing.work import Work
 
 from .test_explain import BUG, CORPUS, FAILING
 from .viewer import imported, written

@@ -20,15 +20,15 @@ from hicache.devices.base import CopyJob, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.runtime.tape import replay
 from hicache.runtime.tape_format import Tape, parse, read_tape
-from sim import hardware
-from sim.engine import EngineOptions
+from sim.engine.engine import EngineOptions
 from sim.errors import WrongBytesError
+from sim.hardware import profile as hardware
 from tests.sim.rig import Prompts, shared_prefixes
-from traces.calibrate import tiny
 from traces.cli import main
-from traces.device_run import AtOnce, DeviceResult, DeviceRun
-from traces.tape_on_sim import OnSimulator
-from traces.twin_report import compare
+from traces.commands.calibrate import tiny
+from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
+from traces.devices.tape_on_sim import OnSimulator
+from traces.devices.twin_report import compare
 
 from .test_bad_input import fails
 from .test_calibrate import profile, resealed

@@ -11,8 +11,8 @@ import json
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from invariants.fuzz.witness import Account
-from traces.timeline import timeline
+from invariants.explain.witness import Account
+from traces.explaining.timeline import timeline
 
 
 class Slice(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traces.formats.base import Record
-from traces.options import at_least
+from traces.terminal.options import at_least
 
 SUMMARY = "clients in conversation, closed loop; each turn repeats the whole history"
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traces.formats.base import Record
-from traces.options import at_least
+from traces.terminal.options import at_least
 
 SUMMARY = "random walks down a tree of prompts, open loop; for stress, not realism"
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traces.formats.base import Record
-from traces.options import at_least
+from traces.terminal.options import at_least
 
 SUMMARY = "groups of questions behind shared system prompts, the same again each round"
 

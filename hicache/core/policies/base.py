@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..node import Node
+from ..radix.node import Node
 
 
 class EvictionPolicy(Protocol):

@@ -3,7 +3,7 @@ that its boundary requires of a component, not those above them."""
 
 from __future__ import annotations
 
-from ..node import Node
+from ..radix.node import Node
 
 
 class Lru:

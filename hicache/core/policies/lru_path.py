@@ -6,7 +6,7 @@ the one that is, and push out the states of others.
 
 from __future__ import annotations
 
-from ..node import Node
+from ..radix.node import Node
 
 
 class LruPath:

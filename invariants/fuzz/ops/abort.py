@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import REQUEST, Schema
+from ..tapes.schema import REQUEST, Schema
 from .base import Arguments
 
 WEIGHT = 3

@@ -6,7 +6,7 @@ from hicache.core.events import Arrived
 
 from ..draws import Draws
 from ..hand import Hand, Job
-from ..schema import FLAG, LEAST_MADE_UP, NEW_REQUEST, PROMPT, Schema, word
+from ..tapes.schema import FLAG, LEAST_MADE_UP, NEW_REQUEST, PROMPT, Schema, word
 from .base import Arguments
 
 WEIGHT = 12

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import Schema
-from ..schema import check as check_schemas
-from ..tape import Tape
+from ..tapes.schema import Schema
+from ..tapes.schema import check as check_schemas
+from ..tapes.tape import Tape
 
 Arguments = dict[str, Any]
 

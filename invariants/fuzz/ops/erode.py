@@ -9,7 +9,7 @@ from hicache.core.types import Tier
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import Kind, Schema
+from ..tapes.schema import Kind, Schema
 from .base import Arguments
 
 WEIGHT = 3

@@ -7,7 +7,7 @@ from hicache.core.types import Tier
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import Schema, number, word
+from ..tapes.schema import Schema, number, word
 from .base import Arguments
 
 WEIGHT = 8

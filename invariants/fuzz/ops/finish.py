@@ -6,7 +6,7 @@ from hicache.core.events import Finished
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import REQUEST, Schema, number
+from ..tapes.schema import REQUEST, Schema, number
 from .base import Arguments
 
 WEIGHT = 10

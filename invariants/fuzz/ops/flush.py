@@ -6,7 +6,7 @@ from hicache.core.events import Flushed
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import Schema
+from ..tapes.schema import Schema
 from .base import Arguments
 
 WEIGHT = 1

@@ -7,7 +7,7 @@ from hicache.core.events import PagesWanted
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import MOST_TOKENS, REQUEST, Schema, number
+from ..tapes.schema import MOST_TOKENS, REQUEST, Schema, number
 from .base import Arguments
 
 WEIGHT = 14

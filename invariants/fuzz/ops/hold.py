@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..draws import Draws
 from ..faults.ballast import FIRST, leave, squeeze
 from ..hand import Hand
-from ..schema import FLAG, Schema, number, word
+from ..tapes.schema import FLAG, Schema, number, word
 from .base import Arguments
 
 WEIGHT = 2

@@ -6,7 +6,7 @@ from hicache.core.events import MatchWanted
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import REQUEST, Schema
+from ..tapes.schema import REQUEST, Schema
 from .base import Arguments
 
 WEIGHT = 3

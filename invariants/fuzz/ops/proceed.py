@@ -6,7 +6,7 @@ from hicache.core.events import Continued
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import MOST_TOKENS, REQUEST, Schema, number
+from ..tapes.schema import MOST_TOKENS, REQUEST, Schema, number
 from .arrive import LONGEST
 from .base import Arguments
 

@@ -11,7 +11,8 @@ from hicache.core.types import Tier
 
 from ..draws import Draws
 from ..hand import Hand
-from ..schema import (
+from ..spell import prompts
+from ..tapes.schema import (
     FLAG,
     LEAST_MADE_UP,
     MOST_TOKENS,
@@ -24,7 +25,6 @@ from ..schema import (
     number,
     word,
 )
-from ..spell import prompts
 from . import admit, arrive, finish, wait
 from .arrive import number_of
 from .base import Arguments

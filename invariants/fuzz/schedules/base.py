@@ -13,8 +13,8 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 
-from ..lines import quoted
 from ..records import Pending
+from ..tapes.lines import quoted
 
 UPPER = 1 << 62
 DIGITS = 18

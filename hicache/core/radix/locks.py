@@ -1,0 +1,101 @@
+"""Locks by receipt: what was locked is written down, and a release replays exactly that.
+
+A lock count is the number of receipts on (node, tier, component). Locks are taken on pages that are
+there; those of the backbone upward-closed along a path, and at every node where another component
+is locked, so the unlocked cached pages of a pool are exactly those that eviction can reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import CoreBug
+from ..state import State
+from ..types import Tier
+from .lru import offer
+from .node import Node, Receipt
+
+BACKBONE = 0
+
+
+def open_receipt(state: State, holder: str) -> Receipt:
+    receipt = Receipt(state.next_receipt, holder, [[] for _ in state.components])
+    state.next_receipt += 1
+    return receipt
+
+
+def lock(
+    state: State, receipt: Receipt, nodes: Iterable[Node], tier: int, index: int = BACKBONE
+) -> None:
+    """Lock the component where the nodes hold it on the tier, once per receipt."""
+    locked, pool, number = receipt.locked[index], state.pools[tier][index], receipt.id
+    for node in nodes:
+        pages = node.pages[tier][index]
+        if pages is None:
+            continue
+        holders = node.holders[tier][index]
+        if number in holders:
+            continue
+        if not holders:
+            pool.protected += len(pages)
+        holders[number] = receipt
+        locked.append((node, tier))
+        state.touched[node.id] = node
+
+
+def required(path: list[Node], reach: int) -> list[Node]:
+    """The nodes that the path's end requires of a component with this reach."""
+    if not path or path[-1].end <= reach:
+        return path
+    first, highest = len(path) - 1, path[-1].end - reach
+    while path[first - 1].end >= highest and first:
+        first -= 1
+    return path[first:]
+
+
+def lock_required(state: State, receipt: Receipt, path: list[Node], since: int = 0) -> None:
+    """Hold on device exactly what a prefix that ends with this path requires, and nothing else of
+    the bounded components: what the receipt held of them further up is released. Of the backbone,
+    what ends by page `since` is held already."""
+    fresh = path if not since else [node for node in path if node.end > since]
+    lock(state, receipt, fresh, Tier.DEVICE)
+    for index, component in enumerate(state.components):
+        if index != BACKBONE and path:
+            needed = reversed(required(path, component.reach))
+            lock(state, receipt, needed, Tier.DEVICE, index)
+            unlock_above(state, receipt, index, path[-1].end - component.reach)
+
+
+def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
+    """Release this component on device where nodes end before page `end`: nothing reads it."""
+    entries = receipt.locked[index]
+    if not entries:
+        return
+    gone = [one for one in entries if one[1] == Tier.DEVICE and one[0].end < end]
+    if gone:
+        entries[:] = [one for one in entries if one[1] != Tier.DEVICE or one[0].end >= end]
+        _unlock(state, receipt, gone, index)
+
+
+def release(state: State, receipt: Receipt) -> None:
+    """Undo exactly what the receipt says. A second release is a defect."""
+    for index, entries in enumerate(receipt.locked):
+        if entries:
+            _unlock(state, receipt, entries, index)
+            entries.clear()
+
+
+def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], index: int) -> None:
+    touched, pools = state.touched, state.pools
+    queues, policy = state.queues, state.eviction
+    for node, tier in entries:
+        holders, pages = node.holders[tier][index], node.pages[tier][index]
+        if pages is None or holders.pop(receipt.id, None) is None:
+            raise CoreBug(f"{receipt.holder} releases a lock on {node} that it does not hold")
+        touched[node.id] = node
+        if not holders:
+            pools[tier][index].protected -= len(pages)
+            if index:
+                offer(queues, policy, node, tier, index)
+            if not node.with_pages[tier]:
+                offer(queues, policy, node, tier, BACKBONE)

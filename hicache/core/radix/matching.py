@@ -1,0 +1,157 @@
+"""Walking a key down the tree, and the boundaries a match has.
+
+    device anchor   the deepest node where every component is valid on device
+    best anchor     the deepest node where every component is valid, each on device or host
+    depth           the deepest node where one component alone is valid on any tier
+
+All are positions on one path of whole nodes; the slots a request may use without a load are exactly
+what the device anchor requires.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..state import State
+from ..types import Key
+from .node import Node
+from .tree import label_of, path_to, split, start_of
+
+
+class Anchors(NamedTuple):
+    """How many leading nodes of a path make up each match; depths by component."""
+
+    device: int
+    best: int
+    depths: tuple[int, ...]
+
+
+def walk(
+    state: State, key: Key, limit: int, known: Node | None = None
+) -> tuple[list[Node], Node | None, int]:
+    """The nodes whose whole run the key shares, then a node that it shares in part, and how far.
+
+    Looks at the first `limit` pages of the key. `known`: a node on the path of which the key is
+    known to share everything down to its end, not below `limit`. No side effect.
+    """
+    raw, stride = key.raw, key.stride
+    stop = min(len(raw), limit * stride)
+    if known is None:
+        path: list[Node] = []
+        node, position = state.root, 0
+        label = label_of(key.namespace, raw[:stride])
+    else:
+        path = path_to(known)
+        node, position = known, known.end * stride
+        label = raw[position : position + stride]
+    while position < stop:
+        child = node.children.get(label)
+        if child is None:
+            break
+        after = position + len(child.key)
+        if after > stop or not raw.startswith(child.key, position):
+            return path, child, _shared_pages(raw[position:stop], child.key, stride)
+        path.append(child)
+        node, position = child, after
+        label = raw[after : after + stride]
+    return path, None, 0
+
+
+def _shared_pages(one: bytes, other: bytes, stride: int) -> int:
+    """How many leading rows two runs share."""
+    size = min(len(one), len(other))
+    differs = np.frombuffer(one, dtype="<i8", count=size // 8) != np.frombuffer(
+        other, dtype="<i8", count=size // 8
+    )
+    first = int(differs.argmax())
+    return (first * 8 if differs[first] else size) // stride
+
+
+def match(state: State, key: Key, limit: int, known: Node | None = None) -> list[Node]:
+    """The path of nodes that make up the longest known prefix, splitting the last if need be."""
+    path, partial, pages = walk(state, key, limit, known)
+    if partial is not None:
+        path.append(split(state, partial, pages))
+    return path
+
+
+def cut(state: State, path: list[Node], at: int) -> None:
+    """Let a node of the path end at page `at`, if the path goes that far."""
+    for index in range(len(path) - 1, -1, -1):
+        node = path[index]
+        if at >= node.end:
+            return
+        start = start_of(node, state.stride)
+        if start < at:
+            path.insert(index, split(state, node, at - start))
+            return
+
+
+def cut_windows(state: State, path: list[Node]) -> None:
+    """Let what the path's end, which matches, requires of each bounded component begin at a node's
+    start: a lock covers a window and no more."""
+    for index in state.bounded:
+        if path:
+            cut(state, path, path[-1].end - state.components[index].reach - 1)
+
+
+def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
+    """Where the path matches. With `part`, only the first `part` pages of the last node count (a
+    match that ends inside it)."""
+    ends = _ends(path, part)
+    depths = []
+    for index, component in enumerate(state.components):
+        # a state is at its node's end, which a match that ends inside it does not reach
+        upto = len(path) - (bool(part) and not component.positional)
+        depths.append(_deepest(path, ends, upto, index, component.reach, False))
+    best = depths[0]
+    if min(depths) < max(depths):
+        best = _common(state, path, ends, min(depths), False)
+    return Anchors(_common(state, path, ends, best, True), best, tuple(depths))
+
+
+def _common(state: State, path: list[Node], ends: list[int], upto: int, on_device: bool) -> int:
+    """The deepest of the first `upto` nodes at which every component is valid."""
+    before = -1
+    while upto != before:
+        before = upto
+        for index, component in enumerate(state.components):
+            upto = _deepest(path, ends, upto, index, component.reach, on_device)
+    return upto
+
+
+def _deepest(
+    path: list[Node], ends: list[int], upto: int, index: int, reach: int, on_device: bool
+) -> int:
+    """The deepest of the first `upto` nodes at which one component is valid, on device or anywhere.
+    From below, because what lies above its reach is not looked at."""
+    for depth in range(upto, 0, -1):
+        node = path[depth - 1]
+        if ends[upto] - ends[depth] > reach:
+            break
+        if node.pages[0][index] is None and (on_device or node.pages[1][index] is None):
+            upto = depth - 1
+    return upto
+
+
+def _ends(path: list[Node], part: int) -> list[int]:
+    """Page depths of the empty path, of each node's end, and of where a match ends inside the
+    last one."""
+    ends = [0, *(node.end for node in path)]
+    if part:
+        ends[-1] = ends[-2] + part
+    return ends
+
+
+def probe(state: State, key: Key, limit: int) -> tuple[int, int, tuple[int, ...]]:
+    """Pages that would be found on device, after them on host, and up to where each component alone
+    is valid. No side effect."""
+    path, partial, part = walk(state, key, limit)
+    if partial is not None:
+        path.append(partial)
+    ends = _ends(path, part)
+    found = anchors(state, path, part)
+    on_device, on_any = ends[found.device], ends[found.best]
+    return on_device, on_any - on_device, tuple(ends[depth] for depth in found.depths)

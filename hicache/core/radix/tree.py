@@ -1,0 +1,204 @@
+"""The shape of the tree: make, split, cut and remove nodes, and put pages on them.
+
+Every change of a node's pages or place goes through here, so that the ledger, the parents' counts
+and the eviction queues agree after each call. No decision is taken here.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from ..actions import KvRemoved, KvStored
+from ..errors import CoreBug
+from ..state import State
+from ..types import Pages, Tier, chain_digests, kept, root_digest
+from .boundaries import begin_split, changed, end_split, note_span
+from .lru import offer
+from .node import Leg, Node
+
+BACKBONE = 0
+
+
+def label_of(namespace: str, row: bytes) -> bytes:
+    """How the root holds a child: rows of different namespaces never share a label."""
+    return (namespace + "\0").encode() + row if namespace else row
+
+
+def span(node: Node, stride: int) -> int:
+    """Pages of the node's run."""
+    return len(node.key) // stride
+
+
+def start_of(node: Node, stride: int) -> int:
+    """The page at which the node's run begins."""
+    return node.end - span(node, stride)
+
+
+def path_to(node: Node) -> list[Node]:
+    """The node and all above it but the root, from the top."""
+    path: list[Node] = []
+    above: Node | None = node
+    while above is not None and above.parent is not None:
+        path.append(above)
+        above = above.parent
+    path.reverse()
+    return path
+
+
+def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
+    """A node without pages below `parent`."""
+    end = parent.end + len(key) // state.stride
+    node = Node(state.next_node, parent, key, label, end, len(state.components))
+    if state.widest < 0:
+        node.near = 0
+    state.next_node += 1
+    parent.children[label] = node
+    note_span(state, node)
+    state.touched[node.id] = node
+    state.touched[parent.id] = parent
+    return node
+
+
+def split(state: State, node: Node, at: int) -> Node:
+    """Cut a node `at` pages from its start; returns the new upper half, `node` is the lower.
+
+    Pages, locks and legs follow the tokens they belong to; nothing is recomputed.
+    """
+    parent, stride = node.parent, state.stride
+    if parent is None or not 0 < at < span(node, stride):
+        raise CoreBug(f"{node} cannot be split at {at}")
+    cut = at * stride
+    begin_split(state, node)
+    upper = new_child(state, parent, node.key[:cut], node.label)
+    node.key = node.key[cut:]
+    node.label = node.key[:stride]
+    node.parent = upper
+    upper.children[node.label] = node
+    upper.last_use, upper.hits, upper.unsaved = node.last_use.copy(), node.hits, node.unsaved
+    if node.digests is not None:
+        upper.digests, node.digests = node.digests[:at], node.digests[at:]
+    for tier in (0, 1):
+        for index, component in enumerate(state.components):
+            held = node.pages[tier][index]
+            if held is None:
+                continue
+            above, below = component.split(held, at)
+            node.pages[tier][index], upper.pages[tier][index] = below, above
+            if above is not None:
+                state.pools[tier][index].move(above, upper.id)
+                for receipt in node.holders[tier][index].values():
+                    upper.holders[tier][index][receipt.id] = receipt
+                    receipt.locked[index].append((upper, tier))
+        upper.with_pages[tier] = int(node.pages[tier][BACKBONE] is not None)
+    _split_legs(state, node, upper, at)
+    end_split(state, upper, node)
+    state.touched[node.id] = node
+    return upper
+
+
+def _split_legs(state: State, node: Node, upper: Node, at: int) -> None:
+    for leg in node.legs:
+        component = state.components[leg.component]
+        source_above, source_below = component.split(leg.source, at)
+        target_above, target_below = component.split(leg.target, at)
+        if source_above is None or target_above is None:
+            continue
+        if source_below is None or target_below is None:
+            raise CoreBug(f"a split moved a leg of {node} away from its lower half")
+        above = Leg(leg.flight, upper, leg.component, source_above, target_above)
+        leg.source, leg.target = source_below, target_below
+        legs = leg.flight.legs
+        legs.insert(legs.index(leg), above)
+        upper.legs.append(above)
+
+
+def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> None:
+    """A component of the node is on the tier from now on. The pages were owned or lent.
+
+    Files it for host eviction at once; for device eviction when its lock ends (most are locked
+    next, and an entry made now would be stale by then), or when the caller offers it.
+    """
+    if node.pages[tier][index] is not None or node.parent is None:
+        raise CoreBug(f"{node} cannot take pages on {Tier(tier).name.lower()}")
+    state.pools[tier][index].cache(pages, node.id)
+    node.pages[tier][index] = kept(pages)
+    state.touched[node.id] = node
+    if index == BACKBONE:
+        node.parent.with_pages[tier] += 1
+        state.touched[node.parent.id] = node.parent
+        if state.config.kv_events:
+            state.out.append(KvStored(Tier(tier), digests_of(state, node)))
+    elif node.pages[1 - tier][index] is None:
+        changed(state, node, index)
+    if node.pages[Tier.HOST][index] is not None:
+        offer(state.queues, state.eviction, node, Tier.HOST, index)
+    if index and node.pages[Tier.HOST][BACKBONE] is not None:
+        offer(state.queues, state.eviction, node, Tier.HOST, BACKBONE)
+
+
+def detach(state: State, node: Node, tier: int, index: int) -> Pages:
+    """Take a component of the node off the tier; the caller gives the pages back, and offers what
+    it leaves of the node on host (most lose everything, one component after another)."""
+    pages, parent = node.pages[tier][index], node.parent
+    if pages is None or parent is None or node.holders[tier][index]:
+        raise CoreBug(f"{node} cannot lose its pages on {Tier(tier).name.lower()}")
+    node.pages[tier][index] = None
+    state.touched[node.id] = node
+    if index == BACKBONE:
+        parent.with_pages[tier] -= 1
+        state.touched[parent.id] = parent
+        if state.config.kv_events:
+            state.out.append(KvRemoved(Tier(tier), digests_of(state, node)))
+        offer(state.queues, state.eviction, parent, tier, BACKBONE)
+    elif node.pages[1 - tier][index] is None:
+        changed(state, node, index)
+    return pages
+
+
+def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
+    """Cut the run of a childless node that is on one tier only, and has no other component;
+    returns the pages cut off."""
+    pages = node.pages[tier][BACKBONE]
+    if pages is None or node.children or sum(one is not None for one in chain(*node.pages)) > 1:
+        raise CoreBug(f"{node} cannot be cut to {keep} pages")
+    cut = len(pages) - keep
+    if state.config.kv_events:
+        state.out.append(KvRemoved(Tier(tier), digests_of(state, node)[keep:]))
+    if node.digests is not None:
+        node.digests = node.digests[:keep]
+    node.key = node.key[: keep * state.stride]
+    node.end -= cut
+    node.pages[tier][BACKBONE] = kept(pages[:keep])
+    note_span(state, node)
+    state.touched[node.id] = node
+    offer(state.queues, state.eviction, node, tier, BACKBONE)
+    return pages[keep:]
+
+
+def remove(state: State, node: Node) -> None:
+    """Unlink a childless node that holds nothing."""
+    parent = node.parent
+    if parent is None or node.children or node.legs or any(map(any, node.holders)):
+        raise CoreBug(f"{node} cannot be removed")
+    del parent.children[node.label]
+    parent.close.pop(node.id, None)
+    node.parent = None
+    state.touched[node.id] = node
+    state.touched[parent.id] = parent
+
+
+def digests_of(state: State, node: Node) -> tuple[bytes, ...]:
+    """The node's page digests (SHA-256 chain from its namespace), computed once per page."""
+    missing: list[Node] = []
+    above: Node = node
+    while above.digests is None and above.parent is not None:
+        missing.append(above)
+        above = above.parent
+    for below in reversed(missing):
+        if below.parent is None or below.parent.digests is None:
+            namespace = below.label[: -state.stride - 1].decode()
+            parent_digest = root_digest(namespace)
+        else:
+            parent_digest = below.parent.digests[-1]
+        below.digests = tuple(chain_digests(parent_digest, below.key, state.stride))
+    return node.digests or ()

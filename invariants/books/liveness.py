@@ -1,0 +1,50 @@
+"""Which boundaries live, and what each copy serves, by looking up and down the tree.
+
+Lives here: the definitions, evaluated node by node on the records that observers may read. Must not
+live here: anything kept from one operation to the next.
+
+    live      the end of a node at which every component has, on device or on host, all that the
+              boundary requires
+    near      pages from a node's end down to the nearest live boundary at or below it
+    garbage   a copy that no live boundary requires: near >= need
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hicache.core.radix.node import FAR, NONE, Node
+
+from .kinds import EVERYTHING, Kind
+
+
+def is_live(node: Node, kinds: Sequence[Kind]) -> bool:
+    """Whether a request could reuse everything up to the node's end, loads included."""
+    for kind in kinds[1:]:
+        step = node
+        while step.parent is not None and node.end - step.end < kind.need:
+            if step.pages[0][kind.at] is None and step.pages[1][kind.at] is None:
+                return False
+            step = step.parent
+    return True
+
+
+def widest(kinds: Sequence[Kind]) -> int:
+    """The farthest above a boundary that a component's last required node may end; -1 where every
+    component requires everything."""
+    return max((kind.need - 1 for kind in kinds if kind.need < EVERYTHING), default=-1)
+
+
+def near_of(node: Node, kinds: Sequence[Kind], most: int) -> int:
+    """What the node's `near` has to be, given its children's: FAR beyond `most`, the widest reach
+    of these components."""
+    if node.parent is None:
+        return node.near
+    if is_live(node, kinds):
+        return 0
+    least = NONE
+    for child in node.children.values():
+        if child.near != NONE:
+            distance = child.near + child.end - node.end
+            least = min(least, distance if distance <= most else FAR)
+    return least

@@ -1,0 +1,219 @@
+"""The full recount: the same books made from nothing but the view, and the comparison with those
+that were kept step by step.
+
+Lives here: a second, simpler way to the same sums. Must not live here: verdicts on the core; a
+difference is a fault of the books (or of the core's list of what it touched), not of a check.
+
+Tags depend on keys only. A recount takes over the tags of nodes whose key is still the very same
+object below the same parent, and computes every sixteenth of them anew, another sixteenth each
+time: computing all of them would cost more than everything else together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hicache.core.radix.node import Node, Receipt
+from hicache.core.types import NO_PAGES
+from hicache.core.view import CoreView
+
+from . import story
+from .book import Book
+from .nodes import NodeBook
+from .pages import FLIGHT, NODE, REQUEST, PageBook, code_of, name_of
+from .seats import own_of
+from .shadow import Shadow, candidacy
+from .tags import run_tags, seed_of
+
+SAMPLE = 16
+
+
+class Mismatch(Exception):
+    """Kept and recounted books differ."""
+
+    def __init__(self, equation: str, *about: story.About) -> None:
+        super().__init__(equation)
+        self.equation = equation
+        self.about = about
+
+
+def recount(view: CoreView, kept: Book, history: bool) -> Book:
+    """The books of this moment. history: whether `kept` saw every operation; if not, what only
+    history tells (pins, uses) is taken from the view."""
+    book = Book(view)
+    book.history = False
+    book.operations, book.outcomes, book.event = kept.operations, kept.outcomes, kept.event
+    book.nodes.stride = kept.nodes.stride
+    for node in (view.root, *view.nodes()):
+        _node(book.nodes, node, kept.nodes, history)
+    for slot, owned in enumerate(book.pages):
+        owned.claim_all(
+            [
+                (pages, code_of(NODE, shadow.id))
+                for shadow in book.nodes.by_id.values()
+                if (pages := shadow.pages[slot]) is not None
+            ]
+        )
+    _seats(book, view, kept, history)
+    if history:
+        _open_tickets(book, kept)
+    else:
+        _flights(book, view)
+    for shadow in book.nodes.by_id.values():
+        for slot, pages in enumerate(shadow.pages):
+            if pages is not None and len(pages):
+                count = shadow.locked[slot] = int(book.pages[slot].locks[pages[0]])
+                book.pages[slot].protected += len(pages) if count else 0
+        shadow.candidate = candidacy(shadow, book.width)
+    book.changed = book.pages
+    book.seats.seated = sum(request.seated for request in view.requests.values())
+    return book
+
+
+def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
+    before = kept.by_id.get(node.id)
+    shadow = nodes.root if node.parent is None else Shadow(node.id, nodes.width)
+    shadow.node, shadow.key, shadow.label, shadow.end = node, node.key, node.label, node.end
+    nodes.by_id[node.id] = shadow
+    parent = nodes.by_id.get(node.parent.id) if node.parent is not None else None
+    shadow.use = before.use if before is not None and history else list(node.last_use)
+    if parent is None:
+        return
+    shadow.parent = parent
+    shadow.span = len(node.key) // nodes.stride
+    parent.kids += 1
+    if parent is nodes.root:
+        shadow.namespace = node.label[: -nodes.stride].rstrip(b"\0").decode()
+        above = seed_of(shadow.namespace)
+    else:
+        shadow.namespace = parent.namespace
+        above = parent.tags[-1] if len(parent.tags) else seed_of(parent.namespace)
+    same = before is not None and before.key is node.key and before.parent is not None
+    if before is not None and same and (node.id + kept.recounts) % SAMPLE:
+        shadow.tags = before.tags
+    elif history:
+        shadow.tags = run_tags(node.key, nodes.stride, parent.end, above)
+    on_device, on_host = node.pages
+    shadow.pages = [*on_device, *on_host]
+    parent.kids_on[0] += on_device[0] is not None
+    parent.kids_on[1] += on_host[0] is not None
+
+
+def _seats(book: Book, view: CoreView, kept: Book, history: bool) -> None:
+    """What requests own and, where history tells their boundaries, what they lock."""
+    for request in view.requests.values():
+        if not request.seated:
+            continue
+        seat, code = kept.seats.by_id.get(request.id), code_of(REQUEST, request.id)
+        for kind in book.kinds:
+            book.pool(0, kind.at).claim(own_of(request, kind), code)
+        if not history:
+            _locked(book, request.receipt)
+        elif seat is not None:
+            book.device.locks[seat.shared] += 1
+            settled = not seat.load and not seat.low
+            for index, before in enumerate(seat.held, 1):
+                held = kept.seats.required(seat, index) if settled else before
+                for pages in held:
+                    book.pool(0, index).locks[pages] += 1
+
+
+def _locked(book: Book, receipt: Receipt | None) -> None:
+    for index, entries in enumerate(receipt.locked if receipt is not None else ()):
+        for node, tier in entries:
+            pages = node.pages[tier][index]
+            book.pool(tier, index).locks[NO_PAGES if pages is None else pages] += 1
+
+
+def _open_tickets(book: Book, kept: Book) -> None:
+    for ticket in kept.tickets.open.values():
+        for slot, pages in ticket.pins:
+            book.pages[slot].locks[pages] += 1
+        for index, locked in enumerate(ticket.locked):
+            for pages in locked:
+                book.pages[index].locks[pages] += 1
+        for use in ticket.uses:
+            book.pages[use.at].busy[use.busy] += 1
+        for move in ticket.moves if not ticket.landed else ():
+            one, other = (book.pages[slot] for slot in kept.tickets.slots(ticket, move.at))
+            one.busy[move.source] += 1
+            other.busy[move.target] += 1
+            other.claim(move.target, code_of(FLIGHT, ticket.id))
+
+
+def _flights(book: Book, view: CoreView) -> None:
+    for flight in view.flights.values():
+        _locked(book, flight.receipt)
+        for index, lent in enumerate(flight.lent):
+            book.pool(0, index).busy[lent] += 1
+        source, target = (0, 1) if flight.kind == "backup" else (1, 0)
+        for leg in flight.legs:
+            book.pool(source, leg.component).busy[leg.source] += 1
+            book.pool(target, leg.component).busy[leg.target] += 1
+            book.pool(target, leg.component).claim(leg.target, code_of(FLIGHT, flight.id))
+
+
+def compare(kept: Book, counted: Book) -> None:
+    """Raises Mismatch at the first difference."""
+    kept.nodes.recounts += 1
+    for one, other in zip(kept.pages, counted.pages, strict=True):
+        _compare_pages(one, other)
+    if kept.nodes.by_id.keys() != counted.nodes.by_id.keys():
+        odd = sorted(kept.nodes.by_id.keys() ^ counted.nodes.by_id.keys())
+        raise Mismatch(
+            f"nodes kept {len(kept.nodes.by_id)}, recounted {len(counted.nodes.by_id)}; "
+            f"first difference {odd[0]}",
+            story.node(odd[0]),
+        )
+    sizes = [0] * len(kept.pages)
+    for shadow in counted.nodes.by_id.values():
+        _compare_node(kept.nodes.by_id[shadow.id], shadow)
+        for slot, pages in enumerate(shadow.pages):
+            sizes[slot] += 0 if pages is None else len(pages)
+    for book, cached, known in zip(kept.pages, sizes, kept.nodes.resident, strict=True):
+        if len(known) != cached:
+            raise Mismatch(f"{book.where}: cached prefixes kept {len(known)}, recounted {cached}")
+
+
+def _compare_pages(one: PageBook, other: PageBook) -> None:
+    for name in ("owner", "locks", "busy"):
+        kept, found = getattr(one, name), getattr(other, name)
+        if not np.array_equal(kept, found):
+            page = int((kept != found).argmax())
+            shown = [name_of(int(x[page])) if name == "owner" else x[page] for x in (kept, found)]
+            raise Mismatch(
+                f"{one.where} page {page}, {name}: kept {shown[0]}, recounted {shown[1]}",
+                story.page(one, page),
+            )
+    if (one.held, one.protected) != (other.held, other.protected):
+        raise Mismatch(
+            f"{one.where} pages held by (-, nodes, requests, flights) and protected: "
+            f"kept {one.held} {one.protected}, recounted {other.held} {other.protected}"
+        )
+
+
+_FIELDS = ("end", "kids", "kids_on", "locked", "candidate", "namespace")
+
+
+def _compare_node(one: Shadow, other: Shadow) -> None:
+    kept: Any
+    for name in _FIELDS:
+        kept, found = getattr(one, name), getattr(other, name)
+        if kept != found:
+            raise Mismatch(
+                f"node {one.id}, {name}: kept {kept}, recounted {found}", story.node(one.id)
+            )
+    same_parent = (one.parent and one.parent.id) == (other.parent and other.parent.id)
+    same_pages = all(
+        a is b or (a is not None and b is not None and np.array_equal(a, b))
+        for a, b in zip(one.pages, other.pages, strict=True)
+    )
+    same_tags = one.tags is other.tags or np.array_equal(one.tags, other.tags)
+    if not (same_parent and same_pages and same_tags):
+        raise Mismatch(
+            f"node {one.id}: kept and recounted agree on parent {same_parent}, "
+            f"pages {same_pages}, tags {same_tags}",
+            story.node(one.id),
+        )

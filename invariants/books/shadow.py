@@ -1,0 +1,117 @@
+"""Shadows of nodes: one node as the books know it, and what follows from one alone.
+
+Lives here: the record, candidacy for eviction by definition, and validity on device. Must not live
+here: sums over nodes (`nodes`), verdicts, or a look into the core's own sums (`with_pages`,
+`queued`, counts), which checks compare with these.
+
+Per (tier, component) there is one *slot*: tier * components + component, the device's first. Lists
+of a shadow are indexed by slot, lists of uses by component, bits of `candidate` by 3 * component +
+queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hicache.core.radix.node import NONE, Node
+from hicache.core.types import Pages
+
+from .kinds import Kind
+from .tags import NO_TAGS, Tags
+
+DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues of a component; the first two are also tiers
+QUEUE_TIER = (0, 1, 1)
+SERVES = 1 << 40  # what serves a live boundary ranks above all that does not
+
+
+class Shadow:
+    """One node as the books know it."""
+
+    __slots__ = (
+        "candidate",
+        "digests",
+        "end",
+        "id",
+        "key",
+        "kids",
+        "kids_on",
+        "label",
+        "locked",
+        "namespace",
+        "near",
+        "node",
+        "pages",
+        "parent",
+        "rank",
+        "span",
+        "tags",
+        "use",
+    )
+
+    def __init__(self, node_id: int, width: int) -> None:
+        self.id = node_id
+        self.node: Node | None = None  # the record it shadows
+        self.parent: Shadow | None = None
+        self.key = b""
+        self.label = b""
+        self.namespace = ""
+        self.end = 0
+        self.span = 0  # pages of the run
+        self.pages: list[Pages | None] = [None] * (2 * width)
+        self.locked = [0] * (2 * width)  # holders expected in each slot
+        self.tags: Tags = NO_TAGS
+        self.digests: tuple[bytes, ...] | None = None
+        self.kids = 0
+        self.kids_on = [0, 0]  # children that have the backbone on each tier
+        self.use = [0] * width
+        self.near = NONE  # as the record had it after the last operation
+        self.rank = [-1] * width  # how soon it is to go: its use, behind all that is garbage
+        self.candidate = 0  # bit 3 * c + q: could be evicted from queue q of component c now
+
+
+def serves(kind: Kind, near: int) -> bool:
+    """Whether a copy serves a live boundary `near` pages below its node's end, or at it."""
+    return near < kind.need
+
+
+def valid(shadow: Shadow, kinds: Sequence[Kind]) -> bool:
+    """Whether all that the node's end requires is on device."""
+    for kind in kinds:
+        step = shadow
+        while step.parent is not None and shadow.end - step.end < kind.need:
+            if step.pages[kind.at] is None:
+                return False
+            step = step.parent
+    return True
+
+
+def candidacy(shadow: Shadow, width: int) -> int:
+    """Which eviction queues the node belongs in, by definition: of the backbone a leaf only, of
+    any other component every copy that nobody locks."""
+    if shadow.parent is None:
+        return 0
+    pages, locked = shadow.pages, shadow.locked
+    bits = 0
+    if pages[0] is not None and not shadow.kids_on[0] and not locked[0]:
+        bits = 1 << DEVICE
+    if pages[width] is not None and not shadow.kids_on[1] and not locked[width]:
+        twice = all(pages[at] is not None or pages[width + at] is None for at in range(width))
+        bits |= 1 << (DUPLICATE if twice else HOST)
+    for index in range(1, width):
+        on_device = pages[index] is not None
+        if on_device and not locked[index]:
+            bits |= 1 << 3 * index + DEVICE
+        if pages[width + index] is not None and not locked[width + index]:
+            bits |= 1 << 3 * index + (DUPLICATE if on_device else HOST)
+    return bits
+
+
+def differ(shadow: Shadow, node: Node) -> bool:
+    """Whether the node holds other pages than its shadow, in any slot."""
+    slot = 0
+    for tier in node.pages:
+        for held in tier:
+            if held is not shadow.pages[slot]:
+                return True
+            slot += 1
+    return False

@@ -1,0 +1,355 @@
+"""Explaining a failure: whom it names, what became of them, and which lines did it.
+
+Lives here: choosing among what a witness saw. Must not live here: seeing it (instruments, witness),
+or how it is printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from hicache.core.actions import Restarted
+from hicache.core.core import _HANDLERS
+from hicache.core.errors import CallerError
+from hicache.core.events import (
+    Aborted,
+    BackupDone,
+    Event,
+    Finished,
+    LoadDone,
+    PrefillDone,
+    Retracted,
+)
+from hicache.core.types import PageState, Tier
+from invariants.books.story import About
+
+from ..fuzz.play import Failure
+from .instruments import Change
+from .spots import Call, Spot, spot_of
+from .witness import Account, Step
+
+MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6
+# What every change of its kind goes through: the line that decided it is further out.
+PLUMBING = ("ledger.py", "locks.py", "lru.py", "node.py", "tree.py", "boundaries.py")
+_TIERS = {"device": int(Tier.DEVICE), "host": int(Tier.HOST)}
+_ENDS = (Finished, Aborted, Retracted)
+_REPLIES = (LoadDone, BackupDone, PrefillDone)
+
+
+class Row(NamedTuple):
+    """One thing that happened to somebody. text: empty for an event that only names them. kept:
+    somebody ended who has it still. minor: left out where there is much."""
+
+    step: Step
+    text: str
+    spots: tuple[Spot, ...] = ()
+    kept: bool = False
+    minor: bool = False
+
+
+class Place(NamedTuple):
+    """A line of the code, and why to look there: what it did in which event. via: the lines that
+    it was reached by, innermost first."""
+
+    spot: Spot
+    event: int
+    why: str
+    via: tuple[Spot, ...] = ()
+
+
+class Verdict(NamedTuple):
+    """A failure in words. sentence: what is always true; equation: what was found instead."""
+
+    sentence: str
+    equation: str
+    spots: tuple[Spot, ...] = ()
+
+
+def verdict(failure: Failure) -> Verdict:
+    """From the words of the failure, and the lines that it was raised by."""
+    told = (line for line in failure.text.splitlines() if not line.startswith("replay: "))
+    lines = [line for line in told if line.strip()] or [failure.kind]
+    if lines[0].startswith("Traceback"):
+        return Verdict("", lines[-1], failure.raised)
+    first = lines[0].removeprefix(f"{failure.kind}: ")
+    if len(lines) > 1 and first != lines[0]:
+        return Verdict(first, lines[1].strip(), failure.raised)
+    words = "\n".join([first, *map(str.strip, lines[1:MOST_WORDS])])
+    return Verdict("", words, failure.raised)
+
+
+# -- whom
+
+
+def named(account: Account) -> list[About]:
+    """Whom the failure names: by its check, else in its words, else what is left over, else whom
+    the last event was about."""
+    failure = account.outcome.failure
+    if failure is None:
+        return []
+    found = list(failure.about) or list(_in_words(verdict(failure).equation, account))
+    found = found or list(_left_over(failure, account)) or list(_at_work(account.steps[-1:]))
+    return list(dict.fromkeys(found))[:MOST_NAMED]
+
+
+def _at_work(steps: Sequence[Step]) -> Iterator[About]:
+    for step in steps:
+        for kind in ("request", "flight"):
+            number = getattr(step.event, kind, None)
+            if number is not None:
+                yield About(kind, number)
+
+
+def _in_words(text: str, account: Account) -> Iterator[About]:
+    names = account.outcome.tape.config.components
+    word = "|".join(names)
+    for tier, name, page in re.findall(rf"\b(device|host) (?:({word}) )?pages? (\d+)", text):
+        yield page_of(_TIERS[tier], name or names[0], int(page), names)
+    for tier, name, page in re.findall(
+        rf"\b(device|host) pool of ({word}):.*\bpages? \[?(\d+)", text
+    ):
+        yield page_of(_TIERS[tier], name, int(page), names)
+    for tier, page, name in re.findall(
+        rf"\b(device|host) pages \[(\d+)[\d, ]*\] of ({word})\b", text
+    ):
+        yield page_of(_TIERS[tier], name, int(page), names)
+    for name, at, page in re.findall(rf"\b({word}) tier (\d) page (\d+)", text):
+        yield page_of(int(at), name, int(page), names)
+    for kinds, kind in (
+        ("node", "node"),
+        ("request|decode of|state of", "request"),
+        ("flights?|backup|load|pass", "flight"),
+    ):
+        for number in re.findall(rf"(?<![\w-])(?:{kinds})[ =](\d+)", text):
+            yield About(kind, int(number))
+
+
+def _left_over(failure: Failure, account: Account) -> Iterator[About]:
+    """Pages that are not free where all should be; else the pools that the words name."""
+    text = verdict(failure).equation
+    names = account.outcome.tape.config.components
+    view = account.outcome.hand.core.view
+    for tier in (Tier.DEVICE, Tier.HOST):
+        if text.startswith(f"{tier.name.lower()}: ") and "missing" in text:
+            for pool in view.pools(tier):
+                for page in (pool.state != PageState.FREE).nonzero()[0].tolist():
+                    yield page_of(int(tier), pool.component, page, names)
+    word = "|".join(names)
+    for tier_name, name in re.findall(rf"\b(device|host)(?: pool of)?(?: ({word})\b|:)", text):
+        yield pool_of(_TIERS[tier_name], name or names[0])
+    for at in re.findall(r"\btier ([01]):", text):
+        yield pool_of(int(at), names[0])
+
+
+def pool_of(tier: int, component: str) -> About:
+    return About("pool", -1, tier, component)
+
+
+def page_of(tier: int, component: str, number: int, names: Sequence[str]) -> About:
+    return About("page", number, tier, component, component == names[0])
+
+
+def title(one: About) -> str:
+    where = {0: "device ", 1: "host "}.get(one.tier, "")
+    if one.kind == "pool":
+        return f"{where}pool of {one.component}"
+    return f"{where}{one.component}{' ' * bool(one.component)}{one.kind} {one.number}"
+
+
+def chosen(
+    account: Account,
+    page: int | None = None,
+    node: int | None = None,
+    request: int | None = None,
+    flight: int | None = None,
+    component: str = "",
+) -> list[About]:
+    """Whose story was asked for. Raises CallerError for somebody who is never met."""
+    names = account.outcome.tape.config.components
+    if component and component not in names:
+        raise CallerError(
+            f"--component: expected one of {', '.join(names)}, which the tape has, found "
+            f"{component!r}"
+        )
+    wanted = [component] if component else list(names)
+    asked = [
+        (f"--{kind}", [About(kind, number)])
+        for kind, number in (("node", node), ("request", request), ("flight", flight))
+        if number is not None
+    ]
+    if page is not None:
+        asked.append(
+            ("--page", [page_of(tier, name, page, names) for tier in (0, 1) for name in wanted])
+        )
+    elif component:
+        asked.append(("--component", [pool_of(tier, component) for tier in (0, 1)]))
+    found: list[About] = []
+    for option, some in asked:
+        met = [one for one in some if rows(account, one)]
+        if not met:
+            raise CallerError(
+                f"{option}: expected a number that the tape leads to, found "
+                f"{some[0].number if some[0].number >= 0 else component}, to which nothing happens"
+            )
+        found += met
+    return found
+
+
+# -- what became of them
+
+
+def rows(account: Account, one: About) -> list[Row]:
+    """Everything that happened to somebody, in order."""
+    found: list[Row] = []
+    kept: dict[object, tuple[tuple[str, int], str]] = {}  # what they or others have of it now
+    for step in account.steps:
+        some = [change for change in step.changes if _concerns(change, one)]
+        if not some and _names(step, one):
+            found.append(Row(step, ""))
+        for change in some:
+            found.append(Row(step, change.text, change.spots, minor=change.minor))
+            _keep(kept, change, one)
+        for whom, words in kept.values():
+            if _is_over(step, whom):
+                found.append(Row(step, f"{whom[0]} {whom[1]} is over; {words}", kept=True))
+    return found
+
+
+def _keep(kept: dict[object, tuple[tuple[str, int], str]], change: Change, one: About) -> None:
+    """Follow who has the page, or who locks the node."""
+    if one.kind == "page" and change.tier == one.tier and "loan" not in change.text:
+        kept.clear()
+        if change.after[0] in ("request", "flight"):
+            kept["page"] = (change.after, "the page stays with it")
+    elif one.kind == "node" and change.lock:
+        place = (change.lock, change.tier, change.component)
+        if kept.pop(place, None) is None and change.whom:
+            side = Tier(change.tier).name.lower()
+            kept[place] = (change.whom[0], f"its lock on {side} {change.component} stays")
+
+
+def _is_over(step: Step, whom: tuple[str, int]) -> bool:
+    kind, number = whom
+    if kind == "request":
+        ended = isinstance(step.event, _ENDS) and step.event.request == number
+        return ended or any(
+            isinstance(item, Restarted) and item.request == number for item in step.outcomes
+        )
+    return isinstance(step.event, _REPLIES) and step.event.flight == number
+
+
+def _concerns(change: Change, one: About) -> bool:
+    if one.kind == "node":
+        return change.node == one.number
+    if one.kind in ("page", "pool"):
+        same = change.tier == one.tier and change.component == one.component and change.node < 0
+        return same and (one.kind == "pool" or one.number in change.pages)
+    return (one.kind, one.number) in change.whom
+
+
+def _names(step: Step, one: About) -> bool:
+    if one.kind not in ("request", "flight"):
+        return False
+    return any(getattr(item, one.kind, None) == one.number for item in (step.event, *step.outcomes))
+
+
+def shortened(found: Sequence[Row], most: int = MOST_ROWS) -> tuple[list[Row], int]:
+    """The first and the last of them, minor ones left out first, and how many are left out."""
+    if len(found) <= most:
+        return list(found), 0
+    main = [row for row in found if not row.minor] or list(found)
+    shown = main if len(main) <= most else [main[0], *main[1 - most :]]
+    return shown, len(found) - len(shown)
+
+
+# -- which lines
+
+
+def decisive(spots: Sequence[Spot]) -> Spot | None:
+    """The innermost line that is not plumbing."""
+    outer = [one for one in spots if not _is_plumbing(one)]
+    return next(iter(outer or spots), None)
+
+
+def _is_plumbing(spot: Spot) -> bool:
+    folder, _, name = spot.file.rpartition("/")
+    return name in PLUMBING or folder == "hicache/devices"
+
+
+def handler(event: Event) -> Spot | None:
+    """The core's function for this kind of event."""
+    return spot_of(_HANDLERS.get(type(event)))
+
+
+def ran(step: Step) -> list[tuple[Call, int]]:
+    """The functions that an event went through, in order, plumbing left out, and how often each
+    was called in a row."""
+    found: list[tuple[Call, int]] = []
+    for call in step.calls:
+        if _is_plumbing(call.spot):
+            continue
+        if found and found[-1][0] == call:
+            found[-1] = (call, found[-1][1] + 1)
+        else:
+            found.append((call, 1))
+    return found
+
+
+def places(account: Account, whom: Sequence[About]) -> list[Place]:
+    """Where to look, likeliest first: what the last event did to them; what was done when somebody
+    ended who kept something; what it did beside them; who did something to them before."""
+    if not account.steps:
+        return []
+    last = account.steps[-1]
+    told = [(one, rows(account, one)) for one in whom]
+    now = [row for _, some in told for row in some if row.spots and row.step is last]
+    before = [row for _, some in told for row in some if row.spots and row.step is not last]
+    failure = account.outcome.failure
+    crash = verdict(failure).spots if failure is not None else ()
+    now.sort(key=lambda row: "loan" not in row.text)
+    ranked = list(_place(last, "the failure came from here", crash))
+    for row in reversed(now):
+        ranked += _place(row.step, row.text, row.spots)
+    for one, some in told:
+        for step in [row.step for row in some if row.kept][-1:]:
+            ranked += _beside(step, one)
+    ranked += [place for one in whom for place in _beside(last, one)]
+    ranked += _begun(last)
+    ranked += [place for row in reversed(before[-2:]) for place in _place(*row[:3])]
+    ranked += [place for one in last.changes for place in _place(last, one.text, one.spots)]
+    first: dict[Spot, Place] = {}
+    for place in ranked:
+        first.setdefault(place.spot, place)
+    return list(first.values())[:MOST_PLACES]
+
+
+def _beside(step: Step, one: About) -> Iterator[Place]:
+    """What an event did of the same kind: to other pages of the pool, to the locks of other nodes,
+    to the same request or flight; or, where it did nothing of it, which function it went to."""
+    done = False
+    for change in reversed(step.changes):
+        alike = change.lock > 0 if one.kind == "node" else "loan" not in change.text
+        if one.kind in ("page", "pool"):
+            same = (change.tier, change.component) == (one.tier, one.component)
+            alike &= same and change.node < 0 and (one.kind == "pool" or bool(change.pages))
+        if alike and change.spots:
+            done = True
+            yield from _place(step, change.text, change.spots)
+    if not done:
+        yield from _begun(step)
+
+
+def _begun(step: Step) -> Iterator[Place]:
+    begun = handler(step.event)
+    if begun is not None:
+        yield Place(begun, step.number, f"takes {type(step.event).__name__}")
+
+
+def _place(step: Step, text: str, spots: Sequence[Spot]) -> Iterable[Place]:
+    spot = decisive(spots)
+    if spot is None:
+        return []
+    via = tuple(one for one in spots[spots.index(spot) + 1 :] if one.function != "handle")
+    return [Place(spot, step.number, text, via)]

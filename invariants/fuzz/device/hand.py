@@ -1,0 +1,293 @@
+"""The hand whose copies and passes are carried out: real controller, simulated device, its shadow.
+
+Lives here: how an act of a tape becomes work on the device's streams, when the host asks for its
+end, and what every page must hold at rest. Must not live here: what operations and faults do (they
+play on this hand as on the other), or the device itself (device_rig).
+
+An act's delay is a stall before the work where its tie is 0, pauses between the parts of a copy (or
+a stall) where it is 2, and how long the host does not see the end where it is odd; a copy goes in
+1 + tie parts; an act whose fault is a failure fails one of
+the copies of its batch, and with it the batch. What is submitted starts when the host looks for
+replies next, transfers merged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill, Released
+from hicache.core.config import Config
+from hicache.core.events import BackupDone, Event, Finished, Retracted
+from hicache.core.types import Key
+from hicache.runtime.controller import COMPUTE, LOAD, WRITE
+from hicache.runtime.driver import Driver
+from invariants.watch import Watch
+from sim.audit import audit
+from sim.content import prefix_tags
+from sim.engine.sequence import Sequence, hold
+from sim.errors import StuckError
+from sim.workload import Job as Request
+
+from ..executors import DeviceSettings
+from ..faults.base import kind_of
+from ..hand import Hand
+from ..records import Job, Pending
+from ..schedules.base import by_time
+from .rig import Plan, Rig
+from .states import DeviceStates
+
+LONGEST = 20_000  # of a stall: nothing that a device does is lost for ever
+_LANES = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
+
+
+class DeviceHand(Hand):
+    """See the module."""
+
+    def __init__(
+        self,
+        config: Config,
+        settings: DeviceSettings,
+        order: str = "time",
+        watch: Watch | None = None,
+        remember: bool = True,
+    ) -> None:
+        super().__init__(config, order, watch, remember)
+        self.rig = Rig(config, settings, self.core.view)
+        self.states = DeviceStates(self.probes.seen, self.rig.device, self.done)
+        observers = (self.watch, self.probes, self.gauges, self.states, self.rig.freed)
+        self._driver = Driver(self.core, self, observers)
+        self._layers = settings.layers
+        self._sequences: dict[int, Sequence] = {}
+        self._queued: dict[str, list[tuple[Load | Backup, Plan]]] = {WRITE: [], LOAD: []}
+        self._passes: list[tuple[Prefill, Plan, Sequence]] = []
+        self._ended: dict[str, deque[int]] = {name: deque() for name in _LANES.values()}
+        self._said: dict[int, bool] = {}  # by flight, how it ended
+        self._pages: dict[int, str] = {}  # by tag, the first page that has that content
+        self.rig.memory.whose = lambda tag: self._pages.get(tag, f"content of nobody ({tag:#x})")
+
+    # -- what the core is told, and what it says
+
+    def feed(self, event: Event) -> list[Outcome]:
+        if isinstance(event, Finished | Retracted):
+            self._leave(event.request)
+        return super().feed(event)
+
+    def see(self, item: Outcome) -> None:
+        super().see(item)
+        if isinstance(item, Prefill | Granted | Cached):
+            sequence = self._sequences.get(item.request)
+            if sequence is not None:
+                hold(sequence, item)
+        elif isinstance(item, Released):
+            self._sequences.pop(item.request, None)
+
+    def _leave(self, request: int) -> None:
+        """What it decoded is still there."""
+        job, sequence = self.jobs.get(request), self._sequences.get(request)
+        if job is not None and sequence is not None and job.stage == "decoding":
+            self.rig.forward.touch_decoded(sequence, leaving=True)
+
+    # -- work begins
+
+    def carry_out(self, one: Pending, tie: int) -> None:
+        action, late = one.action, min(LONGEST, max(0, one.due - self.now))
+        failing = -1 if kind_of(one.fault, type(action).__name__).fine else tie
+        parts = 1 + tie
+        if tie % 2:
+            plan = Plan(lag=late, parts=parts, failing=failing)
+        elif tie and not isinstance(action, Prefill):
+            plan = Plan(pause=late // parts, parts=parts, failing=failing)
+        else:
+            plan = Plan(stall=late, parts=parts, failing=failing)
+        if isinstance(action, Prefill):
+            job = self.jobs[action.request]
+            self._passes.append((action, plan, self._sequence(job, job.tokens)))
+        else:
+            self.rig.controller.submit(action)
+            self._queued[_LANES[type(action)]].append((action, plan))
+
+    def _start(self) -> None:
+        """What was submitted is issued: transfers in one batch per direction, where the lane has
+        room, then passes one after the other."""
+        rig = self.rig
+        rig.run_to(self.now)
+        for name, queued in self._queued.items():
+            if queued:
+                rig.device.plan(rig.device.stream(name), self._merged(name, queued))
+        rig.controller.start()
+        for name, queued in self._queued.items():
+            if queued and rig.device.sent(rig.device.stream(name)):
+                self.states.batch(name, len(queued))
+                queued.clear()
+        passes, self._passes = self._passes, []
+        for one in passes:
+            self._launch(*one)
+
+    def _merged(self, name: str, queued: list[tuple[Load | Backup, Plan]]) -> Plan:
+        """One plan for a batch: the worst of each."""
+        plans = [plan for _, plan in queued]
+        parts = {copy.component for action, _ in queued for copy in action.copies}
+        copies = len(parts) * (self._layers if name == LOAD else 1)
+        return Plan(
+            max(plan.stall for plan in plans),
+            max(plan.pause for plan in plans),
+            max(plan.lag for plan in plans),
+            max(plan.parts for plan in plans),
+            max(plan.failing % copies if plan.failing >= 0 else -1 for plan in plans),
+        )
+
+    def _launch(self, action: Prefill, plan: Plan, sequence: Sequence) -> None:
+        rig = self.rig
+        rig.device.plan(rig.device.stream(COMPUTE), plan)
+        rig.passes.layer, rig.passes.rubbish = plan.stall, plan.failing >= 0
+        self.states.launched(action, rig.controller)
+        rig.forward.launch([(sequence, action)], 0, 0, lambda: self._passed(action))
+        rig.passes.rubbish = False
+
+    def _sequence(self, job: Job, tokens: list[int]) -> Sequence:
+        """The request as passes know it, its content that of these tokens."""
+        found = self._sequences.get(job.id)
+        if found is None:
+            request = Request(job.id, 0, len(tokens), 0)
+            found = self._sequences[job.id] = Sequence(request, 1, len(tokens), 0)
+        if len(found.tags) != len(tokens) // self.config.page_size or found.length != len(tokens):
+            found.length = len(tokens)
+            found.tags = prefix_tags(Key.from_tokens(tokens, self.config.page_size, job.namespace))
+            for at, tag in enumerate(found.tags.tolist()):
+                self._pages.setdefault(tag, f"page {at} of request {job.id}")
+        return found
+
+    def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
+        super().decode(job, ids, tokens, span)
+        self.rig.run_to(self.now)
+        sequence = self._sequence(job, tokens)
+        sequence.touched, sequence.held = span
+        self.rig.forward.touch_decoded(sequence)
+
+    # -- work ends
+
+    def done(self) -> bool:
+        """Whether the host knows of an end that the core was not told of."""
+        return any(self._ended.values())
+
+    def _passed(self, action: Prefill) -> None:
+        """The host sees the end of a pass; one whose load failed has failed."""
+        controller = self.rig.controller
+        lost = [
+            flight
+            for flight in action.after
+            if controller.load_failed(flight) or not self._said.get(flight, True)
+        ]
+        self._end(action.flight, COMPUTE, not lost)
+
+    def _end(self, flight: int, lane: str, fine: bool) -> None:
+        self._said[flight] = fine
+        self._ended[lane].append(flight)
+
+    def _look(self) -> None:
+        """The host asks for the end of everything, and starts what waits."""
+        rig = self.rig
+        rig.run_to(self.now)
+        self.now = max(self.now, rig.clock.now_ns)
+        rig.passes.poll()
+        for reply in rig.controller.poll():
+            self._end(reply.flight, WRITE if type(reply) is BackupDone else LOAD, reply.ok)
+        rig.shadow.check()
+        self._start()
+        self._count()
+
+    def _count(self) -> None:
+        """The controller owes exactly the replies that nobody had."""
+        owed = [one for one in self.pending if one.number not in self._said]
+        copies = sum(not isinstance(one.action, Prefill) for one in owed)
+        found = self.rig.controller.unanswered
+        if found != copies:
+            raise StuckError(f"device: expected {copies} unanswered transfers, found {found}")
+
+    def _pass_time(self) -> None:
+        """To the next thing that happens."""
+        next_ns = self.rig.clock.next_ns()
+        if next_ns < 0:
+            kinds = ", ".join(f"{type(one.action).__name__} {one.number}" for one in self.pending)
+            raise StuckError(f"device: nothing is going to happen, and there are still: {kinds}")
+        self.now = max(self.now, next_ns)
+        self._look()
+
+    def _heads(self) -> list[Pending]:
+        first = [lane[0] for lane in self._ended.values() if lane]
+        return [one for one in self.pending if one.number in first]
+
+    def take_due(self) -> int:
+        taken = 0
+        if self.blind:
+            self.blind -= 1
+            return 0
+        while True:
+            self._look()
+            heads = self._heads()
+            self.states.looked(heads)
+            one = self.schedule.choose(heads, self.pending) if heads else None
+            if one is None:
+                return taken
+            self.take(one)
+            self.finish()
+            taken += 1
+
+    def take(self, one: Pending) -> None:
+        """The reply reaches the core, once the host knows of it."""
+        if one.number not in self._said:
+            self._look()
+        while one.number not in self._said:
+            self._pass_time()
+        self._ended[_LANES[type(one.action)]].remove(one.number)
+        super().take(one)
+
+    def went_well(self, one: Pending, fine: bool) -> bool:
+        """As the device says; a pass may also fail for a reason of its own."""
+        action = one.action
+        well = self._said[one.number]
+        if not isinstance(action, Prefill):
+            self.states.replied(one, well)
+            return well
+        well = well and fine
+        sequence, job = self._sequences.get(action.request), self.jobs.get(action.request)
+        if well and sequence is not None and job is not None and job.flight == action.flight:
+            sequence.held = sequence.touched = action.end
+        return well
+
+    def settle(self) -> None:
+        self.blind = 0
+        while self.pending:
+            if self.take_due():
+                continue
+            heads = self._heads()
+            if heads:
+                self.take(min(heads, key=by_time))
+                self.finish()
+            else:
+                self._pass_time()
+
+    def wait(self) -> bool:
+        if not self.pending:
+            return False
+        self._look()
+        while not self.done() and self.rig.clock.next_ns() >= 0:
+            self._pass_time()
+        self.take_due()
+        return True
+
+    # -- at rest
+
+    def at_rest(self) -> None:
+        """Nothing runs: what is cached is what its prefix says, and free pages are as they were
+        left."""
+        super().at_rest()
+        rig = self.rig
+        self._count()
+        rig.run_dry()
+        self.now = max(self.now, rig.clock.now_ns)
+        audit(self.core.view, rig.memory)
+        rig.shadow.sweep()
+        rig.run_dry()
+        if not rig.shadow.check():
+            raise StuckError("device: a look at a free page was never answered")

@@ -1,0 +1,79 @@
+"""The hand on several ranks: what it does to rank 0, the others do, and replies are agreed on.
+
+Lives here: where ranks come in between the hand and its core, and which hand plays a tape. Must not
+live here: the ranks themselves (ranks), or anything of one core (hand).
+"""
+
+from __future__ import annotations
+
+from hicache.core.actions import Action, Outcome
+from hicache.core.config import Config
+from hicache.core.events import Event, Reply
+from invariants.watch import Watch
+
+from ..device.hand import DeviceHand
+from ..executors import settings_of
+from ..hand import PLAIN, Hand
+from ..records import Pending
+from ..tapes.tape import Tape
+from .ranks import Ranks
+from .shards import Shards
+
+
+class RankedHand(Hand):
+    """Plays on as many cores as ranks."""
+
+    def __init__(
+        self,
+        config: Config,
+        order: str = "time",
+        watch: Watch | None = None,
+        ranks: int = 2,
+        pairs: bool = False,
+    ) -> None:
+        super().__init__(config, order, watch, pairs=pairs)
+        self.ranks = Ranks(self, ranks)
+        self.content = Shards(config, self.ranks, pairs)
+        self._verdicts: dict[int, bool] = {}
+
+    def feed(self, event: Event) -> list[Outcome]:
+        outcomes = super().feed(event)
+        self.ranks.follow(self, event, outcomes)
+        return outcomes
+
+    def submit(self, action: Action) -> None:
+        """Each rank has the act behind that of the rank before it, and the end is that of all."""
+        turn, acts = self._turn, self.acts or (PLAIN,)
+        super().submit(action)
+        mine = [acts[(turn + rank) % len(acts)] for rank in range(self.ranks.size)]
+        one = self.pending[-1]
+        self.pending[-1] = one._replace(due=self.ranks.submit(self, action, one.due, mine))
+
+    def take_due(self) -> int:
+        if self.blind:
+            self.blind -= 1
+            return 0
+        return self.ranks.take_due(self)
+
+    def take(self, one: Pending) -> None:
+        """Wanted now, whether or not all ranks have it."""
+        self.ranks.take(self, one)
+
+    def deliver(self, one: Pending, reply: Reply) -> None:
+        """All ranks have it."""
+        self._verdicts[one.number] = reply.ok
+        super().take(one)
+
+    def went_well(self, one: Pending, fine: bool) -> bool:
+        """As the ranks agreed."""
+        return self._verdicts[one.number]
+
+
+def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
+    """The hand that plays a tape."""
+    if tape.ranks > 1:
+        return RankedHand(tape.config, tape.order, watch, tape.ranks, tape.pairs)
+    settings = settings_of(tape.executor)
+    if settings is not None:
+        return DeviceHand(tape.config, settings, tape.order, watch)
+    return Hand(tape.config, tape.order, watch, pairs=tape.pairs)

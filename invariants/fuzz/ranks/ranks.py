@@ -1,0 +1,224 @@
+"""Several ranks: as many cores as ranks, told the same, each with its own delays and failures.
+
+Rank 0 is the hand's core, which every check watches. The others follow: each event goes to all of
+them, and what they answer and change must be the same, event by event; so what a check says of rank
+0 it says of all, and the checks are asked once. Replies go through `hicache.runtime.agreement`, in
+lockstep: what one rank alone has is not there yet.
+
+Of the n-th action of an entry, rank r has the delay, the tie and the fault of act n + r, so an
+entry with one act has equal ranks. What a fault does beside time and success, it does for the act
+of rank 0. Every rank remembers contents of its own (shards): a copy that failed on one rank alone
+left nothing there.
+
+Must not live here: how ranks agree (agreement), what a request is (hand), or any draw.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from hicache.core.actions import Action, Outcome, Prefill
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.events import Event, Reply
+from hicache.core.types import FlightId
+from hicache.runtime import agreement
+from hicache.runtime.agreement import REPLIES, Agreement
+from hicache.runtime.driver import Driver
+from hicache.runtime.group import Diverged, local_groups, lockstep
+
+from ..faults.base import Player, kind_of
+from ..faults.skew import lane_of
+from ..reach.probes import Probes
+from ..records import Pending
+from ..schedules.base import Schedule
+from ..tapes.tape import Act
+from .alike import compare_answers, compare_touched, compare_trees
+
+LOOK_EVERY = 16
+FORCED = -1  # due whatever is slow
+
+
+class Fate(NamedTuple):
+    """What becomes of one action on one rank. arrives: as of a fault."""
+
+    due: int
+    fine: bool
+    arrives: Callable[[int, int], bool]
+
+
+class Front(Player, Protocol):
+    """What ranks may use of the hand, beside what a fault may."""
+
+    schedule: Schedule
+    probes: Probes
+
+    def deliver(self, one: Pending, reply: Reply) -> None: ...
+    def finish(self) -> None: ...
+
+
+class Local:
+    """What carries out actions on one rank: each is done when its fate says so."""
+
+    def __init__(self, rank: int, fates: dict[FlightId, list[Fate]], front: Front) -> None:
+        self.rank = rank
+        self._fates = fates
+        self._front = front
+        self._open: dict[FlightId, Action] = {}
+
+    def submit(self, action: Action) -> None:
+        self._open[action.flight] = action
+
+    def start(self) -> None:
+        """Everything has begun when it was submitted."""
+
+    def poll(self) -> list[Reply]:
+        done = [one for one in self._open.values() if self._is_done(one)]
+        for action in done:
+            del self._open[action.flight]
+        return [REPLIES[type(one)](one.flight, self.fine(one)) for one in done]
+
+    def fine(self, action: Action) -> bool:
+        """Whether it went well here; a pass reads what its loads brought here."""
+        after = action.after if isinstance(action, Prefill) else ()
+        return all(self._fates[flight][self.rank].fine for flight in (action.flight, *after))
+
+    def _is_done(self, action: Action) -> bool:
+        due = self._fates[action.flight][self.rank].due
+        slow = self._front.slow
+        until = max(slow.get(type(action).__name__, 0), slow.get(lane_of(self.rank), 0))
+        return due == FORCED or max(due, until) <= self._front.now
+
+
+class Ranks:
+    """All ranks of one run."""
+
+    def __init__(self, front: Front, size: int) -> None:
+        self.size = size
+        self.fates: dict[FlightId, list[Fate]] = {}
+        groups = local_groups(size)
+        self.locals = [Local(rank, self.fates, front) for rank in range(size)]
+        self.agreements = [
+            Agreement(local, group) for local, group in zip(self.locals, groups, strict=True)
+        ]
+        offered = [_offered(front.config, rank) for rank in range(size)]
+        turns = zip(offered, groups, strict=True)
+        agreed = lockstep([agreement.agree_on_settings(config, group) for config, group in turns])
+        self.drivers = [
+            Driver(Core(config), executor)
+            for config, executor in zip(agreed[1:], self.agreements[1:], strict=True)
+        ]
+        self.agreed: deque[Reply] = deque()  # and not yet delivered
+        self._events = 0
+
+    # -- every event
+
+    def follow(self, front: Front, event: Event, outcomes: Sequence[Outcome]) -> None:
+        """The other ranks are told what rank 0 was told, and must have answered the same."""
+        self._events += 1
+        for rank, driver in enumerate(self.drivers, 1):
+            mine = driver.feed(event)
+            compare_answers(rank, event, outcomes, mine)
+            for item in mine:
+                if isinstance(item, Prefill):
+                    self._begin(rank, item)
+            compare_touched(rank, event, front.core.view, driver.core.view)
+        if self._events % LOOK_EVERY == 0:
+            self.look(front)
+
+    def look(self, front: Front) -> None:
+        """The whole trees are the same."""
+        for rank, driver in enumerate(self.drivers, 1):
+            compare_trees(rank, front.core.view, driver.core.view)
+
+    # -- actions
+
+    def submit(self, front: Front, action: Action, due: int, acts: Sequence[Act]) -> int:
+        """Rank 0 has an action, due there at `due`; acts: by rank. When all ranks have its end."""
+        site = type(action).__name__
+        fates = []
+        for rank in range(self.size):
+            act = acts[rank]
+            kind = kind_of(act.fault, site)
+            if rank:
+                due = kind.due(front, front.now + front.schedule.later(act.delay))
+                if act.fault and site in kind.sites:
+                    front.counts[f"fault {act.fault} {site} on one rank"] += 1
+            fates.append(Fate(due, kind.fine, kind.arrives))
+        self.fates[action.flight] = fates
+        self._begin(0, action)
+        lanes = (site, *map(lane_of, range(self.size)))
+        return max([one.due for one in fates] + [front.slow.get(lane, 0) for lane in lanes])
+
+    def _begin(self, rank: int, action: Action) -> None:
+        """An action is under way on a rank whose driver does not see to it."""
+        self.agreements[rank].begin(action)
+        self.locals[rank].submit(action)
+
+    # -- replies
+
+    def take_due(self, front: Front) -> int:
+        """Deliver all that every rank has now, and what that leads to. Returns how many."""
+        taken = 0
+        while True:
+            self._agree(front)
+            if not self.agreed:
+                return taken
+            while self.agreed:
+                self._deliver_next(front)
+                taken += 1
+
+    def take(self, front: Front, one: Pending) -> None:
+        """This reply is wanted now: it, and those before it in its lane, end on every rank."""
+        kind = type(one.action)
+        for other in front.pending:
+            if type(other.action) is kind and other.number <= one.number:
+                fates = self.fates[other.number]
+                self.fates[other.number] = [fate._replace(due=FORCED) for fate in fates]
+        self._agree(front)
+        while any(other.number == one.number for other in front.pending):
+            assert self.agreed, f"flight {one.number} was forced, and not all ranks have its end"
+            self._deliver_next(front)
+
+    def _agree(self, front: Front) -> None:
+        lockstep([one.agree() for one in self.agreements])
+        replies = [one.poll() for one in self.agreements]
+        self._see(front.probes, replies[0])
+        for rank, others in enumerate(replies):
+            if others != replies[0]:
+                raise Diverged("replies", f"rank 0 has {replies[0]}, rank {rank} has {others}")
+        self.agreed.extend(replies[0])
+
+    def _deliver_next(self, front: Front) -> None:
+        reply = self.agreed.popleft()
+        one = next(one for one in front.pending if one.number == reply.flight)
+        front.deliver(one, reply)
+        front.finish()
+
+    def _see(self, probes: Probes, replies: Sequence[Reply]) -> None:
+        """Named states of the ranks, right behind an agreement."""
+        seen = probes.seen
+        for kind, *counts in zip(REPLIES, *(one.leading() for one in self.agreements), strict=True):
+            ahead = max(counts)
+            for least in (1, 2, 4):
+                seen[f"{kind.__name__}: a rank is ahead by {least}"] += ahead >= least
+        for reply in replies:
+            fates = self.fates[reply.flight]
+            name = type(reply).__name__
+            fine = sum(one.fine for one in fates)
+            seen[f"{name}: failed on one rank"] += 0 < fine < self.size
+            seen[f"{name}: failed on rank 0 alone"] += fine == self.size - 1 and not fates[0].fine
+            seen[f"{name}: failed on every rank"] += not fine
+        seen["ranks agree on replies of two kinds"] += len({type(one) for one in replies}) > 1
+        seen["ranks agree on three replies"] += len(replies) >= 3
+
+
+def _offered(config: Config, rank: int) -> Config:
+    """What a rank has room for: the same bytes are more pages where a rank has fewer layers."""
+    if not config.has_host:
+        return config
+    pages = tuple(size + rank * bool(size) for size in config.host_pages)
+    return replace(config, host_pages=pages)

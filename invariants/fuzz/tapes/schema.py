@@ -1,0 +1,154 @@
+"""What the arguments of an operation look like, so that a tape is read whole or refused.
+
+Each operation's file has `ARGS`, name -> Kind; a kind says what it expects and whether a value is
+that. Nothing here looks at a state: an entry that is well made and does not fit does nothing. Must
+not live here: what an operation does with its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+
+from ..faults.base import load as load_faults
+from .lines import quoted
+from .tape import Tape
+
+MOST = 1 << 30
+MOST_TOKENS = 1 << 20  # of one prompt
+LEAST_MADE_UP = 1 << 20  # requests from here on are made by faults
+
+
+@dataclass(frozen=True)
+class Kind:
+    """says: what is expected. optional: whether it may be left out."""
+
+    says: str
+    fits: Callable[[Any], bool]
+    optional: bool = False
+
+
+Schema = dict[str, Kind]
+
+
+def number(least: int = 0, most: int = MOST, optional: bool = False) -> Kind:
+    return Kind(
+        f"an integer from {least} to {most}",
+        lambda value: type(value) is int and least <= value <= most,
+        optional,
+    )
+
+
+def listed(kind: Kind, most: int) -> Kind:
+    """At most so many of a kind; may be left out."""
+    return Kind(
+        f"a list of at most {most}, each of them {kind.says}",
+        lambda value: isinstance(value, list) and len(value) <= most and all(map(kind.fits, value)),
+        optional=True,
+    )
+
+
+def is_word(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= 100 and (not value or value.isprintable())
+
+
+def word(*options: str, optional: bool = False) -> Kind:
+    """One of these, or any printable word where none is given."""
+    if not options:
+        return Kind("a word", is_word, optional)
+    return Kind(f"one of {', '.join(options)}", lambda value: value in options, optional)
+
+
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+OPTIONAL_FLAG = Kind(FLAG.says, FLAG.fits, True)
+WORDS = Kind(
+    "a list of words",
+    lambda value: isinstance(value, list) and all(map(is_word, value)),
+)
+
+
+def _is_run(run: Any) -> bool:
+    return (
+        isinstance(run, list)
+        and len(run) == 2
+        and all(type(one) is int for one in run)
+        and 0 <= run[0] < 1 << 62
+        and 0 < run[1] <= MOST_TOKENS
+    )
+
+
+def is_prompt(value: Any) -> bool:
+    """Runs of equal tokens, [token, how many]; one token at least."""
+    if not isinstance(value, list) or not value or not all(map(_is_run, value)):
+        return False
+    return bool(sum(run[1] for run in value) <= MOST_TOKENS)
+
+
+PROMPT = Kind(f"runs of [token, how many], 1 to {MOST_TOKENS} tokens", is_prompt)
+REQUEST = number()
+NEW_REQUEST = number(most=LEAST_MADE_UP - 1)
+
+
+def wrong(schema: Schema, args: Mapping[str, Any]) -> str:
+    """What is wrong with the arguments, as "expected ..., found ..."; nothing where all is well."""
+    for name, kind in schema.items():
+        if name not in args:
+            if kind.optional:
+                continue
+            return f"expected {name}, {kind.says}, found none"
+        if not kind.fits(args[name]):
+            return f"expected {name}: {kind.says}, found {quoted(str(args[name]))}"
+    strange = [name for name in args if name not in schema]
+    if strange:
+        known = f"only {', '.join(schema)}" if schema else "no argument"
+        return f"expected {known}, found {quoted(strange[0])}"
+    return ""
+
+
+def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
+    """Raises CallerError, one line, unless the tape speaks of what this version has."""
+    faults = ("", *load_faults())
+    illegal = _illegal(tape.config)
+    if illegal:
+        raise CallerError(f"{name or 'tape'}: config: {illegal}; record the tape again")
+    for line, entry in enumerate(tape.entries, 2):
+        where = f"{name or 'tape'}, line {line}"
+        if entry.op not in schemas:
+            raise CallerError(
+                f"{where}: expected an operation of this version ({', '.join(schemas)}), "
+                f"found {quoted(entry.op)}; record the tape again"
+            )
+        said = wrong(schemas[entry.op], entry.args)
+        if said:
+            raise CallerError(
+                f"{where}: {entry.op}: {said}; mend the line or record the tape again"
+            )
+        strange = [act.fault for act in entry.acts if act.fault not in faults]
+        if strange:
+            raise CallerError(
+                f"{where}: expected a fault of this version, one of {len(faults) - 1} in "
+                f"invariants/fuzz/faults, found {quoted(strange[0])}{_close(strange[0], faults)}; "
+                "mend the line or record the tape again"
+            )
+
+
+@lru_cache(maxsize=256)
+def _illegal(config: Config) -> str:
+    """What a core says of its settings where it is none; empty where it is one."""
+    try:
+        Core(config)
+    except CallerError as error:
+        return str(error)
+    return ""
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name[:100], known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,290 @@
+"""What the core promises beside sequences of events: which configurations are legal, what keys,
+components and free lists answer, which events are refused. Each promise is told again by brute
+force, and compared over small cases.
+
+Lives here: configurations, keys, components, free lists, words, and the list of all. Must not live
+here: events (`refusals`), or what takes more than one event to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from hicache.core.components import full, mamba, swa
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from hicache.core.ledger import Pool
+from hicache.core.radix.node import Node
+from hicache.core.types import NO_PAGES, Key, Tier
+
+from .refusals import holds as refusals
+
+PACKAGE = "hicache.core"
+Settings = dict[str, Any]
+
+
+def broken(module: str) -> str:
+    """The first promise of a module that does not hold; "" where all do."""
+    for name, parts, holds in PROMISES:
+        if module.removeprefix(f"{PACKAGE}.") in parts and not holds():
+            return name
+    return ""
+
+
+# -- configurations
+
+_BASES: tuple[Settings, ...] = (
+    {"components": ("full",), "device_pages": (6,), "host_pages": (4,)},
+    {
+        "components": ("full", "swa"),
+        "device_pages": (9, 4),
+        "host_pages": (4, 3),
+        "swa_window": 5,
+        "page_size": 2,
+    },
+    {
+        "components": ("full", "mamba"),
+        "device_pages": (9, 1),
+        "host_pages": (4, 0),
+        "mamba_interval": 4,
+        "page_size": 2,
+    },
+    {
+        "components": ("full", "swa", "mamba"),
+        "device_pages": (9, 5, 2),
+        "host_pages": (4, 3, 2),
+        "swa_window": 5,
+        "mamba_interval": 4,
+        "mamba_states_per_path": 1,
+        "page_size": 2,
+    },
+)
+_VALUES: dict[str, tuple[Any, ...]] = {
+    "page_size": (-1, 0, 1, 2, 3, 4),
+    "components": ((), ("full", "full"), ("swa", "full"), ("mamba",), ("full", "base"), ("none",)),
+    "device_pages": (
+        (0,), (1,), (6, 6), (9, 0), (9, 1), (1, 3), (9, 3), (9, 4), (0, 4), (9, 5, 1), (9, 4, 2),
+        (9, 5, 0), (9, 2), (9, 5),
+    ),
+    "host_pages": ((0,), (1,), (-1,), (0, 0), (0, 1), (4, -1), (4, 1), (0, 0, 1), (4, 0, 0)),
+    "write_policy": ("write_back", "write_through_selective", "base", "none"),
+    "eviction_policy": ("lru_path", "write_back", "none"),
+    "load_threshold_pages": (-1, 0, 1),
+    "load_quota_pages": (-1, 0, 1),
+    "max_backups": (-1, 0, 1),
+    "swa_window": (-1, 0, 1, 2, 3),
+    "mamba_interval": (-1, -2, 0, 1, 2, 3, 6),
+    "mamba_states_per_path": (-1, 0, 1),
+}  # fmt: skip
+_WRITES = ("write_back", "write_through", "write_through_selective")
+_COUNTS = (
+    "load_threshold_pages",
+    "load_quota_pages",
+    "max_backups",
+    "swa_window",
+    "mamba_interval",
+    "mamba_states_per_path",
+)
+
+
+_ODD: tuple[Settings, ...] = (
+    {"components": (), "device_pages": (), "host_pages": ()},
+    {"components": ("full", "full"), "device_pages": (6, 6), "host_pages": (4, 4)},
+    {
+        "components": ("full", "swa", "swa"),
+        "device_pages": (9, 9, 9),
+        "host_pages": (4, 4, 4),
+        "swa_window": 2,
+    },
+)
+
+
+def _settings() -> Iterator[Settings]:
+    for odd in _ODD:
+        yield {"page_size": 1, **odd}
+    for base in _BASES:
+        yield {"page_size": 1, **base}
+        for name, values in _VALUES.items():
+            for value in values:
+                yield {"page_size": 1, **base, name: value}
+        for size, one in product((1, 2, 3, 4), (1, 2, 3, 4)):
+            yield {**base, "page_size": size, "mamba_interval": one * size}
+
+
+def _is_legal(settings: Settings) -> bool:
+    names, size = settings["components"], settings["page_size"]
+    known = all(name in ("full", "swa", "mamba") for name in names)
+    if not names or not known or names[0] != "full" or len({*names}) < len(names) or size < 1:
+        return False
+    if any(settings.get(name, 0) < 0 for name in _COUNTS):
+        return False
+    window, interval = settings.get("swa_window", 0), settings.get("mamba_interval", 0)
+    if ("swa" in names) != (window > 0) or interval % size:
+        return False
+    if "mamba" not in names and (interval or settings.get("mamba_states_per_path", 0)):
+        return False
+    between = max(interval, size) // size - 1
+    least = {"full": 1, "mamba": 1, "swa": -(-window // size) + 1 + between}
+    device, host = settings["device_pages"], settings["host_pages"]
+    if not len(device) == len(host) == len(names) or min(host) < 0:
+        return False
+    if not host[0] and any(host):
+        return False
+    policies = settings.get("write_policy", "write_back") in _WRITES
+    policies = policies and settings.get("eviction_policy", "lru") in ("lru", "lru_path")
+    return policies and all(have >= least[name] for name, have in zip(names, device, strict=True))
+
+
+def _configurations() -> bool:
+    for settings in _settings():
+        try:
+            config = Config(**settings)
+            core = Core(config)
+        except CallerError:
+            if _is_legal(settings):
+                return False
+            continue
+        if not _is_legal(settings) or config.has_host != (settings["host_pages"][0] > 0):
+            return False
+        if core.view.config is not config or list(core.view.nodes()) or core.view.tick:
+            return False
+    return True
+
+
+# -- keys
+
+
+def _keys() -> bool:
+    tokens = [3, 1 << 40, -5, 7, 7, 0, 2, 9, 11]
+    for count, size, pairs in product(range(10), (1, 2, 4), (False, True)):
+        key = Key.from_tokens(tokens[:count], size, "a", pairs)
+        spots = [tokens[at : at + 1 + pairs] for at in range(count - pairs)]
+        rows = [spots[at : at + size] for at in range(0, len(spots), size)]
+        raw = [_row(row) for row in rows if len(row) == size]
+        if not _is_key(key, raw, 8 * size * (1 + pairs)):
+            return False
+    plain = Key.from_tokens(tokens, 1)
+    ids = Key.from_page_ids(tokens, "a")
+    named = plain.namespace == Key.from_page_ids(tokens).namespace == ""
+    return named and _is_key(ids, [_row([[one]]) for one in tokens], 8) and _refuses()
+
+
+def _row(spots: list[list[int]]) -> bytes:
+    return b"".join(one.to_bytes(8, "little", signed=True) for spot in spots for one in spot)
+
+
+def _is_key(key: Key, rows: list[bytes], stride: int) -> bool:
+    digests, above = [], sha256(b"hicache\0a").digest()
+    for row in rows:
+        above = sha256(above + row).digest()
+        digests.append(above)
+    same = (key.raw, key.stride, key.namespace) == (b"".join(rows), stride, "a")
+    firsts = all(
+        key.first(count) == Key(b"".join(rows[:count]), stride, "a")
+        for count in range(len(rows) + 2)
+    )
+    return same and firsts and key.pages == len(rows) and key.page_digests() == digests
+
+
+def _refuses() -> bool:
+    """A page of no tokens, and tokens of two dimensions."""
+    cases: tuple[tuple[Any, int], ...] = (([1], 0), ([1], -1), ([[1, 2]], 1))
+    for tokens, size in cases:
+        try:
+            Key.from_tokens(tokens, size)
+        except CallerError:
+            continue
+        return False
+    return True
+
+
+# -- components
+
+_SPANS = [spans for most in range(5) for spans in product((1, 2, 3), repeat=most)]
+
+
+def _components() -> bool:
+    return all(
+        _component(*one)
+        for size, window, interval in ((1, 1, 1), (2, 3, 4), (1, 3, 2), (2, 4, 0), (4, 1, 8))
+        for one in _made(size, window, interval)
+    )
+
+
+def _made(size: int, window: int, interval: int) -> Iterator[tuple[Any, int, int, int]]:
+    """Components, and of each what a boundary needs, its slots, and its interval."""
+    names = ("full", "swa", "mamba")
+    config = Config(size, (9, 9, 9), (0, 0, 0), names, swa_window=window, mamba_interval=interval)
+    yield full.component(config), 1 << 30, 0, size
+    yield swa.component(config), -(-window // size), 0, size
+    yield mamba.component(config), 1, 3, interval or size
+
+
+def _component(one: Any, need: int, slots: int, interval: int) -> bool:
+    pages = np.arange(4, dtype=np.int64)
+    halves = (pages[:3], pages[3:]) if one.positional else (None, pages)
+    told = all(
+        got is want if want is None else np.array_equal(got, want)
+        for got, want in zip(one.split(pages, 3), halves, strict=True)
+    )
+    told = told and (one.slots, one.interval) == (slots, interval)
+    return told and all(_walks(one, need, spans) for spans in _SPANS)
+
+
+def _walks(one: Any, need: int, spans: tuple[int, ...]) -> bool:
+    """Which nodes of a path with these spans its end requires."""
+    ends = [sum(spans[: at + 1]) for at in range(len(spans))]
+    whole = ends[-1] if ends else 0
+    wanted = [at for at, end in enumerate(ends) if end > whole - need]
+    if list(one.required(spans)) != wanted:
+        return False
+    return all((whole - end <= one.reach) == (at in wanted) for at, end in enumerate(ends))
+
+
+# -- free lists
+
+
+def _free_list() -> bool:
+    """A pool says which pages it gives next, the next one last; what it says is a copy."""
+    pool = Pool(Tier.DEVICE, "full", 5)
+    listed = pool.free_pages()
+    before = listed.tolist()
+    listed[:] = 0
+    taken = pool.take(2, 7).tolist()
+    found: list[list[int]] = [before, taken, pool.free_pages().tolist()]
+    return found == [[4, 3, 2, 1, 0], [0, 1], [4, 3, 2]]
+
+
+# -- words
+
+
+def _says() -> bool:
+    """What a node is called where an assert names it: its copies by tier and component, new ones
+    used at tick 0."""
+    node = Node(7, None, b"", b"", 3, 2)
+    new = repr(node)
+    node.pages[Tier.DEVICE][0] = node.pages[Tier.HOST][1] = NO_PAGES
+    return (new, repr(node)) == (
+        "<node 7 ..3 ---- use [0, 0]>",
+        "<node 7 ..3 D--H use [0, 0]>",
+    )
+
+
+PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
+    (
+        "CONFIG",
+        ("config", "core", "components.full", "components.mamba", "components.swa", "view"),
+        _configurations,
+    ),
+    ("KEYS", ("types",), _keys),
+    ("COMPONENTS", ("components.full", "components.mamba", "components.swa"), _components),
+    ("FREE-LIST", ("ledger",), _free_list),
+    ("WORDS", ("node",), _says),
+    ("REFUSALS", ("admission", "core", "transfers"), refusals),
+)

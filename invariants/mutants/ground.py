@@ -1,0 +1,183 @@
+"""Tapes to hunt on: what each of them runs of the core, how long it is, and how the core decides.
+
+Lives here: playing a tape on the record, and the survey that a hunt rests on. Must not live here:
+mutants (`mutate`), the order in which a hunt takes the tapes (`score`), or where tapes come from.
+
+The record digests every outcome and what is left of each pool after every event, so two cores have
+the same digest of a tape iff all that anyone outside can see of them was the same all along.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+from hicache.core.actions import Outcome as Said
+from hicache.core.events import Event
+from hicache.core.types import Tier
+from hicache.core.view import CoreView
+from hicache.runtime.decisions import Decisions
+from invariants.watch import Level
+
+from ..fuzz.executors import REPLIES
+from ..fuzz.exhaustive import ALLOCATES, WAYS, with_fault, with_hold
+from ..fuzz.generate import weights_of
+from ..fuzz.ops.base import load
+from ..fuzz.play import Outcome, generate, replay
+from ..fuzz.swarm import draw_swarm
+from ..fuzz.tapes.tape import Tape
+from .mutate import modules
+from .steps import Steps, limited
+
+VIEW = "hicache.core.view"
+NOTE = "decisions"  # of a tape: the digest that it has on this version of the core
+_FILE = 1 << 14  # lines of a file
+_OPS = load()
+_WEIGHTS = weights_of(_OPS)
+
+
+class Record:
+    """Observes one core. `digest` is that of everything until now."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._decisions = Decisions()
+        self._pools = blake2b(digest_size=16)
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        self._steps()
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Said], view: CoreView) -> None:
+        self._decisions.add(outcomes)
+        left = [
+            (*pool.counts, pool.protected)
+            for tier in (Tier.DEVICE, Tier.HOST)
+            for pool in view.pools(tier)
+        ]
+        self._pools.update(repr((left, view.tick)).encode())
+
+    def digest(self) -> str:
+        both = self._decisions.digest() + self._pools.hexdigest()
+        return blake2b(both.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Ground:
+    """One tape that the plain core plays without a failure. lines: of the core that it runs.
+    states: that it reaches (see `probes`). steps, digest: of the plain core's play."""
+
+    tape: Tape
+    lines: frozenset[int]
+    states: frozenset[str]
+    steps: int
+    events: int
+    digest: str
+
+    @property
+    def most(self) -> int:
+        """Steps after which a play of it is endless."""
+        return 20 * self.steps + 10_000
+
+    def runs(self, module: str, lines: tuple[int, int]) -> bool:
+        """Whether it runs any of these lines of a module; what only observers call always does."""
+        if module == VIEW:
+            return True
+        first = modules().index(module) * _FILE
+        return not self.lines.isdisjoint(range(first + lines[0], first + lines[1] + 1))
+
+
+def play(tape: Tape, most: int = 1 << 62, checked: bool = True) -> tuple[Outcome, str, int]:
+    """What a tape comes to, its digest and steps. Raises Endless after `most` steps."""
+    steps = Steps(most)
+    record = Record(steps)
+    with limited(steps):
+        level: Level = "every" if checked else "off"
+        outcome = replay(tape, _OPS, level, follow=lambda hand: hand.observe(record))
+    return outcome, record.digest(), steps.count
+
+
+def survey(tapes: Iterable[Tape]) -> Iterator[Ground]:
+    """What each of them is good for. One that fails on the plain core is no ground."""
+    for tape in tapes:
+        with _noted() as lines:
+            outcome, digest, steps = play(tape, checked=False)
+        if outcome.failure is None:
+            hand = outcome.hand
+            reached = {**hand.probes.seen, **hand.counts}
+            states = frozenset(name for name, times in reached.items() if times)
+            yield Ground(tape, frozenset(lines), states, steps, hand.events, digest)
+
+
+def chosen(grounds: Iterable[Ground], each: int) -> list[Ground]:
+    """The shortest so many for each line that any of them runs, and for each state that any of them
+    reaches; the shortest first."""
+    kept: list[Ground] = []
+    count: Counter[int | str] = Counter()
+    for ground in sorted(grounds, key=lambda one: one.events):
+        found: tuple[int | str, ...] = (*ground.lines, *ground.states)
+        if any(count[one] < each for one in found):
+            kept.append(ground)
+            count.update(found)
+    return kept
+
+
+def drawn(seeds: Iterable[int], operations: int) -> Iterator[Tape]:
+    """The tapes of these seeds."""
+    for seed in seeds:
+        yield generate(
+            draw_swarm(seed, _WEIGHTS, ranks=1, executor=REPLIES), _OPS, seed, operations, "off"
+        ).tape
+
+
+def varied(tape: Tape, every: int = 1) -> Iterator[Tape]:
+    """The tape with one action failing, or one allocation refused, for each (of every so many)."""
+    made = [
+        with_fault(tape, entry, turn, way)
+        for entry, turn in replay(tape, _OPS, "off").hand.issued
+        if entry >= 0
+        for way in WAYS
+    ]
+    made += [
+        with_hold(tape, at, name, 0)
+        for at, one in enumerate(tape.entries)
+        if one.op in ALLOCATES
+        for name in tape.config.components
+    ]
+    yield from made[::every]
+
+
+def noted(tape: Tape, **notes: str) -> Tape:
+    """The tape with these notes, too."""
+    return replace(tape, notes={**tape.notes, **notes})
+
+
+@contextmanager
+def _noted() -> Iterator[set[int]]:
+    """The lines of the core that run until the block ends."""
+    lines: set[int] = set()
+    files = {str(import_module(name).__file__): at * _FILE for at, name in enumerate(modules())}
+
+    def enter(frame: FrameType, event: str, arg: Any) -> Any:
+        first = files.get(frame.f_code.co_filename)
+        if first is None:
+            return None
+
+        def line(frame: FrameType, event: str, arg: Any) -> Any:
+            lines.add(first + frame.f_lineno)
+            return line
+
+        return line(frame, event, arg)
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)

@@ -1,0 +1,229 @@
+"""The score of the harness over generic mutants: which ones something notices, and who lives.
+
+Lives here: the hunt for one mutant, the reviewed list of equivalent survivors, the sum. Must not
+live here: clocks and processes (the command line says when a hunt has had enough), printing.
+
+    by a check      a check, the content, an assert of the core, the end of a sequence, or its
+                    length in steps says that it is wrong
+    by decisions    nothing says so, but the recorded decisions of a tape are others
+    equivalent      on the reviewed list
+    alive           the rest. `reached`: some tape runs its line; `differs`: some tape that nobody
+                    recorded would tell
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hicache.core.errors import CallerError
+
+from ..fuzz.draws import Draws
+from .contracts import broken
+from .ground import NOTE, Ground, play
+from .mutate import Mutant, applied, short
+from .steps import Endless, Steps, limited
+
+ENDLESS = "ENDLESS"
+_MOST = 2_000_000  # steps of all promises beside sequences
+EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+
+Guard = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Hunt:
+    """code, kind: of the failure that ended it, 0 and "" where the mutant survived. operations:
+    events fed to cores, over all sequences. seed: of the sequence that failed. decisions: the
+    recorded tape, by its seed, that decides otherwise, and "" for none."""
+
+    name: str
+    code: int
+    kind: str
+    operations: int
+    sequences: int
+    seed: int = -1
+    differs: bool = False
+    reached: bool = True
+    decisions: str = ""
+
+    @property
+    def killed(self) -> bool:
+        return self.code != 0
+
+
+@dataclass(frozen=True)
+class Count:
+    """One row of the score. alive: neither killed, nor seen, nor on the list."""
+
+    mutants: int = 0
+    by_checks: int = 0
+    by_decisions: int = 0
+    equivalent: int = 0
+    alive: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Seen by a check or by decisions, of those that are not equivalent."""
+        counted = self.mutants - self.equivalent
+        return (self.by_checks + self.by_decisions) / counted if counted else 1.0
+
+    @property
+    def by_checks_alone(self) -> float:
+        """Seen by a check, of those that are not equivalent."""
+        counted = self.mutants - self.equivalent
+        return self.by_checks / counted if counted else 1.0
+
+
+@dataclass(frozen=True)
+class Score:
+    """stale: listed as equivalent, and seen all the same; or of no mutant that there is."""
+
+    total: Count
+    by_module: dict[str, Count]
+    by_kind: tuple[tuple[str, int], ...]
+    survivors: tuple[str, ...]
+    equivalent: tuple[str, ...]
+    stale: tuple[str, ...] = field(default=())
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    """A guard that lets a sequence take as long as it likes."""
+    yield
+
+
+def hunt(
+    mutant: Mutant,
+    grounds: Sequence[Ground],
+    more: Callable[[], bool] = lambda: True,
+    guard: Guard = unguarded,
+    skip: int = 0,
+) -> Hunt:
+    """Play the tapes that run the mutant's line with it in, the shortest first, until a check
+    notices or `more` says no. skip: so many of them were played before."""
+    events = count = 0
+    differs = False
+    reaching = [one for one in grounds if one.runs(mutant.module, mutant.lines)]
+    for ground in sorted(reaching, key=lambda one: one.events)[skip:]:
+        seed = ground.tape.seed
+        try:
+            with guard(), applied(mutant, counted=True):
+                outcome, digest, _ = play(ground.tape, ground.most)
+        except Endless:
+            return Hunt(mutant.name, 14, ENDLESS, events, count + 1, seed, True)
+        except Exception as error:  # before the first entry, thus outside of what play judges
+            return Hunt(mutant.name, 10, type(error).__name__, events, count + 1, seed, True)
+        events += outcome.hand.events
+        count += 1
+        failure = outcome.failure
+        if failure is not None:
+            return Hunt(mutant.name, failure.code, failure.kind, events, count, seed, True)
+        differs = differs or digest != ground.digest
+        if not more():
+            break
+    wrong = "" if skip else _broken(mutant, guard)
+    if wrong:
+        return Hunt(mutant.name, 11, wrong, events, count, -1, True)
+    return Hunt(mutant.name, 0, "", events, count, -1, differs, bool(reaching))
+
+
+def _broken(mutant: Mutant, guard: Guard) -> str:
+    """The promise beside sequences that the mutant breaks; "" for none."""
+    try:
+        with guard(), limited(Steps(_MOST)), applied(mutant, counted=True):
+            return broken(mutant.module)
+    except Exception as error:
+        return type(error).__name__
+    except Endless:
+        return ENDLESS
+
+
+def decides(mutant: Mutant, recorded: Sequence[Ground], guard: Guard = unguarded) -> str:
+    """The first recorded tape whose decisions are not those that it carries; "" for none."""
+    for ground in recorded:
+        if not ground.runs(mutant.module, mutant.lines):
+            continue
+        try:
+            with guard(), applied(mutant, counted=True):
+                _, digest, _ = play(ground.tape, ground.most, checked=False)
+        except Endless:
+            digest = ENDLESS
+        if digest != ground.tape.notes[NOTE]:
+            return str(ground.tape.seed)
+    return ""
+
+
+def sample(mutants: Sequence[Mutant], count: int, seed: int = 0) -> list[Mutant]:
+    """So many of them, drawn by name, in their order; all of them where count is 0."""
+    if not count or count >= len(mutants):
+        return list(mutants)
+    drawn = sorted(mutants, key=lambda one: Draws(seed, "mutant", one.name).below(1 << 32))
+    kept = {one.name for one in drawn[:count]}
+    return [one for one in mutants if one.name in kept]
+
+
+def equivalent(text: str | None = None) -> dict[str, str]:
+    """The reviewed survivors: names and reasons. Raises CallerError for a line without reason."""
+    found: dict[str, str] = {}
+    lines = (EQUIVALENT.read_text(encoding="utf-8") if text is None else text).splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("# "):
+            continue
+        name, _, reason = line.partition("  ")
+        if not reason.strip():
+            raise CallerError(
+                f"{EQUIVALENT.name}:{number}: expected a name, two spaces and a reason, "
+                f"found {line!r}; say why nothing can tell it from the original"
+            )
+        found[name] = reason.strip()
+    return found
+
+
+def score(
+    hunts: Iterable[Hunt],
+    reviewed: dict[str, str] | None = None,
+    known: Sequence[str] | None = None,
+) -> Score:
+    """What a number of hunts comes to. reviewed: the list of equivalent mutants unless given.
+    known: the names of all mutants, where the list is to be held to them."""
+    listed = equivalent() if reviewed is None else reviewed
+    done = list(hunts)
+    rows: dict[str, Counter[str]] = {}
+    names: dict[str, list[str]] = {"equivalent": [], "alive": []}
+    for one in done:
+        verdict = _verdict(one, listed)
+        rows.setdefault(one.name.partition(":")[0], Counter())[verdict] += 1
+        names.setdefault(verdict, []).append(one.name)
+    total = sum(rows.values(), Counter())
+    kinds = Counter(one.kind for one in done if one.killed)
+    seen = [one.name for one in done if (one.killed or one.decisions) and one.name in listed]
+    gone = [name for name in listed if known is not None and name not in known]
+    return Score(
+        _count(total),
+        {module: _count(row) for module, row in sorted(rows.items())},
+        tuple(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(names["alive"]),
+        tuple(names["equivalent"]),
+        (*seen, *gone),
+    )
+
+
+def _verdict(one: Hunt, listed: dict[str, str]) -> str:
+    if one.killed:
+        return "by_checks"
+    if one.decisions:
+        return "by_decisions"
+    return "equivalent" if one.name in listed else "alive"
+
+
+def _count(row: Counter[str]) -> Count:
+    return Count(sum(row.values()), **dict(row))
+
+
+def module_of(mutant: Mutant) -> str:
+    """What its row in the score is called."""
+    return short(mutant.module)

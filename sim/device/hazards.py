@@ -1,0 +1,175 @@
+"""Happens-before on pages: finds accesses that nothing orders, whatever the timing was.
+
+Lives here: a vector clock per stream and one for the host, the last read and write of every page
+by every stream, and a `Device` that reports each call to them before it passes it on. It sees issue
+calls only, so the same detector stands in the shadow of any device. Must not live here: when
+anything runs.
+
+    an access of stream s is ordered after one of stream t at tick k  <=>  clock_s[t] >= k
+
+`record` copies the stream's clock into a mark, `wait` merges the mark into the stream's, a `query`
+that says True merges it into the host's, and every issue merges the host's into the stream's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hicache.core.config import Config
+from hicache.core.types import Tier
+from hicache.devices.base import Area, CopyJob, D, Front, Mark, Stream, Touch
+
+from ..errors import HazardError
+
+_Ticks = NDArray[np.int32]
+_Place = tuple[Tier, str]
+_REMEMBERED = 65_536
+# By the access before and the one that is not ordered after it: read after write, and so on.
+RULES = {("w", "r"): "RAW", ("r", "w"): "WAR", ("w", "w"): "WAW"}
+
+
+class _Lane:
+    """One stream: its clock (own ticks included), and why of its last accesses."""
+
+    def __init__(self, name: str, index: int, size: int) -> None:
+        self.name = name
+        self.index = index
+        self.clock = [0] * size
+        self.whys: dict[int, str] = {}
+
+
+def places_of(config: Config) -> dict[_Place, int]:
+    """The pages of each pool that the core of this configuration owns."""
+    return {
+        (tier, component): pages[index]
+        for index, component in enumerate(config.components)
+        for tier, pages in ((Tier.DEVICE, config.device_pages), (Tier.HOST, config.host_pages))
+    }
+
+
+class Hazards:
+    """The detector. At most `streams` streams; `checked` counts accesses."""
+
+    def __init__(self, capacities: Mapping[_Place, int], layers: int, streams: int = 4) -> None:
+        self.checked = 0
+        self._size = streams
+        self._lanes: dict[Stream, _Lane] = {}
+        self._host = [0] * streams
+        self._marks: dict[Mark, tuple[int, ...]] = {}
+        self._shape = {place: (layers, pages) for place, pages in capacities.items()}
+        self._ticks: dict[tuple[Tier, str, str, int], _Ticks] = {}
+
+    def stream(self, stream: Stream, name: str) -> None:
+        """Make a stream known."""
+        if stream in self._lanes:
+            return
+        if len(self._lanes) == self._size:
+            raise HazardError(f"hazard detector: made for {self._size} streams, {name} is one more")
+        self._lanes[stream] = _Lane(name, len(self._lanes), self._size)
+
+    def record(self, stream: Stream, mark: Mark) -> None:
+        self._marks[mark] = tuple(self._lanes[stream].clock)
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        _merge(self._lanes[stream].clock, self._marks[mark])
+
+    def observed(self, mark: Mark) -> None:
+        """The host learned that the mark was reached."""
+        clock = self._marks[mark]
+        _merge(self._host, clock)
+
+    def access(self, stream: Stream, area: Area, mode: Literal["r", "w"], why: str) -> None:
+        """An access was issued. Raises HazardError when it conflicts with one before it."""
+        lane = self._lanes[stream]
+        _merge(lane.clock, self._host)
+        self.checked += 1
+        if not len(area.pages):
+            return
+        for other in self._lanes.values():
+            if other is lane:
+                continue
+            self._ordered(lane, other, area, ("w", mode), why)
+            if mode == "w":
+                self._ordered(lane, other, area, ("r", mode), why)
+        tick = lane.clock[lane.index] + 1
+        lane.clock[lane.index] = tick
+        lane.whys[tick] = why
+        lane.whys.pop(tick - _REMEMBERED, None)
+        first, last = area.layers
+        self._of(area, mode, lane.index)[first:last, area.pages] = tick
+
+    def _of(self, area: Area, mode: str, lane: int) -> _Ticks:
+        key = (area.tier, area.component, mode, lane)
+        ticks = self._ticks.get(key)
+        if ticks is None:
+            ticks = self._ticks[key] = np.zeros(self._shape[area.place], dtype=np.int32)
+        return ticks
+
+    def _ordered(
+        self, lane: _Lane, other: _Lane, area: Area, modes: tuple[str, str], why: str
+    ) -> None:
+        ticks = self._ticks.get((area.tier, area.component, modes[0], other.index))
+        if ticks is None:
+            return
+        seen = lane.clock[other.index]
+        last = ticks[area.layers[0] : area.layers[1], area.pages]
+        if int(last.max(initial=0)) <= seen:
+            return
+        late = (last > seen).any(axis=0)
+        first = int(last[:, late].max())
+        before = other.whys.get(first, "an access too old to be named")
+        raise HazardError(
+            f"{ {'w': 'write', 'r': 'read'}[modes[1]] } by {why!r} on stream {lane.name} is not "
+            f"ordered after the {'write' if modes[0] == 'w' else 'read'} by {before!r} on stream "
+            f"{other.name}: {area.tier.name.lower()} pages {area.pages[late].tolist()[:8]} of "
+            f"{area.component} ({int(late.sum())} in all), layer groups "
+            f"{area.layers[0]}..{area.layers[1] - 1}",
+            RULES[modes],
+        )
+
+
+def _merge(clock: list[int], other: tuple[int, ...] | list[int]) -> None:
+    for index, tick in enumerate(other):
+        if tick > clock[index]:
+            clock[index] = tick
+
+
+class HazardDevice(Front[D]):
+    """A device whose every issue call is reported to a detector before it is passed on."""
+
+    def __init__(self, inner: D, hazards: Hazards) -> None:
+        super().__init__(inner)
+        self._hazards = hazards
+
+    def stream(self, name: str) -> Stream:
+        stream = self.inner.stream(name)
+        self._hazards.stream(stream, name)
+        return stream
+
+    def record(self, stream: Stream) -> Mark:
+        mark = self.inner.record(stream)
+        self._hazards.record(stream, mark)
+        return mark
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        self._hazards.wait(stream, mark)
+        self.inner.wait(stream, mark)
+
+    def query(self, mark: Mark) -> bool:
+        reached = self.inner.query(mark)
+        if reached:
+            self._hazards.observed(mark)
+        return reached
+
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        self._hazards.access(stream, job.near, "r", job.why)
+        self._hazards.access(stream, job.far, "w", job.why)
+        self.inner.copy(stream, job)
+
+    def touch(self, stream: Stream, touch: Touch) -> None:
+        self._hazards.access(stream, touch.area, touch.mode, touch.why)
+        self.inner.touch(stream, touch)

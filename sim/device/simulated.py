@@ -1,0 +1,321 @@
+"""A device that exists in virtual time: FIFO streams, copies in chunks, marks seen late.
+
+Lives here: the order and time of work on streams, as `hicache.devices.base.Device` promises it,
+plus what only a simulated model needs (`compute`, `publish`, `verify`, `sync`). Must not live
+here: how fast bytes move (sim/device/link), what they are (sim/device/memory), who may touch them
+(sim/device/hazards).
+
+Timing never depends on whether bytes are kept: a checked and an unchecked run have one history.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Tier
+from hicache.devices.base import Area, CopyJob, Direction, Mark, Peeker, Stream, Touch
+
+from ..clock import Clock
+from ..content import ROW_WORDS, Words
+from ..draws import draw
+from .link import Link
+from .memory import Memory, Place
+
+_NEVER = -1
+_UNSEEN = 1 << 62
+Action: TypeAlias = Callable[[], None]
+FaultRule: TypeAlias = Callable[[int, Direction], bool]
+
+
+def no_faults(_: int, __: Direction) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """page_bytes: of each layer group, by component. seed: root of every draw.
+
+    lag_ns     the host sees a mark up to this long after it was reached (drawn for each).
+    chunks     a copy is read and written in 1 to this many parts (drawn for each).
+    faults     which copies fail, by number in order of issue and direction.
+    scribble   a touch that writes leaves bytes that nobody else has; off where `publish` always
+               follows with better ones.
+    """
+
+    page_bytes: Mapping[str, tuple[int, ...]]
+    seed: int = 0
+    lag_ns: int = 5_000
+    chunks: int = 4
+    faults: FaultRule = no_faults
+    scribble: bool = True
+
+
+class _Stream:
+    """Work in order of issue. held: the head runs or waits, nothing behind it may begin.
+
+    marks: reached so far. Draws are named after it, so that marks of one stream do not shift
+    those of another.
+    """
+
+    __slots__ = ("failed", "held", "marks", "name", "work")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.work: deque[Callable[[_Stream], None]] = deque()
+        self.held = False
+        self.failed = False
+        self.marks = 0
+
+
+class SimDevice:
+    """See the module. listener: called when the host could see something new."""
+
+    def __init__(
+        self, clock: Clock, link: Link, options: DeviceOptions, memory: Memory | None = None
+    ) -> None:
+        self._clock = clock
+        self._link = link
+        self._options = options
+        self._memory = memory
+        self._layers = len(next(iter(options.page_bytes.values())))
+        self._names: dict[str, Stream] = {}
+        self._streams: list[_Stream] = []
+        self._reached: list[int] = []
+        self._visible: list[int] = []
+        self._failed: dict[int, None] = {}
+        self._waiting: dict[int, list[Action]] = {}
+        self._synced: dict[int, Action] = {}
+        self._copies = 0
+        self.listener: Action = lambda: None
+
+    @property
+    def layers(self) -> int:
+        return self._layers
+
+    def stream(self, name: str) -> Stream:
+        found = self._names.get(name)
+        if found is None:
+            found = self._names[name] = Stream(len(self._streams))
+            self._streams.append(_Stream(name))
+        return found
+
+    def record(self, stream: Stream) -> Mark:
+        number = len(self._reached)
+        self._reached.append(_NEVER)
+        self._visible.append(_UNSEEN)
+        self._issue(stream, lambda line: self._reach(line, number))
+        return Mark(number)
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        if self._reached[mark] == _NEVER:
+            self._issue(stream, lambda line: self._hold_for(line, mark))
+
+    def query(self, mark: Mark) -> bool:
+        return self._visible[mark] <= self._clock.now_ns
+
+    def failed(self, mark: Mark) -> bool:
+        if self._reached[mark] == _NEVER:
+            raise CallerError(f"failed: expected a mark that was reached, found mark {mark}")
+        return mark in self._failed
+
+    def reached_ns(self, mark: Mark) -> int:
+        """When the mark was reached, which the host may have seen later."""
+        return self._reached[mark]
+
+    def sync(self, mark: Mark, action: Action) -> None:
+        """Call `action` the moment the mark is reached, the host seeing it at once."""
+        assert self._reached[mark] == _NEVER, "a mark that was reached already needs no sync"
+        self._synced[mark] = action
+
+    def compute(self, stream: Stream, duration_ns: int) -> None:
+        """Queue `duration_ns` of the model's work."""
+        self._issue(stream, lambda line: self._run(line, duration_ns))
+
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        source, target, layers = job.source, job.target, job.layers
+        if len(source) != len(target):
+            raise CallerError(
+                f"{job.why}: expected as many targets as sources, "
+                f"found {len(target)} for {len(source)}"
+            )
+        if not len(source):
+            return
+        number = self._copies
+        self._copies = number + 1
+        copy = _Copy(job, f"{job.why}, copy {number}")
+        size = len(source) * sum(self._options.page_bytes[job.component][layers[0] : layers[1]])
+        if self._memory is not None:
+            copy.tags = self._memory.claim_copy(copy.near, copy.far, (source, target), layers)
+        self._issue(stream, lambda line: self._send(line, copy, number, size))
+
+    def touch(self, stream: Stream, touch: Touch) -> None:
+        """A write leaves bytes that nobody else has; `publish` says better ones."""
+        if touch.mode == "w" and self._memory is not None and self._options.scribble:
+            self.publish(stream, touch, self._memory.scribble_tags(touch.pages))
+
+    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
+        """Queue the model's write of known content. tags: uint64[len(pages)]."""
+        if self._memory is not None:
+            self._write(self._memory, stream, touch.area, tags, touch.why)
+
+    def verify(
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
+    ) -> None:
+        """Queue the model's read; it must find what the tags say, unless one of these marks tells
+        that what should have brought it failed."""
+        memory = self._memory
+        if memory is None:
+            return
+        place = (Tier.DEVICE, touch.component)
+
+        def check(_: _Stream) -> None:
+            if not any(mark in self._failed for mark in unless):
+                memory.verify(place, touch.pages, tags, touch.layers, touch.why)
+
+        self._issue(stream, check)
+
+    def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
+        """Queue a write of bytes that the seeds stand for, on either tier."""
+        self._write(self._kept("scribble"), stream, area, seeds, "scribble")
+
+    def _write(self, memory: Memory, stream: Stream, area: Area, tags: Words, why: str) -> None:
+        place, pages, layers = area.place, area.pages, area.layers
+        memory.claim(place, pages, tags, layers)
+        self._issue(stream, lambda _: memory.write(place, pages, tags, layers, why))
+
+    def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
+        """Queue a look at what the pages hold."""
+        memory = self._kept("peek")
+
+        def look(_: _Stream) -> None:
+            then((memory.block(area.place, area.pages, area.layers).view(np.uint8),))
+
+        self._issue(stream, look)
+
+    def _kept(self, name: str) -> Memory:
+        if self._memory is None:
+            raise CallerError(f"{name}: expected a device that keeps bytes; turn checks on")
+        return self._memory
+
+    def digest(self, tier: Tier, component: str, page: int) -> bytes:
+        return self._kept("digest").digest((tier, component), page)
+
+    def _issue(self, stream: Stream, work: Callable[[_Stream], None]) -> None:
+        line = self._streams[stream]
+        line.work.append(work)
+        if not line.held:
+            self._pump(line)
+
+    def _pump(self, line: _Stream) -> None:
+        while line.work and not line.held:
+            line.work.popleft()(line)
+
+    def _release(self, line: _Stream) -> None:
+        line.held = False
+        self._pump(line)
+
+    def _run(self, line: _Stream, duration_ns: int) -> None:
+        line.held = True
+        self._clock.after(duration_ns, lambda: self._release(line))
+
+    def _hold_for(self, line: _Stream, mark: Mark) -> None:
+        if self._reached[mark] == _NEVER:
+            line.held = True
+            self._waiting.setdefault(mark, []).append(lambda: self._release(line))
+
+    def _reach(self, line: _Stream, mark: int) -> None:
+        now = self._clock.now_ns
+        self._reached[mark] = now
+        if line.failed:
+            self._failed[mark] = None
+            line.failed = False
+        for resume in self._waiting.pop(mark, ()):
+            resume()
+        synced = self._synced.pop(mark, None)
+        if synced is not None:
+            self._visible[mark] = now
+            synced()
+            return
+        line.marks += 1
+        lag_ns = self._lag_ns(line, mark)
+        self._visible[mark] = now + lag_ns
+        self._clock.after(lag_ns, lambda: self.listener())
+
+    def _send(self, line: _Stream, copy: _Copy, number: int, size: int) -> None:
+        """A copy of layers that the component has no pool in takes no time and no wire."""
+        direction = copy.job.direction
+        line.held = True
+        if self._options.faults(number, direction):
+            line.failed = True
+            self._link.send(direction, 0, [lambda: self._release(line)])
+            return
+        if not size:
+            line.held = False
+            if self._memory is not None:
+                self._read(copy, [0, len(copy.job.source) * ROW_WORDS], 0)
+                self._store(copy, [0, len(copy.job.source) * ROW_WORDS], 0)
+            return
+        if self._memory is None:
+            self._link.send(direction, size, [lambda: self._release(line)])
+            return
+        parts = self._parts(number)
+        words = len(copy.job.source) * ROW_WORDS
+        bounds = [words * part // parts for part in range(parts + 1)]
+        self._link.send(
+            direction,
+            size,
+            [lambda part=part: self._chunk(line, copy, bounds, part) for part in range(parts)],  # type: ignore[misc]
+        )
+        self._read(copy, bounds, 0)
+
+    def _lag_ns(self, line: _Stream, mark: int) -> int:
+        """How long after it was reached the host sees a mark."""
+        options = self._options
+        return draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
+
+    def _parts(self, number: int) -> int:
+        """In how many chunks a copy is carried out."""
+        return 1 + draw(self._options.chunks, self._options.seed, "chunks", number)
+
+    def _read(self, copy: _Copy, bounds: list[int], part: int) -> None:
+        assert self._memory is not None
+        span = (bounds[part], bounds[part + 1])
+        copy.moving = self._memory.fetch(copy.near, copy.job.source, span, copy.job.layers)
+
+    def _chunk(self, line: _Stream, copy: _Copy, bounds: list[int], part: int) -> None:
+        """One part arrived: write it, then read the next, or go on with the stream."""
+        self._store(copy, bounds, part)
+        if part + 2 < len(bounds):
+            self._read(copy, bounds, part + 1)
+        else:
+            self._release(line)
+
+    def _store(self, copy: _Copy, bounds: list[int], part: int) -> None:
+        """Write a part; with the last, check the whole copy."""
+        memory = self._memory
+        assert memory is not None
+        span = (bounds[part], bounds[part + 1])
+        memory.store(copy.far, copy.job.target, span, copy.job.layers, copy.moving)
+        if part + 2 == len(bounds):
+            memory.verify(copy.far, copy.job.target, copy.tags, copy.job.layers, copy.why)
+
+
+class _Copy:
+    """One queued copy. tags: what program order says it delivers. moving: the part under way."""
+
+    __slots__ = ("far", "job", "moving", "near", "tags", "why")
+
+    def __init__(self, job: CopyJob, why: str) -> None:
+        near, far = job.direction.ends
+        self.near: Place = (near, job.component)
+        self.far: Place = (far, job.component)
+        self.job = job
+        self.why = why
+        self.tags: Words = np.empty(0, dtype=np.uint64)
+        self.moving: Words = self.tags

@@ -1,0 +1,187 @@
+"""How long a forward pass takes: a roofline of one model on one accelerator, in integer ns.
+
+    step  = layers x layer + overhead                 0 where there is nothing to compute
+    layer = max(compute, memory)                      of one average layer, rounded up
+    compute = (2 x parameters x tokens + attention) / (tp x reached flop/s)
+    attention = sum over chunks of pairs x 2 x heads x (score + value elements)
+              + decode context x 2 x heads x (decode score + decode value elements)
+    pairs(start, end) = sum of i + 1 for i in start..end-1 = (end - start)(start + end + 1) / 2
+    memory = (weights met once a step + cached rows read + states read and written)
+             / reached HBM bytes/s, per rank
+    overhead = fixed + output head of each sequence that samples
+
+Two operations per parameter and token: Kaplan et al., arXiv 2001.08361, section 2.1. Attention
+counted exactly under the causal mask. A pass is bound by the slower of compute and memory:
+Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. A layer of routed experts reads at most
+as many experts as its tokens choose. Context is read once per chunk, as tiled kernels do
+(FlashAttention, arXiv 2205.14135). A layer with a window attends to min(i + 1, window) tokens, in
+decode to its share of the summed context at most; one without keys and values, to none. Figures of
+models: hicache/models; of hardware: sim/hardware/profiles.
+
+Left out: communication between ranks, activations, the higher rate of fp8 products, and an MLA
+prefill's expansion of cached latents. Must not live here: streams, copies, queues; an engine
+overlaps `layer_ns` with loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
+
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+
+from ..hardware.profile import HardwareProfile
+
+_NS = 1_000_000_000
+
+
+class CostModel:
+    """Times of one model on `tp` ranks of one accelerator. Holds no state between calls."""
+
+    __slots__ = (
+        "_decode_flops",
+        "_expert_bytes",
+        "_experts",
+        "_experts_per_token",
+        "_flops_per_s",
+        "_hbm_bytes_per_s",
+        "_head_bytes",
+        "_head_flops",
+        "_linear_flops",
+        "_overhead_ns",
+        "_pair_flops",
+        "_rows",
+        "_state_bytes",
+        "_weight_bytes",
+        "_windows",
+        "layers",
+    )
+
+    def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
+        """Raises CallerError where the weights do not fit, or tp does not divide the heads."""
+        if tp < 1 or model.attention_heads % tp:
+            raise CallerError(
+                f"tp: expected a divisor of {model.attention_heads} attention heads, found {tp}"
+            )
+        weights = model.parameters * model.weight_bytes // tp
+        cached = model.bytes_per_token(tp)
+        if weights + cached > profile.hbm_bytes:
+            raise CallerError(
+                f"tp: expected enough ranks for the weights of {model.name}, found {tp} of "
+                f"{profile.hbm_bytes} bytes each for {weights} bytes; raise tp or choose other "
+                f"hardware"
+            )
+        self.layers = model.layers
+        heads = 2 * model.attention_heads
+        # Work is kept as a sum over all layers and over all ranks; a rate carries layers and ranks.
+        self._linear_flops = 2 * model.layer_parameters
+        self._pair_flops = heads * (model.score_elements + model.value_elements)
+        self._decode_flops = heads * (model.decode_score_elements + model.decode_value_elements)
+        self._windows = _layers_by_window(model)
+        self._flops_per_s = profile.reached_flops_per_s * tp
+        self._experts = model.experts
+        self._experts_per_token = model.experts_per_token
+        self._expert_bytes = model.expert_parameters * model.weight_bytes
+        shared = model.layer_parameters - model.experts_per_token * model.expert_parameters
+        self._weight_bytes = shared * model.weight_bytes
+        # Ranks may hold copies of a row (MLA, few heads), so tp x a rank's bytes is what is read.
+        self._rows = _rows_by_window(model, tp)
+        states = [pool for pool in model.pools if pool.kind == "state" and not pool.anchor]
+        self._state_bytes = 2 * tp * sum(pool.page_bytes(1, tp) for pool in states)
+        self._hbm_bytes_per_s = profile.reached_hbm_bytes_per_s * tp
+        self._head_flops = 2 * model.head_parameters
+        self._head_bytes = model.head_parameters * model.weight_bytes
+        self._overhead_ns = profile.step_overhead_ns
+
+    def layer_ns(
+        self,
+        prefill_chunks: Sequence[tuple[int, int]],
+        decode_requests: int,
+        decode_context_tokens: int,
+    ) -> int:
+        """One layer of a step; `layers` of these and `overhead_ns` make `step_ns`.
+
+        prefill_chunks: (start, end) token ranges; those before start are cached. decode_requests:
+        sequences that grow by a token. decode_context_tokens: tokens they attend to, summed.
+        """
+        chunks = [chunk for chunk in prefill_chunks if chunk[1] > chunk[0]]
+        tokens = decode_requests + sum(end - start for start, end in chunks)
+        if not tokens:
+            return 0
+        flops = self._linear_flops * tokens
+        for window, layers in self._windows:
+            pairs = sum(_pairs(start, end, window) for start, end in chunks)
+            context = _met(decode_context_tokens, decode_requests, window)
+            flops += layers * (self._pair_flops * pairs // 2 + self._decode_flops * context)
+        moved = self._weight_bytes + self._state_bytes * (decode_requests + len(chunks))
+        for window, size in self._rows:
+            rows = _met(decode_context_tokens, decode_requests, window)
+            rows += sum(_met(end, 1, window and end - start + window) for start, end in chunks)
+            moved += size * rows
+        if self._experts:
+            moved += self._expert_bytes * min(self._experts, self._experts_per_token * tokens)
+        compute_ns = -(-flops * _NS // (self._flops_per_s * self.layers))
+        memory_ns = -(-moved * _NS // (self._hbm_bytes_per_s * self.layers))
+        return compute_ns if compute_ns > memory_ns else memory_ns
+
+    def overhead_ns(self, prefill_chunks: Sequence[tuple[int, int]], decode_requests: int) -> int:
+        """What a step costs outside its layers. Each chunk counts as one sequence that samples."""
+        sampled = decode_requests
+        for start, end in prefill_chunks:
+            if end > start:
+                sampled += 1
+        if not sampled:
+            return 0
+        compute_ns = -(-self._head_flops * sampled * _NS // self._flops_per_s)
+        memory_ns = -(-self._head_bytes * _NS // self._hbm_bytes_per_s)
+        return self._overhead_ns + max(compute_ns, memory_ns)
+
+    def step_ns(
+        self,
+        prefill_chunks: Sequence[tuple[int, int]],
+        decode_requests: int,
+        decode_context_tokens: int,
+    ) -> int:
+        """A whole forward pass over a batch of prefill chunks and decoding sequences."""
+        return self.layers * self.layer_ns(
+            prefill_chunks, decode_requests, decode_context_tokens
+        ) + self.overhead_ns(prefill_chunks, decode_requests)
+
+
+def _layers_by_window(model: ModelDescription) -> tuple[tuple[int, int], ...]:
+    """(window, how many layers attend within it), 0 standing for all tokens.
+
+    A layer that has states and no rows does not attend; one without pools is taken to.
+    """
+    found: dict[int, int] = {}
+    for layer in range(model.layers):
+        pools = [pool for pool in model.pools if layer in pool.layers]
+        windows = [pool.window for pool in pools if pool.kind != "state"]
+        if windows or not pools:
+            window = 0 if 0 in windows or not windows else max(windows)
+            found[window] = found.get(window, 0) + 1
+    return tuple(found.items())
+
+
+def _rows_by_window(model: ModelDescription, tp: int) -> tuple[tuple[int, int], ...]:
+    """(window, bytes of a token's rows in the pools with it, over all ranks)."""
+    found: dict[int, Fraction] = {}
+    for pool in model.pools:
+        found[pool.window] = found.get(pool.window, Fraction(0)) + pool.token_bytes(tp)
+    return tuple((window, ceil(size) * tp) for window, size in found.items() if size)
+
+
+def _met(tokens: int, sequences: int, window: int) -> int:
+    """Of `tokens` of context, those that are met where each sequence meets a window of its own."""
+    return min(tokens, sequences * window) if window else tokens
+
+
+def _pairs(start: int, end: int, window: int) -> int:
+    """Twice the query-key pairs of a chunk: a query at i meets i + 1 keys, `window` at most."""
+    pairs = (end - start) * (start + end + 1)
+    full = max(start, window - 1)  # the first query that meets no more than the window
+    if window and full < end:
+        pairs -= (end - full) * (full + end + 1 - 2 * window)
+    return pairs

@@ -1,0 +1,207 @@
+"""One forward pass on a device: its time, its waits, and what it reads and writes.
+
+Lives here: the order of waits, accesses and compute on the compute stream. Must not live here: who
+is in the batch, which pages an access is of (accesses), or the core.
+
+A pass that reads pages still being loaded runs layer group by layer group and waits, before each,
+for that group alone: the load of later layers overlaps the work of earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Several
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from hicache.core.actions import Prefill
+from hicache.devices.base import Device, Mark, Stream, Touch
+from hicache.runtime.controller import COMPUTE, TransferController
+
+from ..content import Words, partial_tag
+from .accesses import Access, Accesses
+from .sequence import Sequence
+
+
+class Model(Protocol):
+    """The work of a model on a device: `SimDevice`, or what stands for a model on a real one."""
+
+    def compute(self, stream: Stream, duration_ns: int) -> None:
+        """Queue that much work."""
+
+    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
+        """Queue a write of the content that the tags stand for."""
+
+    def verify(
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
+    ) -> None:
+        """Queue a read that must find it, unless one of the marks tells of a failure."""
+
+    def sync(self, mark: Mark, action: Callable[[], None]) -> None:
+        """Call `action` once the mark is reached."""
+
+
+class Costs(Protocol):
+    """What a pass takes: `CostModel`, or whoever says it otherwise."""
+
+    layers: int
+
+    def layer_ns(self, chunks: Several[tuple[int, int]], decoding: int, context: int, /) -> int:
+        """Of one layer."""
+
+    def overhead_ns(self, chunks: Several[tuple[int, int]], decoding: int, /) -> int:
+        """Of all that is not a layer."""
+
+
+class Forward:
+    """checked: report accesses and content; without it a pass is nothing but time."""
+
+    def __init__(
+        self,
+        model: Model,
+        device: Device,
+        controller: TransferController,
+        costs: Costs,
+        accesses: Accesses,
+        page_size: int,
+        checked: bool,
+    ) -> None:
+        self._model = model
+        self._device = device
+        self._controller = controller
+        self._costs = costs
+        self._accesses = accesses
+        self._page_size = page_size
+        self._checked = checked
+        self._stream = device.stream(COMPUTE)
+        groups = device.layers
+        bounds = [costs.layers * group // groups for group in range(groups + 1)]
+        self._sizes = [last - first for first, last in pairwise(bounds)]
+
+    def launch(
+        self,
+        prefills: Several[tuple[Sequence, Prefill]],
+        decoding: int,
+        context: int,
+        ended: Callable[[], None],
+    ) -> None:
+        """One pass over prefill chunks and decoding sequences; `ended` when the host sees it."""
+        chunks = [(prefill.start, prefill.end) for _, prefill in prefills]
+        layer_ns = self._costs.layer_ns(chunks, decoding, context)
+        overhead_ns = self._costs.overhead_ns(chunks, decoding)
+        waits = self._load_marks(prefills)
+        if waits:
+            for group, size in enumerate(self._sizes):
+                for marks in waits:
+                    self._device.wait(self._stream, marks[group])
+                self._group(prefills, (group, group + 1), size * layer_ns)
+            self._model.compute(self._stream, overhead_ns)
+        else:
+            total_ns = self._costs.layers * layer_ns + overhead_ns
+            self._group(prefills, (0, len(self._sizes)), total_ns)
+        self._close(ended)
+
+    def launch_decode(self, duration_ns: int, ended: Callable[[], None]) -> None:
+        """One or several decode steps in a row, of known duration."""
+        self._model.compute(self._stream, duration_ns)
+        self._close(ended)
+
+    def touch_decoded(self, sequence: Sequence, leaving: bool = False) -> None:
+        """What a decoding sequence read and wrote since this was last called for it.
+
+        Its reads are reported each time, but the content of pages is compared once, when it leaves:
+        one that was overwritten under it cannot have become right again. A state is compared each
+        time, because it is replaced each time.
+        """
+        if not self._checked:
+            return
+        layers, held = (0, len(self._sizes)), sequence.held
+        why = f"decode of request {sequence.job.index} at token {held}"
+        tables, states = sequence.tables, sequence.states
+        if held != sequence.touched:
+            since, sequence.touched = sequence.touched, held
+            for access in self._accesses.decoded(tables, states, since, held, why):
+                if access.mode == "r" and not access.state:
+                    self._device.touch(self._stream, access.touch(layers, why))
+                else:
+                    self._perform(sequence, access, layers, why)
+        if leaving:
+            for access in self._accesses.held(tables, states, held, why):
+                self._perform(sequence, access, layers, why)
+
+    def _close(self, ended: Callable[[], None]) -> None:
+        mark = self._device.record(self._stream)
+
+        def finish() -> None:
+            seen = self._device.query(mark)
+            assert seen, "a synchronised mark is visible"
+            ended()
+
+        self._model.sync(mark, finish)
+
+    def _load_marks(self, prefills: Several[tuple[Sequence, Prefill]]) -> list[tuple[Mark, ...]]:
+        """Marks per layer group of the batches that the pass depends on, each batch once."""
+        found = {
+            marks: None
+            for _, prefill in prefills
+            for flight in prefill.after
+            if (marks := self._controller.load_marks(flight))
+        }
+        return list(found)
+
+    def _marks_of(self, prefill: Prefill, groups: int) -> tuple[Mark, ...]:
+        """Marks of the first layer groups of the loads that a chunk reads."""
+        return tuple(
+            mark
+            for flight in prefill.after
+            for mark in self._controller.load_marks(flight)[:groups]
+        )
+
+    def _group(
+        self,
+        prefills: Several[tuple[Sequence, Prefill]],
+        layers: tuple[int, int],
+        duration_ns: int,
+    ) -> None:
+        if self._checked:
+            for sequence, prefill in prefills:
+                why = f"prefill of request {sequence.job.index} at token {prefill.start}"
+                arriving = self._marks_of(prefill, layers[1])
+                for access in self._accesses.first(prefill):
+                    self._perform(sequence, access, layers, why, arriving)
+        self._model.compute(self._stream, duration_ns)
+        if self._checked:
+            for sequence, prefill in prefills:
+                why = f"prefill of request {sequence.job.index} to token {prefill.end}"
+                for access in self._accesses.last(prefill):
+                    self._perform(sequence, access, layers, why)
+
+    def _perform(
+        self,
+        sequence: Sequence,
+        access: Access,
+        layers: tuple[int, int],
+        why: str,
+        unless: tuple[Mark, ...] = (),
+    ) -> None:
+        """Report the access, and compare or write what must be on its pages."""
+        touch = access.touch(layers, why)
+        self._device.touch(self._stream, touch)
+        tags = self._tags(sequence, access)
+        if touch.mode == "r":
+            self._model.verify(self._stream, touch, tags, unless)
+        else:
+            self._model.publish(self._stream, touch, tags)
+
+    def _tags(self, sequence: Sequence, access: Access) -> Words:
+        """Of the prefixes that end where the pages end; one that ends inside a page is of this
+        request alone."""
+        size, depths = self._page_size, access.depths
+        end = int(depths[-1])
+        if end % size == 0:
+            return sequence.tags[depths // size - 1]
+        return np.concatenate(
+            (sequence.tags[depths[:-1] // size - 1], partial_tag(sequence.job.index, end))
+        )

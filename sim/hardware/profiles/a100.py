@@ -1,0 +1,19 @@
+"""NVIDIA A100 80GB SXM. Source: NVIDIA A100 data sheet (2188504)."""
+
+from __future__ import annotations
+
+from sim.hardware.profile import HardwareProfile
+
+PROFILE = HardwareProfile(
+    name="a100",
+    flops_per_s=312_000_000_000_000,  # data sheet: 312 TFLOPS bf16, dense
+    hbm_bytes_per_s=2_039_000_000_000,  # data sheet: 2,039 GB/s
+    hbm_bytes=80_000_000_000,  # data sheet: 80 GB
+    link_bytes_per_s=31_500_000_000,  # data sheet: PCIe Gen4; [pcie]
+    link_shared_permille=1_806,  # [bw]
+    copy_latency_ns=6_000,  # [lat], the middle
+    compute_permille=600,  # estimate: large bf16 matrix products in serving
+    hbm_permille=800,  # estimate: weight streaming in decode
+    link_permille=800,  # estimate: 25 GB/s of 31.5 with packet headers and pinned memory
+    step_overhead_ns=500_000,  # estimate: launch of a captured graph, sampling, scheduling
+)

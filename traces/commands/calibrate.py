@@ -1,0 +1,181 @@
+"""`hicache calibrate`: measures a device's copies and kernels, and seals them in a profile.
+
+Lives here: the command, and how figures become a profile. Must not live here: the measurement
+(copy_bench), how a kind of device is made or described (probes), the file's format
+(sim/hardware/measured).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any, TextIO, cast
+
+import hicache.models as models
+from hicache import registry
+from hicache.core.errors import CallerError
+from hicache.devices.base import Direction
+from hicache.models import ModelDescription, mha
+from sim.hardware import measured
+
+from ..devices.copy_bench import Bench
+from ..devices.probes.base import Geometry, Probe
+from ..terminal import options as read
+from ..terminal.output import check_writable, write_whole
+
+PROBES = "traces.devices.probes"
+TINY = "tiny"
+MEMORY_LIMIT = 4 << 30
+SUMMARY = "measure a device's copies and kernels, and write a hardware profile"
+
+
+def tiny() -> ModelDescription:
+    """Four layers of two KV heads: pages of 2 KiB a token, so that a run is short anywhere."""
+    return mha.describe(
+        TINY,
+        "made up: small enough for any machine",
+        layers=4,
+        hidden_size=256,
+        vocabulary=256,
+        attention_heads=4,
+        kv_heads=2,
+        head_elements=64,
+        parameters=2_000_000,
+    )
+
+
+def model_of(name: str) -> ModelDescription:
+    return tiny() if name == TINY else models.get(name)
+
+
+def probe_of(device: str) -> Probe:
+    """The probe of a kind of device. Raises CallerError that lists the kinds."""
+    return cast(Probe, registry.load(PROBES, device))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    kinds = registry.names(PROBES)
+    add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
+    add("-o", "--output", default="-", metavar="FILE", help="the profile; - is stdout")
+    add("--model", type=read.choice([TINY, *models.names()]), default=TINY, help="what is copied")
+    add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
+    add(
+        "--pages", type=read.at_least(4), default=512, metavar="N", help="pages of the largest copy"
+    )
+    add("--layout", default="page_first_direct", help="of the host tier")
+    add("--io-backend", default="direct", help="how pages are copied")
+    add("--repeats", type=read.at_least(3), default=41, metavar="N", help="copies of each size")
+    add("--date", default=None, help="of the measurement (default: today)")
+
+
+def calibrate(options: argparse.Namespace, command: str) -> int:
+    """The exit code. Everything in the profile was measured in this call."""
+    check_writable(options.output)
+    date = options.date or datetime.now(UTC).date().isoformat()
+    probe = probe_of(options.device)
+    machine = probe.machine()
+    model = model_of(options.model)
+    pages = dict.fromkeys(model.components, options.pages)
+    geometry = Geometry(model, options.page_size, pages, pages, options.layout, options.io_backend)
+    check_memory(geometry)
+    out = sys.stderr if options.output == "-" else sys.stdout
+    print(f"{options.device}: {machine['accelerator']}", file=out)
+    with probe.make(geometry, time.perf_counter_ns) as device:
+        bench = Bench(device, geometry, options.repeats)
+        figures = bench.measure()
+    figures["rates"] = probe.rates()
+    document = measured.seal(
+        {
+            "name": options.device,
+            "made": {"date": date, "device": options.device, "command": command},
+            "machine": machine,
+            "geometry": describe(geometry),
+            "hardware": _hardware(figures),
+            "curves": {way: figures[way]["points"] for way in ("d2h", "h2d")},
+            "measured": figures,
+        }
+    )
+    _print(figures, out)
+    write_whole(options.output, [json.dumps(document, indent=1, sort_keys=True) + "\n"])
+    if options.output != "-":
+        print(f"profile {document['hash'][:12]} written to {options.output}", file=out)
+    return 0
+
+
+def describe(geometry: Geometry) -> dict[str, Any]:
+    """What was copied, in a form that another run can be compared with."""
+    return {
+        "model": geometry.model.name,
+        "page_size": geometry.page_size,
+        "page_bytes": sum(
+            geometry.model.bytes_per_page(component, geometry.page_size)
+            for component in geometry.model.components
+        ),
+        "layers": geometry.model.layers,
+        "layout": geometry.layout,
+        "io_backend": geometry.io_backend,
+    }
+
+
+def check_memory(geometry: Geometry) -> None:
+    """Raises CallerError where the pools would take more than is sensible for a measurement."""
+    model, size = geometry.model, geometry.page_size
+    wanted = sum(
+        count * model.bytes_per_page(component, size)
+        for sizes in (geometry.device_pages, geometry.host_pages)
+        for component, count in sizes.items()
+    )
+    if wanted > MEMORY_LIMIT:
+        raise CallerError(
+            f"memory: expected pools of at most {MEMORY_LIMIT} bytes, found {wanted} for "
+            f"{model.name} at {size} tokens a page; use fewer pages or a smaller model"
+        )
+
+
+def _hardware(figures: dict[str, Any]) -> dict[str, int]:
+    """The fields of a profile: everything measured, thus every reachable part is the whole."""
+    rates, ways = figures["rates"], [figures[way.value] for way in Direction]
+    fastest = min(ns for way in ways for _, ns in way["points"])
+    return {
+        "flops_per_s": rates["flops_per_s"],
+        "hbm_bytes_per_s": rates["memory_bytes_per_s"],
+        "hbm_bytes": rates["memory_bytes"],
+        "link_bytes_per_s": sum(way["fit"]["bytes_per_s"] for way in ways) // len(ways),
+        "link_shared_permille": max(1, figures["both"]["shared_permille"]),
+        # a copy cannot wait longer for its first byte than the quickest one took in all
+        "copy_latency_ns": min(fastest // 2, *(way["fit"]["overhead_ns"] for way in ways)),
+        "compute_permille": 1000,
+        "hbm_permille": 1000,
+        "link_permille": 1000,
+        "step_overhead_ns": rates.get("launch_ns", 0),
+    }
+
+
+def _print(figures: dict[str, Any], out: TextIO) -> None:
+    for way in Direction:
+        found = figures[way.value]
+        fit = found["fit"]
+        print(
+            f"{way.value}: {found['largest_bytes_per_s'] / 1e9:.2f} GB/s at "
+            f"{found['points'][-1][0]:,} bytes; least squares {fit['overhead_ns'] / 1e3:.1f} us + "
+            f"bytes / {fit['bytes_per_s'] / 1e9:.2f} GB/s, off by up to "
+            f"{fit['worst_error_permille'] / 10:.1f}%",
+            file=out,
+        )
+        for (count, ns), high in zip(found["points"], found["p90_ns"], strict=True):
+            print(f"  {count:>12,} bytes  {ns / 1e3:>10.1f} us  (p90 {high / 1e3:.1f})", file=out)
+    batch, rates = figures["batch"], figures["rates"]
+    print(
+        f"both directions at once: {figures['both']['shared_permille'] / 1000:.2f}x of one; "
+        f"{batch['overhead_ns_per_copy'] / 1e3:.1f} us for each further copy of a batch",
+        file=out,
+    )
+    print(
+        f"matrix products {rates['flops_per_s'] / 1e9:,.1f} Gflop/s, memory "
+        f"{rates['memory_bytes_per_s'] / 1e9:,.1f} GB/s read and written",
+        file=out,
+    )

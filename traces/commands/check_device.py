@@ -1,0 +1,340 @@
+"""`hicache check-device`: every pool, layout, backend, dtype and direction on a real device.
+
+Lives here: the command, what must be refused and with which words, tables and the document. Must
+not live here: page sets and their comparison (round_trips).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from functools import partial
+from typing import Any, NamedTuple, TextIO, cast
+
+from rich.console import Console
+from rich.table import Table
+
+import hicache.models as models
+from hicache import registry
+from hicache.core.errors import CallerError
+from hicache.devices.base import Direction, Inspectable
+from hicache.memory.layouts import BACKENDS, LAYOUTS, legal
+from hicache.memory.pools import PoolPlan
+from hicache.models import ModelDescription
+from sim.errors import SimError, WrongBytesError
+
+from ..devices import round_trips
+from ..devices.probes.base import Geometry, Probe
+from ..devices.round_trips import Case, Outcome
+from ..devices.shadow_run import Sizes, prove
+from ..replaying.results import write_json
+from ..terminal import options as read
+from ..terminal.output import check_writable
+from ..terminal.progress import progress
+
+PROBES = "traces.devices.probes"
+SUMMARY = "copy page sets of every pool, layout, backend and dtype, and compare every byte"
+_NAMED = 5
+_SETS = 10_000
+_REQUESTS = 30
+
+
+class Refusal(NamedTuple):
+    """Something illegal. said: the error; empty where it was let pass. names: the legal choice
+    that the error must name."""
+
+    what: str
+    said: str
+    names: str
+
+    @property
+    def fine(self) -> bool:
+        return bool(self.said) and self.names in self.said and "\n" not in self.said
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    kinds = registry.names(PROBES)
+    add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
+    add(
+        "--model",
+        action="append",
+        metavar="NAME",
+        help="only this model, or JSON file of one; may be repeated (default: all)",
+    )
+    add(
+        "--sets",
+        type=read.at_least(1),
+        default=_SETS,
+        metavar="N",
+        help="random page sets, all cases together; at least one a case, component and direction",
+    )
+    add("--sample", type=_rate, default=1.0, metavar="RATE", help="share of pages, 0 to 1, hashed")
+    add(
+        "--shadow",
+        type=read.at_least(0),
+        default=_REQUESTS,
+        metavar="N",
+        help="requests of a run in the device's shadow, repeated without each of its stream waits",
+    )
+    add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
+    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+
+
+def check_device(options: argparse.Namespace, command: str) -> int:
+    """The exit code. Raises WrongBytesError where a byte was wrong, after the tables."""
+    if options.json:
+        check_writable(options.json)
+    probe = _probe(options.device)
+    machine = probe.machine()
+    chosen = [(name, models.get(name)) for name in options.model or models.names()]
+    every = round_trips.cases(chosen)
+    sets = -(-options.sets // len(every))
+    each = [max(sets, case.ways) for case in every]
+    begun = time.perf_counter()
+    outcomes: list[Outcome] = []
+    before = 0
+    with progress("check-device", sum(each), "page sets") as done:
+        for number, case in enumerate(every):
+            seed = (options.seed, number)
+            report = partial(_add, done, before)
+            outcomes.append(
+                round_trips.run(probe, case, each[number], seed, options.sample, report)
+            )
+            before += each[number]
+    refusals = list(_refusals(probe, chosen, every))
+    wall_s = time.perf_counter() - begun
+    out = sys.stderr if options.json == "-" else sys.stdout
+    _print(options.device, machine, outcomes, refusals, wall_s, out)
+    wrong = [line for outcome in outcomes for line in outcome.wrong]
+    wrong += [line for one in outcomes if one.samples for line in one.samples.first]
+    shadows = [] if wrong else _shadows(probe, every, options, out)
+    if options.json:
+        found = _document(options, command, machine, outcomes, refusals, wall_s)
+        write_json(options.json, {**found, "shadow": shadows})
+    if wrong:
+        raise WrongBytesError(wrong[0])
+    passed = [refusal for refusal in refusals if not refusal.fine]
+    if passed:
+        raise SimError(f"{passed[0].what}: expected an error that names {passed[0].names}")
+    return 0
+
+
+def _shadows(
+    probe: Probe, every: list[Case], options: argparse.Namespace, out: TextIO
+) -> list[dict[str, object]]:
+    """One run of the first model with each backend, and what it showed."""
+    found: list[dict[str, object]] = []
+    for backend in BACKENDS if options.shadow else ():
+        case = every[0]._replace(layout="page_first_direct", io_backend=backend)
+
+        def make(sizes: Sizes, case: Case = case) -> AbstractContextManager[Inspectable]:
+            counts = (sizes.device_pages, sizes.host_pages)
+            device, host = (dict.fromkeys(case.model.components, count) for count in counts)
+            geometry = Geometry(
+                case.model, case.page_size, device, host, case.layout, case.io_backend
+            )
+            return probe.make(geometry, time.perf_counter_ns)
+
+        sizes = Sizes(case.model, case.page_size)
+        result = prove(make, sizes, options.shadow, options.seed)
+        print(
+            f"in the shadow, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
+            f"{result.accesses:,} accesses ordered, {result.spoiled:,} load targets spoiled first, "
+            f"{result.intact:,} free pages kept their poison, {result.reads:,} reads exact; "
+            f"{result.caught} of {result.waits} waits caught when dropped",
+            file=out,
+        )
+        found.append({"model": case.name, "io_backend": backend, **asdict(result)})
+    return found
+
+
+def _add(done: Callable[[int], object], before: int, count: int) -> None:
+    done(before + count)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate <= 1:
+        raise argparse.ArgumentTypeError(f"expected a rate from 0 to 1, found {text!r}")
+    return rate
+
+
+def _probe(device: str) -> Probe:
+    try:
+        return cast(Probe, registry.load(PROBES, device))
+    except ModuleNotFoundError as error:
+        raise CallerError(
+            f"device {device}: expected the package {error.name}, found none; install it "
+            f"(pip install hicache[torch]), or use --device cpu"
+        ) from None
+
+
+def _refusals(
+    probe: Probe, chosen: list[tuple[str, ModelDescription]], every: list[Case]
+) -> Iterable[Refusal]:
+    """Each illegal combination, asked for."""
+    case = every[0]
+    for layout, backend in [(one, other) for one in LAYOUTS for other in BACKENDS]:
+        if (layout, backend) not in legal():
+            made = case._replace(layout=layout, io_backend=backend)
+            yield _asked(f"{backend} with {layout}", probe, made, "page_first_direct")
+    yield _asked("layout diagonal", probe, case._replace(layout="diagonal"), ", ".join(LAYOUTS))
+    yield _asked("io_backend magic", probe, case._replace(io_backend="magic"), ", ".join(BACKENDS))
+    yield _asked("page_size 0", probe, case._replace(page_size=0), "at least 1")
+    for name, model in chosen:
+        for pool in model.pools:
+            if pool.compression > 1:
+                yield _tried(
+                    f"{name}, pool {pool.name}: page size {pool.compression - 1}",
+                    lambda pool=pool: pool.rows_per_page(pool.compression - 1),  # type: ignore[misc]
+                    f"multiple of {pool.compression}",
+                )
+            bad = next((tp for tp in (3, 5) if pool.heads % tp and tp % pool.heads), 0)
+            if bad and pool.heads > 1:
+                yield _tried(
+                    f"{name}, pool {pool.name}: {pool.heads} heads on {bad} ranks",
+                    lambda pool=pool, bad=bad: PoolPlan.of("host", pool, 1, 128, "page_head", bad),  # type: ignore[misc]
+                    f"divisor or a multiple of {pool.heads}",
+                )
+
+
+def _asked(what: str, probe: Probe, case: Case, names: str) -> Refusal:
+    pages = dict.fromkeys(case.model.components, 2)
+    geometry = Geometry(case.model, case.page_size, pages, pages, case.layout, case.io_backend)
+
+    def make() -> None:
+        with probe.make(geometry, time.perf_counter_ns):
+            pass
+
+    return _tried(what, make, names)
+
+
+def _tried(what: str, attempt: Callable[[], object], names: str) -> Refusal:
+    try:
+        attempt()
+    except CallerError as error:
+        return Refusal(what, str(error), names)
+    return Refusal(what, "", names)
+
+
+def _print(
+    device: str,
+    machine: dict[str, Any],
+    outcomes: list[Outcome],
+    refusals: list[Refusal],
+    wall_s: float,
+    out: TextIO,
+) -> None:
+    console = Console(file=out, width=None if out.isatty() else 140)
+    ways = legal()
+    table = Table(title=f"{device}: {machine['accelerator']}", title_justify="left")
+    for name in ("model", "pool", "dtype"):
+        table.add_column(name)
+    for layout, backend in ways:
+        table.add_column(f"{layout}\n{backend}", justify="right")
+    rows: dict[tuple[str, str, str], dict[tuple[str, str], str]] = {}
+    for one in outcomes:
+        case = one.case
+        for pool in case.model.pools:
+            counts = [one.counts[pool.name, way] for way in Direction]
+            bad = sum(count.mismatches for count in counts)
+            done = "+".join(str(count.sets) for count in counts)
+            cell = f"[red]{bad} wrong[/]" if bad else done
+            row = rows.setdefault((case.name, pool.name, case.dtype), {})
+            row[case.layout, case.io_backend] = cell
+    for key, cells in rows.items():
+        table.add_row(*key, *(cells.get(way, "") for way in ways))
+    console.print(table)
+    console.print("page sets, device to host + host to device; every byte of every pool compared")
+    refused = Table(title="refused", title_justify="left")
+    refused.add_column("asked for")
+    refused.add_column("answer")
+    for refusal in refusals:
+        refused.add_row(
+            refusal.what, refusal.said if refusal.fine else f"[red]{refusal.said or 'accepted'}[/]"
+        )
+    console.print(refused)
+    console.print(_samples_table(outcomes))
+    sets = {way: sum(one.sets[way] for one in outcomes) for way in Direction}
+    bad = sum(one.mismatches for one in outcomes)
+    console.print(
+        f"{sum(sets.values()):,} page sets ({sets[Direction.DEVICE_TO_HOST]:,} device to host, "
+        f"{sets[Direction.HOST_TO_DEVICE]:,} host to device) on {len(outcomes)} devices in "
+        f"{wall_s:.1f} s: {bad} mismatches; {sum(one.fine for one in refusals)} of "
+        f"{len(refusals)} illegal choices refused by name"
+    )
+    for line in [line for one in outcomes for line in one.wrong][:_NAMED]:
+        console.print(line, style="red", markup=False)
+
+
+def _samples_table(outcomes: list[Outcome]) -> Table:
+    table = Table(title="sampled pages, SHA-256 on both sides", title_justify="left")
+    for name in ("pool", "direction"):
+        table.add_column(name)
+    for name in ("copied", "sampled", "bytes", "seen again", "mismatches"):
+        table.add_column(name, justify="right")
+    for (pool, way), row in _sampled(outcomes).items():
+        table.add_row(pool, way, *(f"{value:,}" for value in row.values()))
+    return table
+
+
+def _sampled(outcomes: list[Outcome]) -> dict[tuple[str, str], dict[str, int]]:
+    """Sums per pool's name and direction."""
+    sums: dict[tuple[str, str], dict[str, int]] = {}
+    for one in outcomes:
+        for row in one.samples.rows if one.samples else ():
+            names = ("copied", "pages", "bytes", "links", "mismatches")
+            into = sums.setdefault((row.pool, row.direction.value), dict.fromkeys(names, 0))
+            for name in names:
+                into[name] += getattr(row, name)
+    return sums
+
+
+def _document(
+    options: argparse.Namespace,
+    command: str,
+    machine: dict[str, Any],
+    outcomes: list[Outcome],
+    refusals: list[Refusal],
+    wall_s: float,
+) -> dict[str, object]:
+    return {
+        "command": command,
+        "device": options.device,
+        "machine": machine,
+        "seed": options.seed,
+        "sample": options.sample,
+        "sets": {way.value: sum(one.sets[way] for one in outcomes) for way in Direction},
+        "mismatches": sum(one.mismatches for one in outcomes),
+        "cases": [
+            {
+                "model": one.case.name,
+                "dtype": one.case.dtype,
+                "page_size": one.case.page_size,
+                "layout": one.case.layout,
+                "io_backend": one.case.io_backend,
+                "pool": pool,
+                "direction": way.value,
+                "sets": count.sets,
+                "pages": count.pages,
+                "bytes": count.bytes,
+                "mismatches": count.mismatches,
+            }
+            for one in outcomes
+            for (pool, way), count in one.counts.items()
+        ],
+        "refused": [{"asked": one.what, "answer": one.said, "named": one.fine} for one in refusals],
+        "samples": [
+            {"pool": pool, "direction": way, **row}
+            for (pool, way), row in _sampled(outcomes).items()
+        ],
+        "wall_s": round(wall_s, 3),
+    }

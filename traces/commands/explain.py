@@ -1,0 +1,154 @@
+"""`hicache explain`: a tape is played, and the story of its failure told.
+
+Lives here: the command, its options, and the JSON document. Must not live here: whom a failure
+concerns (invariants/explain/explain), how it is printed (explain_report), or the trace (timeline).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hicache.core.errors import CallerError
+from invariants.books.story import About, brief
+from invariants.explain import explain as explainer
+from invariants.explain.witness import Account, witnessed
+from invariants.fuzz.ops import base as operations
+
+from ..explaining.report import LAST, show
+from ..explaining.timeline import timeline
+from ..fuzzing import planting
+from ..fuzzing.tape_file import open_tape
+from ..fuzzing.work import allowed_s, limit
+from ..replaying.results import write_json
+from ..terminal import options as read
+from ..terminal.output import check_apart, check_writable, write_whole
+from ..terminal.streams import whatever_is_heard
+
+SUMMARY = "play a tape and tell the story of its failure, down to the lines of the core"
+FORMAT, VERSION = "hicache-explain", 1
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "tape",
+        type=read.name,
+        metavar="TAPE",
+        help="a tape of `hicache fuzz`, or a test that shrink exported",
+    )
+    for kind in ("page", "node", "request", "flight"):
+        add(
+            f"--{kind}",
+            type=read.at_least(0),
+            metavar="N",
+            help=f"the story of this {kind} (default: of whom the failure names)",
+        )
+    add("--component", metavar="NAME", help="of this component's pools, or of its --page")
+    planting.add_option(parser, "what the tape notes")
+    add(
+        "--trace",
+        type=read.name,
+        metavar="FILE",
+        help="write a timeline for ui.perfetto.dev",
+    )
+    add("--json", type=read.name, metavar="FILE", help="write the story there, too; - is stdout")
+
+
+def explain(options: argparse.Namespace, command: str) -> int:
+    """0 for a tape that plays clean, or the code of its failure."""
+    if options.trace == "-" == options.json:
+        raise CallerError("--json: expected a file, since the trace goes to stdout, found -")
+    check_apart(tape=options.tape, trace=options.trace, json=options.json)
+    for path in (options.trace, options.json):
+        if path:
+            check_writable(path)
+    tape = open_tape(options.tape)
+    operations.check(tape, operations.load(), options.tape)
+    plant = planting.wanted(options, tape, options.tape)
+    with planting.planted(plant), limit(allowed_s(len(tape.entries))):
+        account = witnessed(tape, operations.load(), options.tape)
+    whom = explainer.chosen(
+        account,
+        options.page,
+        options.node,
+        options.request,
+        options.flight,
+        options.component or "",
+    )
+    whom = whom or explainer.named(account)
+    failure = account.outcome.failure
+    stream = sys.stderr if "-" in (options.trace, options.json) else sys.stdout
+    with whatever_is_heard():
+        show(account, whom, options.tape, plant, stream)
+    with whatever_is_heard():
+        if options.trace:
+            write_whole(options.trace, timeline(account))
+            if options.trace != "-":
+                print(f"\ntrace: {options.trace} (open it in ui.perfetto.dev)", file=stream)
+        if options.json:
+            write_json(options.json, document(account, whom, command, plant))
+    return failure.code if failure else 0
+
+
+def document(account: Account, whom: list[About], command: str, plant: str) -> dict[str, object]:
+    """What `--json` writes; other tools read it: the names below are kept."""
+    failure, last = account.outcome.failure, account.steps[-1:]
+    found: dict[str, object] | None = None
+    if failure is not None:
+        said = explainer.verdict(failure)
+        found = {
+            "code": failure.code,
+            "kind": failure.kind,
+            "sentence": said.sentence,
+            "equation": said.equation,
+            "at": failure.at,
+            "event": last[0].number if last else 0,
+            "text": failure.text,
+        }
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "command": command,
+        "exit_code": failure.code if failure else 0,
+        "planted": plant,
+        "entries": len(account.outcome.tape.entries),
+        "events": len(account.steps),
+        "failure": found,
+        "stories": [
+            {
+                "about": explainer.title(one),
+                "story": [_row(row) for row in explainer.rows(account, one)],
+            }
+            for one in whom
+        ],
+        "last": [
+            {"event": step.number, "what": [brief(one) for one in (step.event, *step.outcomes)]}
+            for step in account.steps[-LAST:]
+        ],
+        "ran": [
+            {**call.spot._asdict(), "depth": call.depth, "times": times}
+            for step in last
+            for call, times in explainer.ran(step)
+        ],
+        "look": [
+            {
+                **place.spot._asdict(),
+                "event": place.event,
+                "why": place.why,
+                "via": [str(spot) for spot in place.via],
+            }
+            for place in explainer.places(account, explainer.named(account) or whom)
+        ],
+    }
+
+
+def _row(row: explainer.Row) -> dict[str, object]:
+    return {
+        "entry": row.step.entry,
+        "event": row.step.number,
+        "time": row.step.now,
+        "what": brief(row.step.event),
+        "change": row.text,
+        "lines": [str(spot) for spot in row.spots],
+    }

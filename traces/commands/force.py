@@ -1,0 +1,126 @@
+"""`hicache force`: a failure that the simulator shows on a tape, made to happen on a device.
+
+Lives here: the command and its words. Must not live here: how it is forced (force).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import cast
+
+import hicache.models as models
+from hicache import registry
+from hicache.core.errors import CallerError
+from hicache.devices.base import Direction, Holdable
+from hicache.runtime.controller import LOAD, WRITE
+from hicache.runtime.tape_format import Tape, read_tape
+from sim.hardware import profile as hardware
+
+from ..devices.certified import Hold
+from ..devices.forced import STREAMS, Forced, on_device, on_simulator
+from ..devices.probes.base import Geometry
+from ..terminal import options as read
+from .calibrate import PROBES, TINY, check_memory, model_of, probe_of
+
+SUMMARY = "a tape again on a device, without one wait and with a stream held back"
+
+_HELD_NS = 50_000_000
+_LANES = {Direction.DEVICE_TO_HOST.value: WRITE, Direction.HOST_TO_DEVICE.value: LOAD}
+_SHOWN = 5
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    kinds = registry.names(PROBES)
+    add("tape", metavar="TAPE", help="what hicache twin --tape recorded")
+    add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
+    add("--model", type=read.choice([TINY, *models.names()]), default=TINY, help="what is moved")
+    add("--layout", default="page_first_direct", help="of the host tier")
+    add("--io-backend", default="direct", help="how pages are copied")
+    add("--hardware", default="h100", metavar="NAME|FILE", help="what the simulator is like")
+    add(
+        "--drop",
+        type=read.at_least(0),
+        default=-1,
+        metavar="N",
+        help="leave out wait number N (default: none)",
+    )
+    add(
+        "--hold",
+        default=None,
+        metavar="LANE[:ITEM]=US",
+        help="keep h2d, d2h or compute busy so many microseconds before its copy number ITEM, or "
+        "before each (default: what makes the loss of the wait show)",
+    )
+
+
+def force(options: argparse.Namespace, command: str) -> int:
+    """0 where the device did what the simulator said, 1 where it did not."""
+    tape = read_tape(options.tape)
+    model = model_of(options.model)
+    if tape.config.components != model.components:
+        raise CallerError(
+            f"--model: expected the tape's components ({', '.join(tape.config.components)}), found "
+            f"{', '.join(model.components)} of {model.name}; give the model that was recorded"
+        )
+    if options.drop < 0 and options.hold is None:
+        raise CallerError("force: expected --drop, --hold or both, found neither; give one")
+    given = None if options.hold is None else hold_of(options.hold)
+    profile = hardware.get(options.hardware)
+    shown = on_simulator(tape, model, profile, options.drop)
+    if options.drop >= len(shown.waits):
+        raise CallerError(
+            f"--drop: expected a wait from 0 to {len(shown.waits) - 1}, found {options.drop}; "
+            "give one of these"
+        )
+    if options.drop >= 0:
+        wait = shown.waits[options.drop]
+        print(f"wait {options.drop} left out: {wait.stream} behind {wait.behind}")
+    print(f"simulator: {shown.failure or 'no failure'}")
+    hold = given or wait.hold(_HELD_NS)
+    where = "each item" if hold.item < 0 else f"item {hold.item}"
+    held = f"{hold.stream} held {hold.time_ns // 1000:,} us before {where}"
+    found = _run(options, tape, hold, options.drop)
+    print(f"{options.device}, {held}: {_told(found)}")
+    for line in found.wrong[:_SHOWN]:
+        print(f"  {line}")
+    as_said = bool(found.wrong) == bool(shown.failure)
+    if options.drop >= 0:
+        ordered = _run(options, tape, hold, -1)
+        print(f"{options.device}, the same with every wait in place: {_told(ordered)}")
+        as_said = as_said and not ordered.wrong
+    return 0 if as_said else 1
+
+
+def hold_of(text: str) -> Hold:
+    """Raises CallerError for what is no LANE[:ITEM]=MICROSECONDS."""
+    place, _, time_us = text.partition("=")
+    lane, colon, item = place.partition(":")
+    stream = _LANES.get(lane, lane)
+    if stream not in STREAMS or not time_us.isdecimal() or (colon and not item.isdecimal()):
+        raise CallerError(
+            f"--hold: expected LANE[:ITEM]=MICROSECONDS with a lane of h2d, d2h, compute, "
+            f"found {text}; for example h2d:3=50000"
+        )
+    return Hold(stream, int(time_us) * 1000, int(item) if colon else -1)
+
+
+def _run(options: argparse.Namespace, tape: Tape, hold: Hold, drop: int) -> Forced:
+    config, model = tape.config, model_of(options.model)
+    sizes = [
+        dict(zip(config.components, pages, strict=True))
+        for pages in (config.device_pages, config.host_pages)
+    ]
+    geometry = Geometry(
+        model, config.page_size, sizes[0], sizes[1], options.layout, options.io_backend
+    )
+    check_memory(geometry)
+    probe = probe_of(options.device)
+    probe.machine()
+    with probe.make(geometry, time.perf_counter_ns) as device:
+        return on_device(tape, model, cast(Holdable, device), drop, hold)
+
+
+def _told(found: Forced) -> str:
+    return f"{len(found.wrong):,} of {found.compared:,} reads found wrong bytes"

@@ -1,0 +1,147 @@
+"""`hicache gpu-check`: everything that needs a GPU, one command, one report.
+
+Lives here: the command, which checks run, and the report. Must not live here: what a check does
+(gpu_checks); torch, which the checks import and are imported themselves only when there is a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from hicache import registry
+from hicache.core.errors import CallerError
+
+from ..devices.gpu_checks.base import Outcome, Settings
+from ..terminal import options as read
+from ..terminal.output import check_writable, write_whole
+
+CHECKS = "traces.devices.gpu_checks"
+SUMMARY = "run everything that needs a GPU, and write one report"
+FAILED = 1
+_DEFAULTS = Settings()
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """Options of `hicache gpu-check`."""
+    add = made.add_argument
+    names = registry.names(CHECKS)
+    add(
+        "--only",
+        type=read.choice(names),
+        action="append",
+        metavar="CHECK",
+        help=f"run this check alone; may be repeated ({', '.join(names)})",
+    )
+    add(
+        "--pages",
+        type=read.at_least(1),
+        default=_DEFAULTS.pages,
+        metavar="N",
+        help="page round trips of the check by SHA-256",
+    )
+    add(
+        "--repeats",
+        type=read.at_least(1),
+        default=_DEFAULTS.repeats,
+        metavar="N",
+        help="measurements of each time, of which the median counts",
+    )
+    add("--seed", type=read.at_least(0), default=0, help="root of every random choice of pages")
+    add("-o", "--output", default="gpu-check.json", metavar="FILE", help="the report, as JSON")
+    add(
+        "--markdown",
+        default="gpu-check.md",
+        metavar="FILE",
+        help="the same report as a section for docs/gpu.md",
+    )
+
+
+def gpu_check(options: argparse.Namespace, command: str) -> int:
+    """0 when every check passed, 1 when one did not. Raises CallerError where there is no GPU."""
+    machine = hardware()
+    for path in (options.output, options.markdown):
+        check_writable(path)
+    settings = Settings(options.pages, options.repeats, options.seed)
+    chosen = list(dict.fromkeys(options.only or registry.names(CHECKS)))
+    results: dict[str, dict[str, Any]] = {}
+    for name in chosen:
+        print(f"{name}: {registry.load(CHECKS, name).SUMMARY} ...", file=sys.stderr, flush=True)
+        results[name] = run_check(name, settings)
+        print(f"{name}: {verdict(results[name])}", file=sys.stderr, flush=True)
+    report = {
+        "command": command,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine,
+        "checks": results,
+    }
+    write_whole(options.output, [json.dumps(report, indent=2), "\n"])
+    write_whole(options.markdown, markdown(report))
+    return 0 if all(result["passed"] for result in results.values()) else FAILED
+
+
+def hardware() -> dict[str, str]:
+    """The GPU and what is around it. Raises CallerError, one line, for what is missing."""
+    try:
+        device = registry.load("hicache.devices", "cuda")
+        probe = registry.load("traces.devices.probes", "cuda")
+    except ModuleNotFoundError as error:
+        raise CallerError(
+            f"gpu-check: expected the package {error.name}, found none; "
+            f"pip install 'hicache[torch]' with a torch built for CUDA"
+        ) from None
+    missing = device.unusable()
+    if missing:
+        raise CallerError(f"gpu-check: {missing}")
+    found = {name: str(value) for name, value in probe.machine().items()}
+    return {**found, "kernel": platform.release()}
+
+
+def run_check(name: str, settings: Settings) -> dict[str, Any]:
+    """A check's outcome and how long it took; one that breaks is a fault of it, not of the rest."""
+    started = time.monotonic()
+    try:
+        outcome: Outcome = registry.load(CHECKS, name).run(settings)
+    except Exception as error:
+        # A report that leaves out what went wrong would say more than was seen.
+        said = str(error).splitlines() or [""]
+        outcome = Outcome([], [f"{type(error).__name__}: {said[0]}"])
+    document = outcome.as_document()
+    return {**document, "seconds": round(time.monotonic() - started, 1)}
+
+
+def verdict(result: dict[str, Any]) -> str:
+    """One line."""
+    short = [figure["name"] for figure in result["figures"] if not figure["reached"]]
+    complaints = [*result["faults"], *(f"not reached: {name}" for name in short)]
+    return "passed" if result["passed"] else f"FAILED ({'; '.join(complaints)})"
+
+
+def markdown(report: dict[str, Any]) -> list[str]:
+    """The report as text: all figures, those that were not reached too."""
+    machine = ", ".join(f"{name} {value}" for name, value in report["machine"].items())
+    lines = [f"## {report['date']}", "", machine, "", f"`{report['command']}`", ""]
+    for name, result in report["checks"].items():
+        lines += [f"### {name}: {verdict(result)}", "", f"{result['seconds']} s", ""]
+        if result["figures"]:
+            lines += ["| figure | value | at least | |", "|---|---|---|---|"]
+            lines += [_row(figure) for figure in result["figures"]]
+            lines.append("")
+    return [f"{line}\n" for line in lines]
+
+
+def _row(figure: dict[str, Any]) -> str:
+    least = "" if figure["least"] is None else _number(figure["least"])
+    reached = "" if figure["least"] is None else ("reached" if figure["reached"] else "**missed**")
+    value = f"{_number(figure['value'])} {figure['unit']}".strip()
+    return f"| {figure['name']} | {value} | {least} | {reached} |"
+
+
+def _number(value: float) -> str:
+    return re.sub(r"\.?0+$", "", f"{value:.3f}") if value % 1 else str(int(value))

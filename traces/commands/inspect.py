@@ -1,0 +1,152 @@
+"""`hicache inspect`: what is in a trace, and how much a cache of any size could hit.
+
+Must not live here: replaying. The curve is computed from reuse distances
+(traces/replaying/curve), so it owes nothing to the cache it is compared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TextIO
+
+import numpy as np
+
+from hicache.core.types import Pages
+
+from ..formats.base import NS_PER_MS, Paged, Trace
+from ..replaying.account import ceiling_of
+from ..replaying.curve import Curve, lru_curve
+from ..terminal.tables import console, pairs, percent, table
+
+_BAR = 30
+_POINTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Of one quantity over all requests; percentiles are observed values."""
+
+    total: int
+    mean: float
+    p50: int
+    p90: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """LRU hits in a cache of `pages` pages, in file order, every prompt token allowed to hit."""
+
+    pages: int
+    tokens: int
+    hit_tokens: int
+    hit_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """interval_ms: between arrivals that have a time. closed_loop: requests that wait for another.
+    ceiling: hit tokens without a bound on the cache; steady: of the second half of the requests."""
+
+    path: str
+    format: str
+    block_size: int | None
+    page_size: int
+    requests: int
+    closed_loop: int
+    duration_s: float
+    input: Lengths
+    output: Lengths
+    interval_ms: Lengths
+    unique_pages: int
+    largest_request_pages: int
+    ceiling_hit_tokens: int
+    ceiling_hit_rate: float
+    ceiling_hit_rate_steady: float
+    lru: tuple[Point, ...]
+
+
+def inspect(trace: Trace, page_size: int) -> Inspection:
+    paged = trace.paged(page_size)
+    jobs = trace.jobs
+    prompts = np.fromiter((job.input_length for job in jobs), np.int64, len(jobs))
+    times = np.array([job.arrival_ns for job in jobs if job.after < 0], dtype=np.int64)
+    ceiling = ceiling_of(paged, whole_prompts=True)
+    half = len(jobs) // 2
+    curve = lru_curve(paged)
+    return Inspection(
+        path=trace.path,
+        format=trace.format,
+        block_size=trace.block_size,
+        page_size=page_size,
+        requests=len(jobs),
+        closed_loop=len(jobs) - len(times),
+        duration_s=float(times[-1] - times[0]) / 1e9,
+        input=_lengths(prompts),
+        output=_lengths(np.fromiter((job.output_length for job in jobs), np.int64, len(jobs))),
+        interval_ms=_lengths(np.diff(times) // NS_PER_MS),
+        unique_pages=curve.unique,
+        largest_request_pages=curve.largest,
+        ceiling_hit_tokens=int(ceiling.sum()),
+        ceiling_hit_rate=float(ceiling.sum() / prompts.sum()),
+        ceiling_hit_rate_steady=float(ceiling[half:].sum() / prompts[half:].sum()),
+        lru=_points(curve, paged, int(prompts.sum())),
+    )
+
+
+def as_document(found: Inspection) -> dict[str, object]:
+    return asdict(found)
+
+
+def print_inspection(found: Inspection, stream: TextIO | None = None) -> None:
+    out = console(stream)
+    block = f", blocks of {found.block_size}" if found.block_size else ""
+    rows = [
+        ("file", f"{found.path} ({found.format}{block})"),
+        ("requests", f"{found.requests:,}, {found.closed_loop:,} of them in a closed loop"),
+        ("timed arrivals", f"over {found.duration_s:,.1f} s"),
+        ("unique pages", f"{found.unique_pages:,} of {found.page_size} tokens"),
+        ("largest request", f"{found.largest_request_pages:,} pages"),
+    ]
+    out.print(pairs("Trace", rows))
+    made = table("Per request", "", "total", "mean", "p50", "p90", "max")
+    for name, lengths in (
+        ("input tokens", found.input),
+        ("output tokens", found.output),
+        ("interval (ms)", found.interval_ms),
+    ):
+        cells = [f"{value:,}" for value in (lengths.p50, lengths.p90, lengths.max)]
+        made.add_row(name, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
+    out.print(made)
+    chart = table("LRU hit rate, token-weighted, whole trace", "pages", "tokens", "rate", "")
+    chart.columns[-1].justify = "left"
+    for point in found.lru:
+        _add(chart, f"{point.pages:,}", f"{point.tokens:,}", point.hit_rate)
+    chart.add_section()
+    _add(chart, "unbounded", "", found.ceiling_hit_rate)
+    out.print(chart)
+    steady = percent(found.ceiling_hit_rate_steady)
+    out.print(f"Unbounded, last 50 % of the requests: {steady}")
+
+
+def _add(chart: object, pages: str, tokens: str, rate: float) -> None:
+    chart.add_row(pages, tokens, percent(rate), "#" * round(rate * _BAR))  # type: ignore[attr-defined]
+
+
+def _points(curve: Curve, paged: Paged, total: int) -> tuple[Point, ...]:
+    """Powers of two from the largest request to the whole trace, the larger ones if too many."""
+    first = max(curve.largest - 1, 0).bit_length()
+    last = max(curve.unique - 1, 0).bit_length()
+    sizes = [1 << power for power in range(max(first, last - _POINTS + 1), last + 1)]
+    return tuple(
+        Point(size, size * paged.page_size, hits, hits / total)
+        for size in sizes
+        for hits in (curve.hit_tokens(size),)
+    )
+
+
+def _lengths(values: Pages) -> Lengths:
+    if not len(values):
+        return Lengths(0, 0.0, 0, 0, 0)
+    p50, p90 = np.percentile(values, (50, 90), method="inverted_cdf")
+    return Lengths(int(values.sum()), float(values.mean()), int(p50), int(p90), int(values.max()))

@@ -1,0 +1,222 @@
+"""`hicache mutants`: how good the harness is, measured on bugs that were put in on purpose.
+
+Lives here: the command, and what is chosen. Must not live here: how a bug is put in or hunted
+(invariants), the processes that do it (generic_work, planted_work), or what is said of what they
+find (generic_report, planted_report).
+
+Exit codes: 0 everything was killed that is not on the reviewed list, 17 something survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass
+
+from hicache.core.errors import CallerError
+from invariants.base import HARNESS
+from invariants.mutants import mutate, score
+from invariants.mutants.mutate import Mutant
+from invariants.mutants.score import Score
+from invariants.planted.base import names as planted_names
+
+from ..mutants import generic_report, generic_work, planted_report, planted_work
+from ..mutants.limits import Killed
+from ..replaying.results import write_json
+from ..terminal import options as read
+from ..terminal.output import check_writable
+from ..terminal.progress import progress
+from ..terminal.streams import whatever_is_heard
+
+SUMMARY = "plant bugs in the core, and report what kills each and how fast"
+KINDS = ("generic", "planted", "faults")
+VERSION = 2
+_OPERATIONS = 120
+_FEW, _FEW_TAPES = 40, 24  # so many mutants do not pay for a long survey
+_CALM = 100
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--kind",
+        type=read.choice(KINDS),
+        help="mutants, planted bugs, or kinds of faults (default: all)",
+    )
+    add("--only", type=read.name, metavar="NAME", help="one bug, one mutant, or all that begin so")
+    add(
+        "--sample",
+        type=read.at_least(0),
+        default=0,
+        metavar="N",
+        help="so many mutants (default: all)",
+    )
+    add("--seed", type=read.at_least(0), default=0, help="of the sample")
+    add(
+        "--seconds",
+        type=read.at_least(1),
+        default=60,
+        metavar="S",
+        help="for each that survives (a generic mutant: at most 20)",
+    )
+    add("--shrink", action="store_true", help="make each planted bug's tape small, and say how")
+    calm = "sequences without a fault in which a bug that one exposes is not to be seen"
+    add("--calm", type=read.at_least(1), default=_CALM, metavar="N", help=calm)
+    add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="write the kill matrix there, too; - is stdout",
+    )
+    add("--record", action="store_true", help="write the recorded tapes with today's decisions")
+    add("--list", action="store_true", help="print the names, and hunt nothing")
+
+
+def mutants(options: argparse.Namespace, command: str) -> int:
+    """Hunts what was chosen. 0 where all are dead but the reviewed, 17 where not."""
+    if options.record:
+        for path in generic_work.record():
+            print(path)
+        return 0
+    chosen = _chosen(options)
+    stream = sys.stderr if options.json == "-" else sys.stdout
+    if options.list:
+        for name in chosen.listed():
+            print(name)
+        return 0
+    if options.json:
+        check_writable(options.json)
+    done = Done([], [], [])
+    complete = False
+    try:
+        _hunt(options, chosen, done)
+        complete = True
+    finally:  # what was found before Ctrl-C is kept
+        done.sort([one.name for one in chosen.generic])
+        every = complete and not options.only and not options.sample
+        sum_ = generic_report.summed(done.generic, every)
+        whole = complete and not options.only and bool(done.planted)
+        with whatever_is_heard():
+            planted_report.show(done.planted, done.trials, whole, stream)
+            if done.generic:
+                left = len(chosen.generic) - len(done.generic)
+                generic_report.show(done.generic, sum_, left, stream)
+        if options.json:
+            write_json(options.json, document(done, sum_, command, complete))
+    short = planted_report.is_short(done.planted, done.trials, whole)
+    return HARNESS if short or sum_.survivors or sum_.stale else 0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is to be hunted."""
+
+    planted: list[planted_work.BugJob]
+    trials: list[planted_work.TrialJob]
+    generic: list[Mutant]
+
+    def listed(self) -> list[str]:
+        names = [job.name for job in (*self.planted, *self.trials, *self.generic)]
+        return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of it."""
+
+    planted: list[planted_work.Row]
+    trials: list[planted_work.Trial]
+    generic: list[Killed]
+
+    def sort(self, names: list[str]) -> None:
+        """names: of the mutants, in order."""
+        order = {name: at for at, name in enumerate(names)}
+        self.planted.sort(key=lambda one: one.name)
+        self.trials.sort(key=lambda one: (one.name, one.fault))
+        self.generic.sort(key=lambda one: order[one.hunt.name])
+
+
+def _hunt(options: argparse.Namespace, chosen: Chosen, done: Done) -> None:
+    """One kind after the other, each as it is done."""
+    most = options.jobs or os.cpu_count() or 1
+    with progress("planted bugs", len(chosen.planted), "hunted") as tell:
+        for row in planted_work.run(chosen.planted, most):
+            done.planted.append(row)
+            tell(len(done.planted))
+    with progress("exposed by a fault", len(chosen.trials), "trials") as tell:
+        for trial in planted_work.each(planted_work.attempt, chosen.trials, most):
+            done.trials.append(trial)
+            tell(len(done.trials))
+    if chosen.generic:
+        with progress("generic mutants", len(chosen.generic), "hunted") as tell:
+            few = len(chosen.generic) <= _FEW
+            with generic_work.surveyed(_FEW_TAPES if few else generic_work.EACH):
+                seconds, jobs = float(options.seconds), min(most, len(chosen.generic))
+                for one in generic_work.run(chosen.generic, seconds, jobs):
+                    done.generic.append(one)
+                    tell(len(done.generic))
+
+
+def _chosen(options: argparse.Namespace) -> Chosen:
+    """Raises CallerError where a name is that of nothing."""
+    wanted = (options.kind,) if options.kind else KINDS
+    seconds = float(options.seconds)
+    bugs = planted_names() if {*wanted} & {"planted", "faults"} else []
+    generic: list[Mutant] = []
+    if "generic" in wanted:
+        count = 0 if options.only else options.sample
+        generic = score.sample(mutate.mutants(), count, options.seed)
+    names = [*bugs, *(one.name for one in generic)]
+    if options.only is not None:
+        names = _exact(options.only, names)
+    kept = dict.fromkeys(names)
+    bugs = [name for name in bugs if name in kept]
+    return Chosen(
+        [planted_work.BugJob(name, seconds, _OPERATIONS, options.shrink) for name in bugs]
+        if "planted" in wanted
+        else [],
+        planted_work.trial_jobs(bugs, options.calm) if "faults" in wanted else [],
+        [one for one in generic if one.name in kept],
+    )
+
+
+def _exact(only: str, names: list[str]) -> list[str]:
+    exact = [name for name in names if name in (only, only.replace("_", "-"))]
+    exact = exact or [name for name in names if name.startswith(only)]
+    if not exact:
+        raise CallerError(
+            f"--only: expected a planted bug or a mutant, found {only!r}; "
+            "hicache mutants --list has the names"
+        )
+    return exact
+
+
+# -- what is said
+
+
+def document(done: Done, sum_: Score, command: str, complete: bool) -> dict[str, object]:
+    """The kill matrix for other tools: the names in it are kept."""
+    return {
+        "version": VERSION,
+        "command": command,
+        "complete": complete,
+        **planted_report.document(done.planted, done.trials),
+        "generic": generic_report.document(done.generic, sum_),
+        "mutants": [_row(one) | generic_report.row(one) for one in done.generic],
+    }
+
+
+def _row(one: Killed) -> dict[str, object]:
+    found = one.hunt
+    return {
+        "name": found.name,
+        "killed": found.killed,
+        "code": found.code,
+        "check": found.kind,
+        "operations": found.operations,
+        "sequences": found.sequences,
+        "seed": found.seed,
+        "seconds": round(one.seconds, 3),
+    }

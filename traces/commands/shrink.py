@@ -1,0 +1,277 @@
+"""`hicache shrink`: a failing tape made small, checked in fresh processes, kept as a test.
+
+Lives here: options, files, processes, what is printed. Must not live here: how a tape is shrunk
+(invariants/fuzz/shrink) or what the test looks like (invariants/fuzz/tapes/export).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from hicache.core.errors import CallerError
+from invariants.base import NONDETERMINISM
+from invariants.fuzz import shrink as shrinker
+from invariants.fuzz.ops.base import Operation, check, load
+from invariants.fuzz.play import Failure, Outcome, replay
+from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.tapes.export import file_name, pytest_file
+from invariants.fuzz.tapes.spoken import spoken
+from invariants.fuzz.tapes.tape import Tape
+
+from ..fuzzing import planting
+from ..fuzzing.tape_file import open_tape
+from ..fuzzing.work import allowed_s, limit
+from ..replaying.results import write_json
+from ..terminal import options as read
+from ..terminal.output import check_apart, check_folder, check_writable, unwritable, write_whole
+
+SUMMARY = "make a failing tape small, keeping its failure, and export it as a test"
+
+_ROOT = Path(__file__).resolve().parents[2]
+_HASH_SEEDS = ("0", "1")
+_SAID = 200
+# An exported test, run without pytest: exit code 1 and its message where it fails.
+_RUN_EXPORTED = """\
+import runpy, sys
+from traces.fuzzing.planting import planted
+found = runpy.run_path(sys.argv[1])
+with planted(sys.argv[2]):
+    try:
+        for name in found:
+            if name.startswith("test_the"):
+                found[name]()
+    except AssertionError:
+        print("it fails")
+    else:
+        print("it passes")
+"""
+
+
+class Unsteady(AssertionError):
+    """A fresh process saw something else."""
+
+    exit_code = NONDETERMINISM
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    add = made.add_argument
+    add(
+        "tape",
+        type=read.name,
+        metavar="TAPE",
+        help="a tape that fails, as `hicache fuzz` writes them",
+    )
+    add(
+        "-o",
+        "--output",
+        type=read.name,
+        default="-",
+        metavar="FILE",
+        help="the small tape; - is stdout",
+    )
+    add(
+        "--export",
+        type=read.name,
+        metavar="FOLDER",
+        help="write it as a pytest file there, too (tests/regress)",
+    )
+    planting.add_option(made, "what the tape notes")
+    add(
+        "--plays",
+        type=read.at_least(1),
+        default=shrinker.MOST_PLAYS,
+        metavar="N",
+        help="stop after so many plays, with the smallest tape so far",
+    )
+    add("--as-is", action="store_true", help="only play it: its failure, and that exit code")
+    add("--json", type=read.name, metavar="FILE", help="write the result there, too; - is stdout")
+
+
+def shrink(options: argparse.Namespace, command: str) -> int:
+    """Runs the command; returns its exit code."""
+    _check(options)
+    tape = open_tape(options.tape)
+    ops = load()
+    check(tape, ops, options.tape)
+    plant = planting.wanted(options, tape, options.tape)
+    with planting.planted(plant):
+        failure = _played(tape, ops, options.tape).failure
+        if options.as_is:
+            return _show(options, failure)
+        if failure is None:
+            raise CallerError(
+                f"{options.tape}: expected a tape that fails, and it plays clean"
+                f"{f' with {plant} planted' if plant else ''}; give the bug that it needs "
+                "(--plant), or play it on the version that it failed on"
+            )
+        begun = time.perf_counter()
+        found = shrinker.shrink(tape, failure, lambda one: _played(one, ops), options.plays)
+        seconds = time.perf_counter() - begun
+    notes = tape.notes | ({planting.NOTE: plant} if plant else {})
+    found = replace(found, tape=replace(found.tape, notes=notes))
+    text, name = pytest_file(found.tape, found.failure, plant), file_name(found.tape, found.failure)
+    _verify(found, plant, text, f"\nreplay: {_replay(options.tape, plant)}")
+    written = _write(options, found.tape, name, text)
+    _report(options, found, plant, len(tape.entries), seconds, written)
+    return 0
+
+
+def _played(tape: Tape, ops: dict[str, Operation], name: str = "") -> Outcome:
+    """In bounded time: a tape without end is a failure, too."""
+    with limit(allowed_s(len(tape.entries))):
+        return replay(tape, ops, name=name)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Before long work: everything that is to be written can be."""
+    if options.output == "-" == options.json and not options.as_is:
+        raise CallerError("--json: expected a file, since the tape goes to stdout, found -")
+    check_apart(tape=options.tape, output=options.output, json=options.json)
+    for path in (options.output, options.json):
+        if path:
+            check_writable(path)
+    if options.export:
+        check_folder(options.export, f"--export {options.export}")
+
+
+def _show(options: argparse.Namespace, failure: Failure | None) -> int:
+    """The verdict on a tape as it stands."""
+    if options.json:
+        write_json(options.json, {"failure": None if failure is None else asdict(failure)})
+    text = "it plays clean" if failure is None else failure.text
+    print(text, file=sys.stderr if options.json == "-" else sys.stdout)
+    return 0 if failure is None else failure.code
+
+
+# -- in fresh processes
+
+
+def _verify(found: shrinker.Shrunk, plant: str, text: str, again: str) -> None:
+    """Twice each, under other hash seeds: the small tape fails the same way; the test fails, and
+    where the bug is planted, passes without it. again: what plays the whole tape."""
+    wanted = f"{found.failure.code} {found.failure.kind}"
+    with tempfile.TemporaryDirectory() as folder:
+        tape, test = Path(folder) / "small.jsonl", Path(folder) / "test_small.py"
+        tapes.write(tape, found.tape)
+        test.write_text(text, encoding="utf-8")
+        for seed in _HASH_SEEDS:
+            arguments = ["-m", "traces", "shrink", str(tape), "--as-is", "--json", "-"]
+            seen = _verdict(_fresh([*arguments, "--plant", plant], seed))
+            if seen != wanted:
+                raise Unsteady(
+                    f"shrink: expected the small tape to fail with {wanted} in a fresh process, "
+                    f"found: {seen}; nothing was written{again}"
+                )
+            for bug in dict.fromkeys((plant, "")):
+                verdict = "it fails" if bug == plant else "it passes"
+                said = _fresh(["-c", _RUN_EXPORTED, str(test), bug], seed).strip()
+                if said != verdict:
+                    raise Unsteady(
+                        f"shrink: expected of the test that {verdict} with "
+                        f"{bug or 'nothing'} planted, found: {_verdict(said)}; nothing was "
+                        f"written{again}"
+                    )
+
+
+def _replay(path: str, plant: str) -> str:
+    bug = ["--plant", plant] if plant else []
+    return shlex.join(["hicache", "fuzz", "--replay", path, *bug])
+
+
+def _verdict(text: str) -> str:
+    """Code and kind of the failure that a fresh process saw; else what it said, shortened."""
+    try:
+        failure = json.loads(text)["failure"]
+        return f"{failure['code']} {failure['kind']}" if failure else "it plays clean"
+    except (ValueError, TypeError, KeyError):
+        return (text.strip().splitlines() or ["no word"])[-1][-_SAID:]
+
+
+def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
+    """What this project's interpreter prints, started anew; or else what it complains of."""
+    paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    settings = {
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+    }
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout or done.stderr
+
+
+# -- what is left behind
+
+
+def _write(options: argparse.Namespace, tape: Tape, name: str, text: str) -> list[str]:
+    """The files written."""
+    write_whole(options.output, [tapes.dumps(tape)])
+    written = [options.output] if options.output != "-" else []
+    if options.export:
+        path = str(Path(options.export) / name)
+        try:
+            Path(options.export).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(path, error.strerror) from None
+        write_whole(path, [text])
+        written.append(path)
+    return written
+
+
+def _report(
+    options: argparse.Namespace,
+    found: shrinker.Shrunk,
+    plant: str,
+    before: int,
+    seconds: float,
+    written: list[str],
+) -> None:
+    failure, count = found.failure, len(found.tape.entries)
+    if options.json:
+        document = {
+            "tape": options.tape,
+            "plant": plant,
+            "failure": asdict(failure),
+            "entries": {"before": before, "after": count},
+            "plays": found.plays,
+            "rounds": found.rounds,
+            "seconds": round(seconds, 3),
+            "whole": found.whole,
+            "others": [[*kind, times] for kind, times in sorted(found.others.items())],
+            "verified": len(_HASH_SEEDS),
+            "written": written,
+        }
+        write_json(options.json, document)
+    stream = sys.stderr if "-" in (options.output, options.json) else sys.stdout
+    ranks = f" on {found.tape.ranks} ranks" if found.tape.ranks > 1 else ""
+    with_bug = f", with {plant} planted" if plant else ""
+    rest = "" if found.whole else f"; stopped by --plays {options.plays}, more might go"
+    lines = [
+        f"{failure.kind}: exit code {failure.code}{with_bug}",
+        f"{before} -> {count} operations{ranks}, {found.plays} plays, {seconds:.1f} s{rest}",
+        f"the same failure {len(_HASH_SEEDS)} times in fresh processes",
+        *(f"    {spoken(entry)}" for entry in found.tape.entries),
+    ]
+    if found.others:
+        kinds = ", ".join(f"{kind} ({code})" for code, kind in sorted(found.others))
+        lines.append(f"other failures met on the way: {kinds}")
+    lines += [f"written: {path}" for path in written]
+    if options.output != "-":
+        small = shlex.join([options.output])
+        lines.append(f"replay: {_replay(options.output, '')}")
+        lines.append(f"explain: hicache explain {small}")
+    print("\n".join(lines), file=stream)

@@ -1,0 +1,272 @@
+"""`hicache twin`: one trace on a device and on the simulator, side by side.
+
+Lives here: the command and the runs. Must not live here: how copies are compared (twin_report), how
+a device serves a trace (device_run), or how a tape runs on the simulator (tape_on_sim).
+
+The device serves the trace and records a tape: the order in which everything happened. The
+simulator is fed that tape, so both decide the same or the twin fails, and each copy of the one has
+its counterpart in the other. A third run leaves the simulator its own order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import hicache.models as models
+from hicache import registry
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+from hicache.runtime.tape import Recorder
+from hicache.runtime.tape_format import parse
+from sim.engine.engine import EngineOptions
+from sim.engine.sequence import RequestResult, final_length
+from sim.hardware import profile as hardware
+from sim.hardware.measured import Measured
+from sim.options import WorldOptions
+from sim.workload import Workload
+from sim.world import World
+
+from ..devices.copy_bench import Bench
+from ..devices.device_run import AtOnce, DeviceResult, DeviceRun
+from ..devices.probes.base import Geometry
+from ..devices.stopwatch import Timing
+from ..devices.tape_on_sim import OnSimulator, SimulatedTape
+from ..devices.twin_report import compare, print_twin
+from ..formats._open import FORMATS, open_trace
+from ..replaying.results import write_json
+from ..replaying.settings import write_policies
+from ..terminal import options as read
+from ..terminal.output import check_writable, write_whole
+from ..terminal.progress import progress
+from .calibrate import PROBES, TINY, check_memory, model_of, probe_of
+
+_REQUESTS = 200
+_DRIFT_REPEATS = 7
+
+SUMMARY = "one trace on a device and on the simulator, side by side"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    kinds = registry.names(PROBES)
+    add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add("--format", type=read.entry(FORMATS, "auto"), default="auto", help="of the trace")
+    add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
+    add("--profile", required=True, metavar="FILE", help="what hicache calibrate measured")
+    add("--force", action="store_true", help="also with a profile of another device")
+    add(
+        "--limit",
+        type=read.at_least(0),
+        default=_REQUESTS,
+        metavar="N",
+        help="only the first N requests; 0 is all",
+    )
+    add(
+        "--model",
+        type=read.choice([TINY, *models.names()]),
+        default=None,
+        help="what is moved (default: what the profile was measured with)",
+    )
+    add("--device-pages", type=read.at_least(1), default=None, metavar="N", help="device pool")
+    add("--host-pages", type=read.at_least(0), default=None, metavar="N", help="host pool")
+    add(
+        "--write-policy",
+        type=read.choice(write_policies()),
+        default="write_through",
+        help=", ".join(write_policies()),
+    )
+    add("--max-running", type=read.at_least(1), default=16, metavar="N", help="requests at once")
+    add("--alone", action="store_true", help="wait for each batch of copies before going on")
+    add("--tape", default=None, metavar="FILE", help="keep the device's tape there")
+    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+
+
+def twin(options: argparse.Namespace, command: str) -> int:
+    """The exit code: 0, or an error's where decisions, bytes or order are wrong."""
+    for path in (options.json, options.tape):
+        if path:
+            check_writable(path)
+    out = sys.stderr if options.json == "-" else sys.stdout
+    found = hardware.read(options.profile)
+    probe = probe_of(options.device)
+    machine = probe.machine()
+    check_machine(found, options.device, machine, options.force)
+    trace = open_trace(options.trace, options.format, options.limit)
+    workload = AtOnce(trace.paged(int(found.geometry["page_size"])))
+    geometry, config = _sizes(options, found, workload)
+    lines: list[str] = []
+    engine = EngineOptions(max_running=options.max_running, layer_groups=geometry.model.layers)
+    profile = hardware.of(found)
+    made = {"device": options.device, "command": command, "profile": found.hash}
+    with (
+        probe.make(geometry, time.perf_counter_ns) as device,
+        progress("device", len(workload.jobs)) as report,
+    ):
+        bench = Bench(device, geometry, _DRIFT_REPEATS)
+        before = bench.drift(found.curves)
+        run = DeviceRun(
+            workload,
+            config,
+            geometry.model,
+            profile,
+            device,
+            lines.append,
+            engine,
+            made=made,
+            alone=options.alone,
+        )
+        real = run.run(report)
+        after = bench.drift(found.curves)
+    if options.tape:
+        write_whole(options.tape, lines)
+    tape = parse(options.tape or "tape", [line.encode() for line in lines])
+    simulated = OnSimulator(tape, geometry.model, profile).run()
+    free = _free(workload, config, geometry, found, engine)
+    document: dict[str, object] = {
+        "trace": {"path": trace.path, "requests": len(workload.jobs)},
+        "profile": {"path": found.path, "hash": found.hash, **found.made},
+        "machine": machine,
+        "geometry": {
+            "model": geometry.model.name,
+            "page_size": config.page_size,
+            "device_pages": config.device_pages[0],
+            "host_pages": config.host_pages[0],
+            "components": {
+                name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
+                for name in config.components
+            },
+            "layout": geometry.layout,
+            "io_backend": geometry.io_backend,
+        },
+        "device": _of_device(real, tape.events),
+        "simulator": _of_tape(simulated),
+        "simulator_own_order": free,
+        "drift": {"before": before, "after": after},
+        "copies": compare(real.timings, simulated.timings, found),
+    }
+    print_twin(document, out)
+    if options.json:
+        write_json(options.json, document)
+    return 0
+
+
+def check_machine(found: Measured, device: str, machine: dict[str, Any], force: bool) -> None:
+    """Raises CallerError for a profile of another kind of device or another accelerator."""
+    then = f"{found.made.get('device')} {found.machine.get('accelerator')}"
+    now = f"{device} {machine['accelerator']}"
+    if then != now and not force:
+        raise CallerError(
+            f"{found.path}: expected a profile of this machine ({now}), found one of {then}; "
+            "calibrate here, or compare all the same with --force"
+        )
+
+
+def _sizes(
+    options: argparse.Namespace, found: Measured, workload: Workload
+) -> tuple[Geometry, Config]:
+    """A device for a few requests at once, a host for twice that, unless given."""
+    model = model_of(options.model or found.geometry["model"])
+    size = workload.page_size
+    lengths = [-(-final_length(job) // size) for job in workload.jobs]
+    largest, total = max(lengths), sum(lengths)
+    device = options.device_pages or max(largest + 1, min(4 * largest, total // 4))
+    host = 2 * device if options.host_pages is None else options.host_pages
+    if largest > device:
+        raise CallerError(
+            f"--device-pages: expected at least {largest} for the largest request, found {device}"
+        )
+    layout, backend = str(found.geometry["layout"]), str(found.geometry["io_backend"])
+    pages = [_pages(model, size, count, options.max_running) for count in (device, host)]
+    geometry = Geometry(model, size, *pages, layout, backend)
+    check_memory(geometry)
+    own = [pool for pool in model.pools if not pool.anchor]
+    interval = max(pool.interval for pool in own)
+    config = Config(
+        page_size=size,
+        device_pages=tuple(pages[0].values()),
+        host_pages=tuple(pages[1].values()),
+        components=model.components,
+        write_policy=options.write_policy.replace("-", "_"),
+        swa_window=max(pool.window for pool in own if pool.kind != "state"),
+        mamba_interval=-(-interval // size) * size,
+    )
+    return geometry, config
+
+
+def _pages(model: ModelDescription, size: int, pages: int, running: int) -> dict[str, int]:
+    """Of each component on a tier where the first has `pages`: a window, or the states, of each
+    running request, and as much again to keep, in that proportion."""
+    found = {}
+    for component in model.components:
+        pool = model.pools_of(component)[0]
+        if pool.kind == "state":
+            found[component] = pages and max(6 * running, pages // 16)
+        elif pool.window:
+            found[component] = pages and min(pages, 2 * running * (-(-pool.window // size) + 1))
+        else:
+            found[component] = pages
+    return found
+
+
+def _free(
+    workload: Workload, config: Config, geometry: Geometry, found: Measured, engine: EngineOptions
+) -> dict[str, Any]:
+    """The simulator with its own order of completions."""
+    recorder = Recorder(config, lambda line: None)
+    world = World(
+        workload,
+        config,
+        geometry.model,
+        hardware.of(found),
+        engine,
+        WorldOptions(checks="every"),
+        (recorder,),
+    )
+    result = world.run()
+    return {
+        "digest": recorder.close(),
+        "events": result.core_events,
+        "bytes": {"d2h": result.d2h.bytes, "h2d": result.h2d.bytes},
+        "hit_tokens": _hits(result.requests),
+        "byte_checks": result.byte_checks,
+    }
+
+
+def _hits(requests: Sequence[RequestResult]) -> dict[str, int]:
+    return {
+        "device": sum(request.device_tokens for request in requests),
+        "host": sum(request.host_tokens for request in requests),
+    }
+
+
+def _of_device(real: DeviceResult, events: int) -> dict[str, Any]:
+    return {
+        "digest": real.digest,
+        "events": events,
+        "bytes": _bytes(real.timings),
+        "hit_tokens": _hits(real.requests),
+        "byte_checks": real.checked,
+        "access_checks": real.accesses,
+        "wall_ns": real.wall_ns,
+    }
+
+
+def _of_tape(simulated: SimulatedTape) -> dict[str, Any]:
+    return {
+        "digest": simulated.digest,
+        "bytes": _bytes(simulated.timings),
+        "byte_checks": simulated.byte_checks,
+        "access_checks": simulated.access_checks,
+    }
+
+
+def _bytes(timings: list[Timing]) -> dict[str, int]:
+    moved = {"d2h": 0, "h2d": 0}
+    for one in timings:
+        moved[one.direction.value] += one.bytes
+    return moved

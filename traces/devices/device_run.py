@@ -1,0 +1,299 @@
+"""The engine on a real device: a workload served with real bytes, in real time.
+
+Lives here: the wall clock's event queue, the stand-in for a model (it writes content that says
+whose it is, and checks all it reads), and the run. Must not live here: scheduling
+(sim/engine/engine), what a pass touches (sim/engine/forward), or any decision.
+
+Requests do not wait for the times of the trace: they come as fast as the device serves them, so
+that many are in flight and a run is short. The order in which the device ends things is its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.types import Key
+from hicache.devices.base import Device, Front, Inspectable, Mark, Stream, Touch
+from hicache.memory.layouts import Bytes
+from hicache.memory.pools import contents_of
+from hicache.models import ModelDescription
+from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
+from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.tape import Recorder
+from sim.content import Words
+from sim.device.hazards import HazardDevice, Hazards, places_of
+from sim.engine.accesses import Accesses
+from sim.engine.costs import CostModel
+from sim.engine.engine import Engine, EngineOptions
+from sim.engine.forward import Forward
+from sim.engine.sequence import RequestResult
+from sim.engine.sequence import Sequence as Request
+from sim.errors import StuckError, WrongBytesError
+from sim.hardware.profile import HardwareProfile
+from sim.workload import Job, Workload
+
+from .stopwatch import Stopwatch, TimedInspectable, Timing
+from .tape_on_sim import layer_bytes
+
+POLL_S = 20e-6
+_STUCK_POLLS = 2000
+
+
+class WallTimer:
+    """Actions at times of the wall clock, run by `turn` in the caller's thread."""
+
+    def __init__(self) -> None:
+        self._started_ns = time.perf_counter_ns()
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = 0
+
+    @property
+    def now_ns(self) -> int:
+        return time.perf_counter_ns() - self._started_ns
+
+    def after(self, delay_ns: int, action: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._queue, (self.now_ns + delay_ns, self._number, action))
+
+    def next_ns(self) -> int:
+        return self._queue[0][0] if self._queue else -1
+
+    def turn(self) -> bool:
+        """Run what is due; whether anything was."""
+        ran = False
+        while self._queue and self._queue[0][0] <= self.now_ns:
+            heapq.heappop(self._queue)[2]()
+            ran = True
+        return ran
+
+
+class StandIn:
+    """A model that computes nothing: it writes pages that certify themselves and reads them.
+
+    Reads are compared on any thread; whether a failed load excuses what was found is asked later,
+    by the caller of the device (`wrong`). checked: reads compared.
+    """
+
+    def __init__(self, device: Inspectable, model: ModelDescription, page_size: int) -> None:
+        self._device = device
+        self._plans = contents_of(model, page_size)
+        self._synced: list[tuple[Mark, Callable[[], None]]] = []
+        self._suspects: deque[tuple[str, tuple[Mark, ...]]] = deque()
+        self.checked = 0
+
+    def compute(self, stream: Stream, duration_ns: int) -> None:
+        """It computes nothing."""
+
+    def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
+        self._device.scribble(stream, touch.area, tags)
+
+    def verify(
+        self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
+    ) -> None:
+        def compare(found: tuple[Bytes, ...]) -> None:
+            what, layers = f"{touch.why}: pages {touch.pages.tolist()[:8]}", touch.layers
+            plans = self._plans[touch.component]
+            for number, (plan, block) in enumerate(zip(plans, found, strict=True)):
+                if not np.array_equal(block, plan.stamped(tags, number, plan.layers_in(*layers))):
+                    label = f"{what} of {plan.label}, layers from {layers[0]}"
+                    self._suspects.append((label, unless))
+            self.checked += 1
+
+        self._device.peek(stream, touch.area, compare)
+
+    def wrong(self, device: Device) -> str | None:
+        """What was read and should not have been, unless a load that it waited for had failed."""
+        for _ in range(len(self._suspects)):
+            what, unless = self._suspects.popleft()
+            if not all(device.query(mark) for mark in unless):
+                self._suspects.append((what, unless))
+            elif not any(device.failed(mark) for mark in unless):
+                return what
+        return None
+
+    def sync(self, mark: Mark, action: Callable[[], None]) -> None:
+        self._synced.append((mark, action))
+
+    @property
+    def undecided(self) -> int:
+        """Reads that found something else, and whose loads are not known to have ended."""
+        return len(self._suspects)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a pass is under way."""
+        return bool(self._synced)
+
+    def turn(self, device: Device) -> bool:
+        """Tell the ends of passes that the device has reached; whether there was one."""
+        ended = [entry for entry in self._synced if device.query(entry[0])]
+        self._synced = [entry for entry in self._synced if entry not in ended]
+        for _, action in ended:
+            action()
+        return bool(ended)
+
+
+class _Untouched(Front[Device]):
+    """A device whose touches are the stand-in's to make: only those above hear of them."""
+
+    def touch(self, stream: Stream, touch: Touch) -> None:
+        """`StandIn.publish` and `StandIn.verify` follow with the same pages."""
+
+
+class _Controller(TransferController):
+    """Tells the recorder when transfers were started. alone: wait for each batch, so that nothing
+    else runs beside it."""
+
+    def __init__(self, device: Device, recorder: Recorder, alone: bool) -> None:
+        # a limit on batches in flight would make batches depend on more than when they were started
+        super().__init__(device, ControllerOptions(backup_batches=ControllerOptions().capacity))
+        self._recorder = recorder
+        self._device = device
+        self._lanes = [device.stream(name) for name in (WRITE, LOAD)] if alone else []
+
+    def start(self) -> None:
+        self._recorder.started()
+        super().start()
+        for lane in self._lanes:
+            end = self._device.record(lane)
+            while not self._device.query(end):
+                time.sleep(POLL_S)
+
+
+class AtOnce:
+    """A workload without its times: a request comes at once, or when the one before it ended."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self.page_size = workload.page_size
+        self.jobs: Sequence[Job] = [replace(job, arrival_ns=0) for job in workload.jobs]
+
+    def key(self, job: Job, length: int) -> Key:
+        return self._workload.key(job, length)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """What is known of a run on a device. checked: reads that were compared, byte for byte.
+
+    accesses: what the hazard detector ordered. digest: of the decisions. timings: of each copy.
+    """
+
+    requests: tuple[RequestResult, ...]
+    wall_ns: int
+    checked: int
+    accesses: int
+    digest: str
+    timings: list[Timing]
+
+
+class DeviceRun:
+    """A workload on one device. `device` is closed by whoever made it."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        config: Config,
+        model: ModelDescription,
+        profile: HardwareProfile,
+        device: TimedInspectable,
+        record: Callable[[str], object],
+        engine: EngineOptions | None = None,
+        observers: Sequence[Observer] = (),
+        made: dict[str, object] | None = None,
+        alone: bool = False,
+    ) -> None:
+        self._hazards = Hazards(places_of(config), device.layers)
+        self._watch = Stopwatch(device, layer_bytes(model, config.page_size))
+        self._device = shadow = HazardDevice(_Untouched(self._watch), self._hazards)
+        self._stand_in = StandIn(device, model, config.page_size)
+        self.timer = WallTimer()
+        self.recorder = Recorder(config, record, lambda: self.timer.now_ns, made)
+        self._controller = _Controller(shadow, self.recorder, alone)
+        costs = CostModel(model, profile)
+        core = Core(config)
+        components = core.view.components
+        forward = Forward(
+            self._stand_in,
+            shadow,
+            self._controller,
+            costs,
+            Accesses(config, components),
+            config.page_size,
+            checked=True,
+        )
+        self._engine = Engine(
+            workload,
+            self.timer,
+            Driver(core, self._controller, (self.recorder, *observers)),
+            self._controller,
+            forward,
+            costs,
+            engine or EngineOptions(),
+            self._ended,
+            tagged=True,
+            components=components,
+        )
+        self._workload = workload
+        self._results: dict[int, RequestResult] = {}
+        self._followers: dict[int, list[Job]] = {}
+
+    def run(self, progress: Callable[[int], None] = lambda done: None) -> DeviceResult:
+        """To the end. Raises WrongBytesError where a read found what it should not."""
+        jobs = self._workload.jobs
+        for job in jobs:
+            if job.after < 0:
+                self._engine.arrive(job)
+            else:
+                self._followers.setdefault(job.after, []).append(job)
+        idle, seen = 0, -1
+        while len(self._results) < len(jobs) or self._controller.unanswered:
+            if not self._stand_in.turn(self._device):
+                self._engine.wake()
+                time.sleep(POLL_S)
+            self.timer.turn()
+            self._check()
+            events = self.recorder.decisions.events
+            waits = self._controller.unanswered or self._stand_in.busy or events != seen
+            idle, seen = (0 if waits else idle + 1), events
+            if idle > _STUCK_POLLS:
+                raise self._stuck()
+            progress(len(self._results))
+        end = self._device.record(self._device.stream(COMPUTE))
+        while not self._device.query(end) or self._stand_in.undecided:
+            self._check()
+            time.sleep(POLL_S)
+        self._check()
+        digest = self.recorder.close()
+        return DeviceResult(
+            tuple(self._results[index] for index in sorted(self._results)),
+            self.timer.now_ns,
+            self._stand_in.checked,
+            self._hazards.checked,
+            digest,
+            self._watch.settle(lambda: time.sleep(POLL_S)),
+        )
+
+    def _check(self) -> None:
+        wrong = self._stand_in.wrong(self._device)
+        if wrong is not None:
+            raise WrongBytesError(wrong)
+
+    def _ended(self, request: Request) -> None:
+        self._results[request.job.index] = request.result
+        for job in self._followers.pop(request.job.index, ()):
+            self._engine.arrive(job)
+
+    def _stuck(self) -> StuckError:
+        return StuckError(
+            f"{len(self._engine.sequences)} requests are left and nothing is in flight; "
+            f"last refusal: {self._engine.last_refusal}"
+        )

@@ -1,0 +1,246 @@
+"""A tape's transfers once more, one stream held back: an overlap that may happen is made to happen.
+
+Lives here: feeding a tape to a core on any device, leaving out one stream wait, and which item to
+hold for it. Must not live here: what bytes must be (certified), how a device holds a stream
+(devices), what counts as a hazard (sim/device/hazards), or how long anything took.
+
+    on_simulator  leaves out a wait; says what nothing orders then, and which item to hold for it
+    on_device     the same issue calls with real bytes, with that item held
+
+Forward passes are answered as soon as they are issued, as engines do that prepare the next batch
+meanwhile, so that streams alone order them against the copies. The tape fixes every issue call:
+wait number n is the same wait on every device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hicache.core.actions import Load, Outcome, Prefill
+from hicache.core.errors import CallerError
+from hicache.core.events import BackupDone, LoadDone
+from hicache.core.types import FlightId
+from hicache.devices.base import CopyJob, Device, Front, Holdable, Mark, Stream, Touch
+from hicache.models import ModelDescription
+from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
+from hicache.runtime.tape import Follower
+from hicache.runtime.tape_format import Tape
+from sim.device.hazards import HazardDevice
+from sim.engine.accesses import Access, Accesses
+from sim.errors import HazardError, StuckError
+from sim.hardware.profile import HardwareProfile
+from sim.machine import build
+from sim.options import WorldOptions
+
+from .certified import Certified, Hold
+from .holdings import Holdings
+from .tape_on_sim import layer_bytes
+
+STREAMS = (COMPUTE, WRITE, LOAD)
+_POLL_S = 20e-6
+
+
+class Wait(NamedTuple):
+    """`stream` waits for `behind`, whose items `first` to `last` - 1 nothing else orders."""
+
+    stream: str
+    behind: str
+    first: int
+    last: int
+
+    def hold(self, time_ns: int) -> Hold:
+        """What makes the loss of this wait show."""
+        return Hold(self.behind, time_ns, self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the simulator says. waits: up to the failure. failure: empty where there is none."""
+
+    waits: tuple[Wait, ...]
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """What a device did. wrong: reads that found other bytes than the order of issue leaves."""
+
+    wrong: tuple[str, ...]
+    compared: int
+    held: int
+    digest: str
+
+
+def on_simulator(
+    tape: Tape, model: ModelDescription, profile: HardwareProfile, drop: int = -1
+) -> Shown:
+    """The tape on the simulated device without wait number `drop` (-1: with all)."""
+    machine = build(tape.config, model, profile, model.layers, WorldOptions(checks="every"))
+    assert machine.hazards is not None
+
+    def turn() -> None:
+        if machine.clock.next_ns() < 0:
+            raise StuckError(f"{tape.path}: a transfer has no end, and nothing is in flight")
+        machine.clock.step()
+
+    steered = _Steered(HazardDevice(machine.sim, machine.hazards), drop)
+    try:
+        _Playback(tape, model, steered, turn).run()
+    except HazardError as error:
+        return Shown(tuple(steered.waits), str(error))
+    return Shown(tuple(steered.waits), "")
+
+
+def on_device(
+    tape: Tape, model: ModelDescription, device: Holdable, drop: int = -1, hold: Hold | None = None
+) -> Forced:
+    """The tape on a device without wait number `drop` and with a stream held back."""
+    certified = Certified(device, model, tape.config.page_size, hold)
+    playback = _Playback(tape, model, _Steered(certified, drop), lambda: time.sleep(_POLL_S))
+    digest = playback.run()
+    return Forced(tuple(certified.wrong), certified.compared, certified.held, digest)
+
+
+class _Steered(Front[Device]):
+    """Leaves out one wait, and notes for each what it adds to what its stream knows already.
+
+    Known are numbers of items: of each stream by each stream, by each mark, and by the host.
+    """
+
+    def __init__(self, inner: Device, drop: int) -> None:
+        super().__init__(inner)
+        self._drop = drop
+        self._names: dict[Stream, str] = {}
+        self._issued: dict[Stream, int] = {}
+        self._known: dict[Stream, dict[Stream, int]] = {}
+        self._marks: dict[Mark, tuple[Stream, dict[Stream, int]]] = {}
+        self._host: dict[Stream, int] = {}
+        self.waits: list[Wait] = []
+
+    def stream(self, name: str) -> Stream:
+        stream = self.inner.stream(name)
+        if stream not in self._names:
+            self._names[stream], self._issued[stream], self._known[stream] = name, 0, {}
+        return stream
+
+    def record(self, stream: Stream) -> Mark:
+        mark = self.inner.record(stream)
+        self._marks[mark] = (stream, {**self._known[stream], stream: self._issued[stream]})
+        return mark
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        behind, reached = self._marks[mark]
+        known = self._known[stream]
+        _merge(known, self._host)
+        first = min(known.get(behind, 0), reached[behind])
+        self.waits.append(Wait(self._names[stream], self._names[behind], first, reached[behind]))
+        if len(self.waits) - 1 != self._drop:
+            _merge(known, reached)
+            self.inner.wait(stream, mark)
+
+    def query(self, mark: Mark) -> bool:
+        reached = self.inner.query(mark)
+        if reached:
+            _merge(self._host, self._marks[mark][1])
+        return reached
+
+    def copy(self, stream: Stream, job: CopyJob) -> None:
+        self._issued[stream] += 1
+        self.inner.copy(stream, job)
+
+    def touch(self, stream: Stream, touch: Touch) -> None:
+        self._issued[stream] += 1
+        self.inner.touch(stream, touch)
+
+
+class _Playback:
+    """One tape on one device. turn: what lets the device go on while something is awaited."""
+
+    def __init__(
+        self, tape: Tape, model: ModelDescription, device: Device, turn: Callable[[], None]
+    ) -> None:
+        if any(getattr(entry.event, "ok", True) is False for entry in tape.entries):
+            raise CallerError(
+                f"{tape.path}: expected a tape whose transfers all succeeded, found one that "
+                "failed; record one without faults"
+            )
+        self._bytes = layer_bytes(model, tape.config.page_size)
+        self._tape = tape
+        self._device = device
+        self._turn = turn
+        limits = ControllerOptions(backup_batches=ControllerOptions().capacity)
+        self._controller = TransferController(device, limits)
+        self._follower = Follower(tape, self._controller)
+        self._stream = device.stream(COMPUTE)
+        self._loads: dict[FlightId, tuple[Mark, ...]] = {}
+        self._replied: dict[FlightId, None] = {}
+        self._waiting: list[Prefill] = []
+        self._accesses = Accesses(tape.config, self._follower.driver.core.view.components)
+        self._holdings = Holdings(self._accesses)
+
+    def run(self) -> str:
+        """The digest of the decisions. Raises DivergedError where they differ from the tape's."""
+        for entry in self._tape.entries:
+            event = entry.event
+            if event is None:
+                self._start()
+                continue
+            if isinstance(event, LoadDone | BackupDone):
+                self._until_replied(event.flight)
+                self._loads.pop(event.flight, None)
+            for access in self._holdings.decoded(event):
+                self._access(access, (0, self._device.layers), "decode")
+            for outcome in self._follower.feed(entry):
+                self._note(outcome)
+        for mark in [self._device.record(self._device.stream(name)) for name in STREAMS]:
+            while not self._device.query(mark):
+                self._turn()
+        return self._follower.end()
+
+    def _note(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Load):
+            self._loads[outcome.flight] = ()
+        elif isinstance(outcome, Prefill):
+            self._waiting.append(outcome)
+        self._holdings.note(outcome)
+
+    def _start(self) -> None:
+        """Marks are kept here, because when the controller forgets them is a matter of time."""
+        self._controller.start()
+        for flight, marks in self._loads.items():
+            self._loads[flight] = marks or self._controller.load_marks(flight)
+        prefills, self._waiting = self._waiting, []
+        loads = {
+            marks: None
+            for prefill in prefills
+            for flight in prefill.after
+            if (marks := self._loads.get(flight, ()))
+        }
+        for layer in range(self._device.layers):
+            for marks in loads:
+                self._device.wait(self._stream, marks[layer])
+            for prefill in prefills:
+                why = f"prefill of request {prefill.request}, flight {prefill.flight}"
+                for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
+                    self._access(access, (layer, layer + 1), why)
+
+    def _until_replied(self, flight: FlightId) -> None:
+        while flight not in self._replied:
+            for reply in self._controller.poll():
+                self._replied[reply.flight] = None
+            if flight not in self._replied:
+                self._turn()
+        del self._replied[flight]
+
+    def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
+        """Where the component has no pool in these layers there is nothing to access."""
+        if any(self._bytes[access.component][layers[0] : layers[1]]):
+            self._device.touch(self._stream, access.touch(layers, why))
+
+
+def _merge(known: dict[Stream, int], other: dict[Stream, int]) -> None:
+    for stream, items in other.items():
+        known[stream] = max(known.get(stream, 0), items)

@@ -1,0 +1,96 @@
+"""Every stream wait matters, and the shadow detector says so on the real issue calls.
+
+A program of the transfer controller and a model runs once whole, and once more for each of its
+waits with that wait left out. The detector must be silent the first time and object every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from hicache.core.actions import Backup, Copy, Load
+from hicache.core.types import Pages, Tier
+from hicache.devices.base import Device, Front, Mark, Stream, Touch
+from hicache.devices.cuda import CudaDevice
+from hicache.models import ModelDescription, get
+from hicache.runtime.controller import COMPUTE, TransferController
+from sim.device.hazards import HazardDevice, Hazards
+from sim.errors import HazardError
+
+from .base import Figure, Outcome, Settings
+
+SUMMARY = "the shadow detector catches the loss of any one stream wait"
+
+PAGES = 8
+_MODEL = get("llama-3.1-8b")
+
+
+class Dropping(Front[Device]):
+    """Issue calls to the detector, without the wait of one number. waits: how many were asked."""
+
+    def __init__(self, inner: Device, dropped: int) -> None:
+        super().__init__(inner)
+        self._dropped = dropped
+        self.waits = 0
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        self.waits += 1
+        if self.waits - 1 != self._dropped:
+            self.inner.wait(stream, mark)
+
+
+def run(settings: Settings) -> Outcome:
+    figures, faults = [], []
+    for backend in ("direct", "kernel"):
+        waits, missed = dropped(lambda backend=backend: _made(_MODEL, backend))  # type: ignore[misc]
+        figures.append(Figure(f"{backend}: waits left out, one at a time", waits, "", 1))
+        faults += [f"{backend}: wait {number} of {waits} was not missed" for number in missed]
+    return Outcome(figures, faults)
+
+
+def dropped(make: Callable[[], AbstractContextManager[Device]]) -> tuple[int, list[int]]:
+    """How many waits the program has, and which were left out without objection."""
+    with make() as device:
+        waits = program(device, -1)
+    missed = []
+    for number in range(waits):
+        with make() as device:
+            try:
+                program(device, number)
+            except HazardError:
+                continue
+            missed.append(number)
+    return waits, missed
+
+
+def program(device: Device, without: int) -> int:
+    """A prompt is computed, another's prefix comes back under it, and a third is backed up.
+
+    Returns its waits. The host never looks at a mark, because what it sees orders all that follows.
+    """
+    places = {(tier, "full"): PAGES for tier in (Tier.DEVICE, Tier.HOST)}
+    seen = Dropping(HazardDevice(device, Hazards(places, device.layers)), without)
+    controller = TransferController(seen)
+    compute = seen.stream(COMPUTE)
+    everything = (0, seen.layers)
+    seen.touch(compute, Touch("full", _pages(0, 1, 2, 3), "w", everything, "prefill of a"))
+    seen.touch(compute, Touch("full", _pages(4, 5), "r", everything, "decode of b"))
+    controller.submit(Backup(1, (Copy("full", _pages(0, 1), _pages(6, 7)),)))
+    controller.submit(Load(2, 1, (Copy("full", _pages(2, 3), _pages(4, 5)),)))
+    controller.start()
+    for layer, mark in enumerate(controller.load_marks(2)):
+        seen.wait(compute, mark)
+        seen.touch(compute, Touch("full", _pages(4, 5), "r", (layer, layer + 1), "prefill of c"))
+    return seen.waits
+
+
+def _made(model: ModelDescription, backend: str) -> CudaDevice:
+    sizes = {"full": PAGES}
+    return CudaDevice(model, 16, sizes, sizes, layout="page_first_direct", io_backend=backend)
+
+
+def _pages(*numbers: int) -> Pages:
+    return np.array(numbers, dtype=np.int64)

@@ -1,0 +1,261 @@
+"""Core, controller and streams on a real device, in its shadow; and again with each wait dropped.
+
+Lives here: a small engine that never waits for a forward pass, so that streams alone order the
+work: the reply to a pass is fed as soon as the pass is issued, as engines do that prepare the
+next batch meanwhile. Every read is compared with what its prompt says must be there. Must not
+live here: scheduling (sim/engine/engine), what the shadow looks for (sim/device/shadow), how a
+device is made (probes).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hicache.core.actions import Outcome, Prefill, Refused
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.events import Admitted, Arrived, Continued, Event, Finished, PrefillDone
+from hicache.core.types import Key, Tier
+from hicache.devices.base import Bytes, Inspectable, Mark, Stream, Touch, Words
+from hicache.memory.pools import contents_of
+from hicache.models import ModelDescription
+from hicache.runtime.controller import COMPUTE, TransferController
+from hicache.runtime.driver import Driver
+from hicache.runtime.samples import Samples
+from sim.device.hazards import Hazards
+from sim.device.shadow import FreedPages, Shadow, ShadowOptions
+from sim.engine.accesses import Access, Accesses
+from sim.errors import HazardError, SimError, WrongBytesError
+
+_WHOLE = 1 << 40
+_LETTERS = "abc"
+
+
+class Sizes(NamedTuple):
+    """Of each component; small, so that pages are evicted, loaded and used again. A window is of
+    two pages, and a state is left at every page's end, whatever the model's are."""
+
+    model: ModelDescription
+    page_size: int
+    device_pages: int = 8
+    host_pages: int = 14
+
+
+Maker = Callable[[Sizes], AbstractContextManager[Inspectable]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowResult:
+    """accesses: that were ordered. spoiled: targets of loads. intact: free pages that kept their
+    poison. reads: of whole prefixes. waits, caught: dropped one by one, and those that mattered."""
+
+    accesses: int
+    spoiled: int
+    intact: int
+    reads: int
+    waits: int
+    caught: int
+
+
+class Forgetful(Shadow):
+    """Forgets wait number `drop`. waits: the stream of each."""
+
+    def __init__(
+        self, inner: Inspectable, hazards: Hazards, options: ShadowOptions | None, drop: int
+    ) -> None:
+        super().__init__(inner, hazards, options)
+        self.waits: list[str] = []
+        self._drop = drop
+        self._names: dict[Stream, str] = {}
+
+    def stream(self, name: str) -> Stream:
+        stream = super().stream(name)
+        self._names[stream] = name
+        return stream
+
+    def wait(self, stream: Stream, mark: Mark) -> None:
+        self.waits.append(self._names[stream])
+        if len(self.waits) - 1 != self._drop:
+            super().wait(stream, mark)
+
+
+class ShadowRun:
+    """One device under one core. `wrong`: reads that did not find their prefix.
+
+    drop: number of the wait that is forgotten, -1 for none. Close it before the device.
+    """
+
+    def __init__(
+        self,
+        device: Inspectable,
+        sizes: Sizes,
+        *,
+        rate: float = 1.0,
+        drop: int = -1,
+        options: ShadowOptions | None = None,
+    ) -> None:
+        model, components = sizes.model, sizes.model.components
+        capacity = {Tier.DEVICE: sizes.device_pages, Tier.HOST: sizes.host_pages}
+        self._size = sizes.page_size
+        self._plans = contents_of(model, sizes.page_size)
+        places = {(tier, name): capacity[tier] for name in components for tier in capacity}
+        self.hazards = Hazards(places, device.layers)
+        layers = {
+            component: [(pool.name, pool.layers) for pool in model.pools_of(component)]
+            for component in components
+        }
+        self.samples = Samples(device, layers, rate)
+        self.shadow = Forgetful(self.samples, self.hazards, options, drop)
+        self.controller = TransferController(self.shadow)
+        windowed = any(pool.window > 1 for pool in model.pools)
+        config = Config(
+            sizes.page_size,
+            (sizes.device_pages,) * len(components),
+            (sizes.host_pages,) * len(components),
+            components=components,
+            swa_window=2 * sizes.page_size if windowed else 0,
+        )
+        core = Core(config)
+        self._accesses = Accesses(config, core.view.components)
+        self._driver = Driver(core, self.controller, (FreedPages(self.shadow),))
+        self.compute = self.shadow.stream(COMPUTE)
+        self.wrong: list[str] = []
+        self.reads = 0
+        self._requests = 0
+
+    def serve(self, text: str) -> None:
+        """One request, a page per letter; the last page is always computed."""
+        number = self._requests
+        self._requests += 1
+        feed = self._driver.feed
+        key = Key.from_tokens(np.repeat(np.array(list(map(ord, text))), self._size), self._size)
+        length = len(text) * self._size
+        feed(Arrived(number, key, length, len(text) - 1))
+        prefill = self._granted(Admitted(number, _WHOLE))
+        while True:
+            self.controller.start()
+            self._launch(prefill, text)
+            feed(PrefillDone(prefill.flight))
+            self.controller.start()
+            if prefill.last:
+                break
+            prefill = self._granted(Continued(number, _WHOLE))
+        feed(Finished(number, key, length))
+        self.controller.start()
+        self._driver.poll()
+
+    def _granted(self, event: Event) -> Prefill:
+        """Ask until it is not refused."""
+        outcomes: list[Outcome] = self._driver.feed(event)
+        while any(isinstance(one, Refused) for one in outcomes):
+            self.controller.start()
+            self._driver.poll()
+            outcomes = self._driver.feed(event)
+        (prefill,) = (one for one in outcomes if isinstance(one, Prefill))
+        return prefill
+
+    def busy(self, requests: int, seed: int = 0) -> None:
+        """Prompts over three letters, which share prefixes, evict and load; then `drain`."""
+        draw = np.random.default_rng(seed)
+        for _ in range(requests):
+            letters = draw.integers(0, len(_LETTERS), int(draw.integers(2, 6)))
+            self.serve("".join(_LETTERS[letter] for letter in letters))
+        self.drain()
+
+    def drain(self) -> None:
+        """Until every transfer was answered and every look at a page is known."""
+        while self.controller.unanswered:
+            self.controller.start()
+            self._driver.poll()
+        self.settle(*self.shadow.sweep(), self.shadow.record(self.compute))
+        self.shadow.check()
+
+    def settle(self, *marks: Mark) -> None:
+        """Until the host may rely on the marks."""
+        for mark in marks:
+            while not self.shadow.query(mark):
+                time.sleep(0)
+
+    def close(self) -> None:
+        self.samples.close()
+
+    def _launch(self, prefill: Prefill, text: str) -> None:
+        """Layer by layer: wait for the loads of the layer, read the prefix, write the rest."""
+        why = f"prefill of {text}"
+        loads = [self.controller.load_marks(flight) for flight in prefill.after]
+        accesses = (*self._accesses.first(prefill), *self._accesses.last(prefill))
+        tagged = [(one, self._tags(one, text)) for one in accesses]
+        for layer in range(self.shadow.layers):
+            span = (layer, layer + 1)
+            for marks in loads:
+                if marks:
+                    self.shadow.wait(self.compute, marks[layer])
+            for access, tags in tagged:
+                touch = access.touch(span, why)
+                self.shadow.touch(self.compute, touch)
+                if touch.mode == "r":
+                    self._read(touch, tags)
+                else:
+                    self.shadow.scribble(self.compute, touch.area, tags)
+
+    def _tags(self, access: Access, text: str) -> Words:
+        ends = (access.depths // self._size).tolist()
+        return np.array([_tag(text[:end]) for end in ends], dtype=np.uint64)
+
+    def _read(self, touch: Touch, tags: Words) -> None:
+        def compare(found: tuple[Bytes, ...]) -> None:
+            self.reads += 1
+            plans = self._plans[touch.component]
+            for number, (plan, block) in enumerate(zip(plans, found, strict=True)):
+                expected = plan.stamped(tags, number, plan.layers_in(*touch.layers))
+                if not np.array_equal(block, expected):
+                    layer = touch.layers[0]
+                    self.wrong.append(f"{touch.why}, layer {layer}, pool {plan.pool.name}")
+
+        self.shadow.peek(self.compute, touch.area, compare)
+
+
+def prove(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> ShadowResult:
+    """A clean run, then one for each of its waits without it.
+
+    Raises HazardError or WrongBytesError where the clean run is not clean, and SimError for a wait
+    whose loss nobody notices.
+    """
+    with make(sizes) as device:
+        run = ShadowRun(device, sizes)
+        run.busy(requests, seed)
+        run.close()
+        if run.wrong or run.samples.report().mismatches:
+            raise WrongBytesError((*run.wrong, *run.samples.report().first)[0])
+        waits = run.shadow.waits
+    caught = 0
+    for drop in range(len(waits)):
+        with make(sizes) as device:
+            other = ShadowRun(device, sizes, rate=0, drop=drop)
+            try:
+                other.busy(requests, seed)
+            except HazardError:
+                caught += 1
+            else:
+                # How often a refused request asks again is the machine's: a run may have fewer.
+                if len(other.shadow.waits) > drop:
+                    raise SimError(
+                        f"wait {drop} of {len(waits)}, on stream {waits[drop]}: expected a hazard "
+                        f"without it, found none"
+                    )
+            finally:
+                other.close()
+    return ShadowResult(
+        run.hazards.checked, run.shadow.spoiled, run.shadow.intact, run.reads, len(waits), caught
+    )
+
+
+def _tag(text: str) -> int:
+    """A number per prefix of at most seven letters."""
+    return int.from_bytes(text.encode().rjust(7, b"."), "little")

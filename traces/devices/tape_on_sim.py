@@ -1,0 +1,155 @@
+"""A tape carried out by the simulated device: the order of the tape, the times of the simulator.
+
+Lives here: feeding a tape's events to a fresh core while its transfers run on the simulator, which
+is made to wait where it is faster and caught up with where it is slower. Must not live here: what
+is done with the predicted times.
+
+Everything is issued at the time that the tape says, or later where the simulator has not ended what
+the tape's next event tells of. Bytes and hazards are checked all along.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hicache.core.actions import Prefill
+from hicache.core.events import BackupDone, LoadDone, PrefillDone
+from hicache.core.types import FlightId
+from hicache.devices.base import Mark
+from hicache.models import ModelDescription
+from hicache.runtime.controller import COMPUTE, ControllerOptions, TransferController
+from hicache.runtime.tape import Follower
+from hicache.runtime.tape_format import Tape
+from sim.device.hazards import HazardDevice
+from sim.engine.accesses import Access, Accesses
+from sim.errors import StuckError
+from sim.hardware.profile import HardwareProfile
+from sim.machine import build, group_bytes
+from sim.options import WorldOptions
+
+from .holdings import Holdings
+from .stopwatch import Stopwatch, Timing
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedTape:
+    """digest: of the decisions. byte_checks, access_checks: comparisons, ordered accesses."""
+
+    digest: str
+    timings: list[Timing]
+    byte_checks: int
+    access_checks: int
+
+
+def layer_bytes(model: ModelDescription, page_size: int, tp: int = 1) -> dict[str, tuple[int, ...]]:
+    """Bytes of a page of each component in each of the model's layers."""
+    return {
+        component: group_bytes(model, component, page_size, model.layers, tp)
+        for component in model.components
+    }
+
+
+class OnSimulator:
+    """One tape. seed: of the simulator's draws; none of them changes a decision."""
+
+    def __init__(
+        self, tape: Tape, model: ModelDescription, profile: HardwareProfile, seed: int = 0
+    ) -> None:
+        config = tape.config
+        self._tape = tape
+        options = WorldOptions(checks="every", seed=seed)
+        self._machine = machine = build(config, model, profile, model.layers, options)
+        assert machine.memory is not None
+        assert machine.hazards is not None
+        self._memory, self._hazards = machine.memory, machine.hazards
+        self._clock = machine.clock
+        self._watch = Stopwatch(machine.sim, layer_bytes(model, config.page_size))
+        self._device = HazardDevice(self._watch, machine.hazards)
+        # as on the device: every start issues one batch of all that is queued
+        limits = ControllerOptions(backup_batches=ControllerOptions().capacity)
+        self._controller = TransferController(self._device, limits)
+        self._follower = Follower(tape, self._controller)
+        self._stream = self._device.stream(COMPUTE)
+        self._replied: dict[FlightId, None] = {}
+        self._passes: dict[FlightId, Mark] = {}
+        self._waiting: list[Prefill] = []
+        self._accesses = Accesses(config, self._follower.driver.core.view.components)
+        self._holdings = Holdings(self._accesses)
+
+    def run(self) -> SimulatedTape:
+        """Raises DivergedError at the first event whose decisions differ from the tape's."""
+        for entry in self._tape.entries:
+            self._advance(entry.time_ns)
+            event = entry.event
+            if event is None:
+                self._controller.start()
+                self._launch()
+                continue
+            if isinstance(event, LoadDone | BackupDone):
+                self._until_replied(event.flight)
+            elif isinstance(event, PrefillDone) and event.flight in self._passes:
+                self._until_reached(self._passes.pop(event.flight))
+            else:
+                # all at once, before it is committed
+                for access in self._holdings.decoded(event):
+                    self._access(access, (0, self._device.layers), "decode")
+            for outcome in self._follower.feed(entry):
+                self._holdings.note(outcome)
+                if isinstance(outcome, Prefill):
+                    self._waiting.append(outcome)
+        digest = self._follower.end()
+        timings = self._watch.settle(self._clock.step)
+        return SimulatedTape(digest, timings, self._memory.checked, self._hazards.checked)
+
+    def _advance(self, time_ns: int) -> None:
+        clock = self._clock
+        if time_ns > clock.now_ns:
+            clock.after(time_ns - clock.now_ns, lambda: None)
+        while 0 <= clock.next_ns() <= time_ns:
+            clock.step()
+
+    def _until_replied(self, flight: FlightId) -> None:
+        while True:
+            for reply in self._controller.poll():
+                self._replied[reply.flight] = None
+            if flight in self._replied:
+                del self._replied[flight]
+                return
+            self._step(f"a reply for flight {flight}")
+
+    def _until_reached(self, mark: Mark) -> None:
+        while not self._device.query(mark):
+            self._step("the end of a forward pass")
+
+    def _step(self, wanted: str) -> None:
+        if self._clock.next_ns() < 0:
+            raise StuckError(f"{self._tape.path}: expected {wanted}, and nothing is in flight")
+        self._clock.step()
+
+    def _launch(self) -> None:
+        """One pass over the prefills since the last, which reads and writes but takes no time."""
+        prefills, self._waiting = self._waiting, []
+        if not prefills:
+            return
+        loads = {
+            marks: None
+            for prefill in prefills
+            for flight in prefill.after
+            if (marks := self._controller.load_marks(flight))
+        }
+        for layer in range(self._device.layers):
+            for marks in loads:
+                self._device.wait(self._stream, marks[layer])
+            for prefill in prefills:
+                self._touch(prefill, (layer, layer + 1))
+        mark = self._device.record(self._stream)
+        for prefill in prefills:
+            self._passes[prefill.flight] = mark
+
+    def _touch(self, prefill: Prefill, layers: tuple[int, int]) -> None:
+        why = f"prefill of request {prefill.request}, flight {prefill.flight}"
+        for access in (*self._accesses.first(prefill), *self._accesses.last(prefill)):
+            self._access(access, layers, why)
+
+    def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
+        self._device.touch(self._stream, access.touch(layers, why))

@@ -1,0 +1,93 @@
+"""Opening a trace: plain or gzip, file or standard input, and finding out its format.
+
+Must not live here: what a line means (traces/formats).
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from typing import IO, cast
+
+from hicache import registry
+from hicache.core.errors import CallerError
+
+from .base import MAX_LINE_BYTES, MAX_REQUESTS, Lines, Trace
+
+FORMATS = "traces.formats"
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def open_trace(path: str, format_name: str = "auto", limit: int = 0) -> Trace:
+    """Read and check a trace; `-` is standard input. limit: requests to read, 0 for all of them.
+
+    Raises CallerError with the file and line of the first fault.
+    """
+    if format_name != "auto":
+        registry.load(FORMATS, format_name)
+    with _opened(path) as stream:
+        name = "stdin" if path == "-" else path
+        return parse(Lines(name, _raw_lines(name, stream)), format_name, limit)
+
+
+def parse(lines: Lines, format_name: str = "auto", limit: int = 0) -> Trace:
+    """The trace in `lines`, in the format of that name, or in the one that its first line shows."""
+    if format_name == "auto":
+        for name in registry.names(FORMATS):
+            if registry.load(FORMATS, name).recognises(lines.first):
+                format_name = name
+                break
+        else:
+            lines.number = 1
+            lines.wrong(
+                "the first line of a known format (hash_ids, or a format header)",
+                ", ".join(list(lines.first)[:5]) or "no fields",
+                f"name it with --format ({', '.join(registry.names(FORMATS))})",
+            )
+    entry = registry.load(FORMATS, format_name)
+    return cast(Trace, entry.read(lines, limit or MAX_REQUESTS))
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BufferedReader]:
+    if path == "-":
+        yield cast(BufferedReader, sys.stdin.buffer)
+        return
+    try:
+        stream = open(path, "rb")  # noqa: SIM115
+    except IsADirectoryError:
+        raise CallerError(
+            f"{path}: expected a trace file, found a directory; name a file"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CallerError(
+            f"{path}: expected a readable trace file, found: {reason}; check the path"
+        ) from None
+    with stream:
+        yield stream
+
+
+def _raw_lines(path: str, stream: BufferedReader) -> Iterator[bytes]:
+    """Lines of the file, none longer than MAX_LINE_BYTES + 1."""
+    source: IO[bytes] = stream
+    if stream.peek(2)[:2] == _GZIP_MAGIC:
+        source = cast(IO[bytes], gzip.GzipFile(fileobj=stream))
+    number = 0
+    try:
+        while line := source.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            yield line
+    except EOFError:
+        raise CallerError(
+            f"{path}:{number + 1}: expected the end of the gzip stream, found a truncated file; "
+            "copy it again"
+        ) from None
+    except (OSError, zlib.error) as error:
+        raise CallerError(
+            f"{path}:{number + 1}: expected readable data, found: {error}; copy the file again"
+        ) from None

@@ -1,0 +1,30 @@
+"""What the fresh process of a double run does: draw the tape again, replay it, say both.
+
+Reads from standard input what `fuzz_twice` sends. Must not live here: the comparison.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import astuple
+
+from invariants.fuzz.tapes import tape as tapes
+
+from .planting import planted
+from .twice import trail_of
+from .work import Work
+
+if __name__ == "__main__":
+    given = json.load(sys.stdin)
+    tape = tapes.loads(given["tape"])
+    work = Work(
+        given["operations"],
+        tuple(given["components"]),
+        given["policy"],
+        ranks=given["ranks"],
+        plant=given["plant"],
+    )
+    with planted(work.plant):
+        trail = [astuple(step) for step in trail_of(tape)]
+    json.dump({"drawn": tapes.dumps(work.drawn(tape.seed)), "trail": trail}, sys.stdout)

@@ -1,0 +1,45 @@
+"""Who plays sequences: a file of this folder defines `run`, which streams results as they come.
+
+Must not live here: what a sequence is (fuzz_work).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, cast
+
+from hicache import registry
+from hicache.core.errors import CallerError
+
+from ..work import Result
+
+EXECUTORS = "traces.fuzzing.executors"
+AHEAD = 3  # sequences per worker that are handed out before their turn
+
+
+class WorkerLost(AssertionError):
+    """A worker died in the middle of a sequence: what came before it is kept."""
+
+    exit_code = 17
+
+
+class Executor(Protocol):
+    """One way of running sequences on many cores or machines."""
+
+    def run(
+        self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int
+    ) -> Iterator[Result]:
+        """Every seed's result, in any order. Seeds are taken as workers come free; whoever closes
+        the iterator stops it at once. jobs: workers, 0 for as many as there are."""
+
+
+def load(name: str) -> Executor:
+    """Raises CallerError where what it runs on is not installed."""
+    try:
+        return cast(Executor, registry.load(EXECUTORS, name))
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        raise CallerError(
+            f"--executor {name}: expected {missing} to be installed, and it is not; "
+            f"pip install 'hicache[{name}]'"
+        ) from None

@@ -1,0 +1,241 @@
+"""What a run of the fuzzer came to: the sums, the table and the JSON document.
+
+Must not live here: running anything, or the files of a failure (fuzz_command).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from rich.table import Table
+
+from invariants.fuzz.reach import gauges
+from invariants.fuzz.reach.expected import ROWS
+from invariants.fuzz.reach.gauges import Readings
+from invariants.fuzz.reach.probes import MISSED
+
+from ..terminal.tables import console, pairs, table
+from .work import Found, Result
+
+FORMAT, VERSION = "hicache-fuzz-report", 1
+SHOWN = 12
+PERCENTS = (10, 50, 90, 100)
+EVENTS = ROWS[0][1].split()  # every kind of event
+# What makes every other verdict doubtful comes first, then by what a user would lose.
+WORST = (17, 16, 12, 13, 10, 11, 15, 14, 18, 19)
+
+
+@dataclass
+class Kind:
+    """All failures of one code and kind: how many, and the smallest of them."""
+
+    count: int
+    seed: int
+    found: Found
+
+    def rank(self) -> tuple[int, int]:
+        return (self.found.tape.count("\n"), self.seed)
+
+
+@dataclass
+class Tally:
+    sequences: int = 0
+    operations: int = 0
+    events: int = 0
+    busy_ns: int = 0
+    twice: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    probes: Counter[str] = field(default_factory=Counter)
+    readings: Readings = field(default_factory=Counter)
+    played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
+    reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
+    kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)  # states that the run should have reached
+
+    def add(self, result: Result) -> Found | None:
+        """The failure, if it is the smallest of its kind so far."""
+        self.sequences += 1
+        self.operations += result.operations
+        self.events += result.events
+        self.busy_ns += result.busy_ns
+        self.twice += result.twice
+        self.counts += result.counts
+        self.probes += result.probes
+        self.readings += result.readings
+        self.played[",".join(result.components)] += 1
+        self.reached.update(
+            (",".join(result.components), name) for name, met in result.probes.items() if met
+        )
+        if result.found is None:
+            return None
+        key = (result.found.code, result.found.kind)
+        new = Kind(1, result.seed, result.found)
+        old = self.kinds.get(key)
+        if old is not None:
+            old.count += 1
+            if old.rank() <= new.rank():
+                return None
+            new.count = old.count
+        self.kinds[key] = new
+        return result.found
+
+    @property
+    def failures(self) -> int:
+        return sum(kind.count for kind in self.kinds.values())
+
+    @property
+    def speed(self) -> int:
+        """Events per second and core."""
+        return self.events * 10**9 // self.busy_ns if self.busy_ns else 0
+
+    def code(self) -> int:
+        """That of the worst failure; 0 where there is none."""
+        codes = [code for code, _ in self.kinds] + [MISSED] * bool(self.missed)
+        return min(codes, key=_badness, default=0)
+
+    def sorted_kinds(self) -> list[Kind]:
+        return [self.kinds[key] for key in sorted(self.kinds, key=lambda one: _order(*one))]
+
+
+def _badness(code: int) -> int:
+    return WORST.index(code) if code in WORST else len(WORST)
+
+
+def _order(code: int, kind: str) -> tuple[int, str]:
+    return _badness(code), kind
+
+
+def show(
+    tally: Tally,
+    settings: dict[str, object],
+    files: dict[str, str],
+    again: Callable[[Kind], str],
+    stream: TextIO,
+) -> None:
+    """The summary. files: where the tape of each failure lies, by its name. again: what is said of
+    one that has no file."""
+    out = console(stream)
+    faults = {name: n for name, n in tally.counts.items() if name.startswith("fault ")}
+    rows = [(name, str(value)) for name, value in settings.items() if value not in ("", None)]
+    rows += [
+        ("sequences", f"{tally.sequences:,}"),
+        ("operations", f"{tally.operations:,}"),
+        ("events", f"{tally.events:,}, {tally.speed:,} per second and core"),
+        ("run twice", f"{tally.twice:,}"),
+        ("faults met", f"{sum(faults.values()):,} of {len(faults)} kinds"),
+        ("probes met", f"{len(tally.probes):,}"),
+        ("failures", f"{tally.failures:,} of {len(tally.kinds)} kinds"),
+    ]
+    out.print(pairs("Fuzz", rows))
+    for title, counts in (("Faults met", faults), ("Top probes", dict(tally.probes))):
+        if counts:
+            made = table(title, "", "times")
+            for name, count in _most(counts.items()):
+                made.add_row(name.removeprefix("fault "), f"{count:,}")
+            out.print(made)
+    out.print(_gauged(tally))
+    if tally.missed:
+        print(
+            f"\n{MISSED}: so many sequences should have reached these states, and did not: "
+            f"{'; '.join(tally.missed)}",
+            file=stream,
+        )
+    if tally.kinds:
+        made = table("Failures", "code", "times", "entries", "kind")
+        for kind in tally.sorted_kinds():
+            one = kind.found
+            made.add_row(str(one.code), f"{kind.count:,}", str(one.at), one.kind)
+        out.print(made)
+        for kind in tally.sorted_kinds():
+            path = files.get(kind.found.name)
+            print(f"\n{kind.found.code} {kind.found.kind}", file=stream)
+            for line in next_steps(path, not settings["planted"]) if path else [again(kind)]:
+                print(f"    {line}", file=stream)
+
+
+def next_steps(path: str, export: bool) -> list[str]:
+    """From a tape to the line at fault and, unless its bug is planted, to the test that stays."""
+    tape, small = shlex.join([path]), shlex.join([path.removesuffix(".jsonl") + ".small.jsonl"])
+    return [
+        f"replay:  hicache fuzz --replay {tape}",
+        f"shrink:  hicache shrink {tape} -o {small}{' --export tests/regress/' * export}",
+        f"explain: hicache explain {tape}",
+    ]
+
+
+def _gauged(tally: Tally) -> Table:
+    """How much the drawn sequences looked at."""
+    made = table("Audit of the generator", "", *(f"{at} %" for at in PERCENTS))
+    for name in gauges.QUANTITIES:
+        made.add_row(name, *(str(gauges.quantile(tally.readings, name, at)) for at in PERCENTS))
+    return made
+
+
+def _audit(tally: Tally) -> dict[str, object]:
+    return {
+        "events_per_thousand": {
+            name: gauges.per_thousand(tally.probes, (name, f"failed {name}"), tally.events)
+            for name in EVENTS
+        },
+        "quantiles": {
+            name: {str(at): gauges.quantile(tally.readings, name, at) for at in PERCENTS}
+            for name in gauges.QUANTITIES
+        },
+    }
+
+
+def reached(tally: Tally) -> dict[str, dict[str, int]]:
+    """By the components that a sequence had: how many there were, and how many met each name."""
+    found = {kind: {"": count} for kind, count in sorted(tally.played.items())}
+    for (kind, name), count in sorted(tally.reached.items()):
+        found[kind][name] = count
+    return found
+
+
+def _most(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(counts, key=lambda one: (-one[1], one[0]))[:SHOWN]
+
+
+def document(
+    tally: Tally,
+    settings: dict[str, object],
+    files: dict[str, str],
+    command: str,
+    complete: bool,
+    code: int,
+) -> dict[str, object]:
+    """What `--json` writes; other tools read it: the names below are kept. code: the command's."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "command": command,
+        "complete": complete,
+        "exit_code": code,
+        "settings": settings,
+        "sequences": tally.sequences,
+        "operations": tally.operations,
+        "events": tally.events,
+        "events_per_second_and_core": tally.speed,
+        "run_twice": tally.twice,
+        "failures": [
+            {
+                "code": kind.found.code,
+                "kind": kind.found.kind,
+                "times": kind.count,
+                "seed": kind.seed,
+                "entries": kind.found.at,
+                "tape": files.get(kind.found.name),
+                "text": kind.found.text,
+            }
+            for kind in tally.sorted_kinds()
+        ],
+        "counts": dict(sorted(tally.counts.items())),
+        "probes": dict(sorted(tally.probes.items())),
+        "reached": reached(tally),
+        "missed": tally.missed,
+        "audit": _audit(tally),
+    }

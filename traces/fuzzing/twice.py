@@ -1,0 +1,144 @@
+"""The double run of one tape: here and in a fresh process with another hash seed, event by event.
+
+Lives here: the trail of a tape, the fresh process, and the first place where two trails part. The
+module is also what the fresh process runs. Must not live here: which seeds are run twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Protocol
+
+from hicache.core.actions import Outcome
+from hicache.core.events import Event
+from hicache.core.view import CoreView
+from invariants.determinism import Trail
+from invariants.fuzz import play
+from invariants.fuzz.ops import base as operations
+from invariants.fuzz.ranks.hand import hand_of
+from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.tapes.tape import Tape
+from invariants.watch import Watch
+
+_SHOWN = 160
+_LIMIT_S = 120
+
+
+class Source(Protocol):
+    """What drew the tape."""
+
+    @property
+    def operations(self) -> int: ...
+    @property
+    def components(self) -> tuple[str, ...]: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def plant(self) -> str: ...
+
+    def command(self, seed: int) -> str:
+        """What plays the sequence of a seed again."""
+
+    def drawn(self, seed: int) -> Tape:
+        """The tape of a seed."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One event and the digest of everything up to it, what the core answered included."""
+
+    digest: str
+    event: str
+
+
+class Follower(Watch):
+    """A watch that checks nothing and keeps the trail, a step for each event."""
+
+    def __init__(self) -> None:
+        super().__init__("off")
+        self.steps: list[Step] = []
+        self._trail = Trail()
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        self._trail.on_event(event, view)
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        self._trail.on_outcomes(event, outcomes, view)
+        name = type(event).__name__
+        request, flight = getattr(event, "request", None), getattr(event, "flight", None)
+        whom = f"request {request}" if request is not None else f"flight {flight}"
+        answers = ", ".join(type(item).__name__ for item in outcomes)
+        self.steps.append(Step(self._trail.end()[-1], f"{name} ({whom}) -> {answers}"))
+
+
+def trail_of(tape: Tape) -> list[Step]:
+    """Of a replay."""
+    follower, ops = Follower(), operations.load()
+    hand = hand_of(tape, follower)
+    for entry in tape.entries:
+        play.step(hand, ops, entry)
+    play.end(hand)
+    return follower.steps
+
+
+def differs(tape: Tape, source: Source) -> str:
+    """Empty, or what the first difference of the two runs is."""
+    here = trail_of(tape)
+    there = _elsewhere(tape, source)
+    drawn, text = tapes.loads(there["drawn"]), tapes.dumps(tape)
+    found = first_difference(here, [Step(*step) for step in there["trail"]])
+    if not found and there["drawn"] != text:
+        pairs = zip(tape.entries, drawn.entries, strict=False)
+        at = next((at for at, (a, b) in enumerate(pairs) if a != b), len(drawn.entries))
+        found = f"entry {at + 1} of the tape is drawn differently"
+    if not found:
+        return ""
+    sentence = "DETERMINISM: The same input leaves the same trail in every process."
+    command = f"{source.command(tape.seed)} --twice 100"
+    return f"{sentence}\n    {found}\nreplay: {command}"
+
+
+def first_difference(here: Sequence[Step], there: Sequence[Step]) -> str:
+    """Names the first event after which two trails are not the same; empty where there is none."""
+    pairs = zip(here, there, strict=False)
+    at = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(here), len(there)))
+    if at == len(here) == len(there):
+        return ""
+    one, other = (run[at].event if at < len(run) else "(ended)" for run in (here, there))
+    return f"event {at + 1}: here {one[:_SHOWN]}; in the fresh process {other[:_SHOWN]}"
+
+
+def _elsewhere(tape: Tape, source: Source) -> dict[str, Any]:
+    """The same in a fresh process, whose hashes are seeded by what is being run."""
+    text = tapes.dumps(tape)
+    given = {
+        "tape": text,
+        "operations": source.operations,
+        "components": source.components,
+        "policy": source.policy,
+        "ranks": source.ranks,
+        "plant": source.plant,
+    }
+    hash_seed = int(sha256(text.encode()).hexdigest()[:6], 16)
+    ran = subprocess.run(
+        [sys.executable, "-m", "traces.fuzzing.again"],
+        input=json.dumps(given),
+        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_LIMIT_S,
+    )
+    if ran.returncode:
+        said = (ran.stderr.strip().splitlines() or ["nothing"])[-1]
+        return {"drawn": text, "trail": [("", f"(failed: {said})")]}
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found

@@ -1,0 +1,142 @@
+"""What was hit, what could have been, and what it is worth, by three definitions of a hit rate.
+
+Counts one seating per request (the first: a request that was preempted and came back is not asked
+twice). Must not live here: where the numbers come from (the replays) or how they look (the report).
+
+    token-weighted      hit tokens / prompt tokens                  one long request weighs much
+    block-weighted      hit pages / prompt pages, partial ones count as one
+    mean per request    the mean of each request's token-weighted rate
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hicache.core.types import Pages
+from sim.workload import Job
+
+from ..formats.base import Paged
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Sums over some requests. Tiers are disjoint: device + host + storage + computed = input.
+
+    ceiling: prompt tokens that a cache of unbounded size, filled in file order, would have hit.
+    lost: of the ceiling, what was not hit here: evicted, refused, or still being computed.
+    """
+
+    requests: int
+    input_tokens: int
+    device: int
+    host: int
+    storage: int
+    ceiling: int
+    lost: int
+    block_rate: float
+    mean_rate: float
+
+    @property
+    def hit_tokens(self) -> int:
+        return self.device + self.host + self.storage
+
+    @property
+    def computed_tokens(self) -> int:
+        return self.input_tokens - self.hit_tokens
+
+    @property
+    def first_seen(self) -> int:
+        """Prompt tokens that nothing before them in the trace could have left in a cache."""
+        return self.input_tokens - self.ceiling
+
+    @property
+    def hit_rate(self) -> float:
+        return self.rate(self.hit_tokens)
+
+    def rate(self, tokens: int) -> float:
+        return tokens / self.input_tokens if self.input_tokens else 0.0
+
+
+class Account:
+    """Hits of each request of a trace. `ceiling`: int64 per request, from `ceiling_of`."""
+
+    def __init__(self, jobs: Sequence[Job], page_size: int, ceiling: Pages) -> None:
+        self._page_size = page_size
+        self._ceiling = ceiling
+        self._input = np.fromiter((job.input_length for job in jobs), np.int64, len(jobs))
+        self._seated: dict[int, tuple[int, int, int]] = {}
+
+    def seat(self, index: int, device: int, host: int, storage: int = 0) -> None:
+        """Request `index` found these prompt tokens on each tier."""
+        self._seated.setdefault(index, (device, host, storage))
+
+    def whole(self) -> Share:
+        return self._share(0)
+
+    def steady(self) -> Share:
+        """The second half of the trace; of an odd number of requests, the middle one is in it."""
+        return self._share(len(self._input) // 2)
+
+    def hit_tokens(self, indices: Sequence[int]) -> tuple[int, int]:
+        """(hit tokens, prompt tokens) of these requests."""
+        hit = sum(sum(self._seated.get(index, ())) for index in indices)
+        return hit, int(self._input[list(indices)].sum())
+
+    def _share(self, first: int) -> Share:
+        rows = [(index, *hits) for index, hits in self._seated.items() if index >= first]
+        if not rows:
+            return Share(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
+        table = np.array(rows, dtype=np.int64)
+        index, tiers = table[:, 0], table[:, 1:]
+        total, ceiling, hit = self._input[index], self._ceiling[index], tiers.sum(axis=1)
+        device, host, storage = (int(tokens) for tokens in tiers.sum(axis=0))
+        return Share(
+            requests=len(rows),
+            input_tokens=int(total.sum()),
+            device=device,
+            host=host,
+            storage=storage,
+            ceiling=int(ceiling.sum()),
+            lost=int(np.maximum(ceiling - hit, 0).sum()),
+            block_rate=self._pages(hit) / self._pages(total),
+            mean_rate=float((hit / total).mean()),
+        )
+
+    def _pages(self, tokens: Pages) -> int:
+        return int((-(-tokens // self._page_size)).sum())
+
+
+def ceiling_of(trace: Paged, whole_prompts: bool) -> Pages:
+    """Per request, the prompt tokens that an unbounded cache would hit: the leading pages seen.
+
+    whole_prompts: whether the last token may hit, too (counting), or must be computed (an engine
+    needs its logits).
+    """
+    size = trace.page_size
+    seen = np.zeros(1 << 16, dtype=np.bool_)
+    ceiling = np.zeros(len(trace.jobs), dtype=np.int64)
+    for place, job in enumerate(trace.jobs):
+        chain = trace.chain(job)
+        if not len(chain):
+            continue
+        top = int(chain.max())
+        if top >= len(seen):
+            seen = np.concatenate((seen, np.zeros(max(len(seen), top + 1), dtype=np.bool_)))
+        known = seen[chain]
+        leading = len(chain) if known.all() else int(known.argmin())
+        if whole_prompts:
+            ceiling[place] = min(leading * size, prompt_tokens(job, trace))
+        else:
+            ceiling[place] = min(leading, (job.input_length - 1) // size) * size
+        seen[chain] = True
+    return ceiling
+
+
+def prompt_tokens(job: Job, trace: Paged) -> int:
+    """Prompt tokens in pages that have an identity: all of them, or those in whole pages."""
+    if trace.knows_output:
+        return job.input_length // trace.page_size * trace.page_size
+    return job.input_length

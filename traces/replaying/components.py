@@ -1,0 +1,182 @@
+"""The tables of a replay that has several components, or turns, or a second order of eviction.
+
+Must not live here: what the numbers mean (traces/replaying/lookups, traces/replaying/turns), or
+the rest of the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from ..terminal.tables import pairs, percent, table
+from .account import Share
+from .lookups import NOTHING, TOGETHER, UNSEEN, Capped, Lookup
+from .run import ComponentUse, Run
+from .settings import Settings, load_components
+
+_TURNS = 24
+
+NO_TRUTH = (
+    "This trace has ids per block and no tokens: what its requests share of Full is in the file, "
+    "but no trace says where windows and states were kept. Hits of {names} follow from what was "
+    "held here at the point of the match; there is no ground truth to compare them with."
+)
+
+
+def component_tables(settings: Settings, run: Run) -> Iterator[Table]:
+    """Pools and their traffic, then what each lookup found. Nothing where there is Full alone."""
+    if len(run.components) > 1:
+        yield _pools(run.components)
+        yield _found(settings, run)
+        if rows := list(_examples(settings, run)):
+            yield pairs("The costliest hits that another component than full ended", rows)
+
+
+def _pools(components: tuple[ComponentUse, ...]) -> Table:
+    made = table("Pools (pages; states of mamba)", "", *(use.name for use in components))
+
+    def add(name: str, values: list[str]) -> None:
+        made.add_row(name, *values)
+
+    add("bytes each", [f"{use.page_bytes:,}" for use in components])
+    for place, tier in enumerate(("device", "host")):
+        add(tier, [f"{use.capacity[place]:,}" for use in components])
+    add("copied to host", [f"{use.backed_up:,}" for use in components])
+    add("loaded back", [f"{use.loaded:,}" for use in components])
+    add("most in use, device", [f"{use.most:,}" for use in components])
+    for place, tier in enumerate(("device", "host")):
+        add(f"evicted from {tier}", [f"{use.evicted[place]:,}" for use in components])
+        if not place:
+            add("  of them with another's", [f"{use.along:,}" for use in components])
+    for place, tier in enumerate(("device", "host")):
+        add(f"held at the end, {tier}", [_pair(use.cached, place) for use in components])
+        add("  of them garbage", [_garbage(use, place) for use in components])
+    return made
+
+
+def _pair(values: tuple[int, int] | None, place: int) -> str:
+    return "-" if values is None else f"{values[place]:,}"
+
+
+def _garbage(use: ComponentUse, place: int) -> str:
+    if use.cached is None or use.garbage is None or not use.cached[place]:
+        return "-"
+    return f"{use.garbage[place]:,} = {percent(use.garbage[place] / use.cached[place])}"
+
+
+def _found(settings: Settings, run: Run) -> Table:
+    size = settings.core.page_size
+    lookups = run.lookups
+    count = len(lookups.found)
+    wanted = sum(row.wanted for row in lookups.found.values()) * size
+    alone = lookups.alone()
+    made = table(
+        f"What ended each hit ({count:,} lookups)", "", "alone, hits", "lookups", "", "tokens lost"
+    )
+    for cap, capped in lookups.capped().items():
+        rate = percent(alone[cap] * size / wanted) if cap in alone and wanted else ""
+        made.add_row(
+            _name(settings, cap),
+            rate,
+            f"{capped.lookups:,}",
+            percent(capped.lookups / count) if count else "",
+            f"{capped.lost_pages * size:,}",
+        )
+    return made
+
+
+def _name(settings: Settings, cap: str) -> str:
+    if cap == NOTHING:
+        return "nothing: all of it hit"
+    if cap == UNSEEN:
+        return "unseen: no more in the trace"
+    if cap == TOGETHER:
+        return "together: no single one"
+    return f"{cap}: {_reason(settings, cap)}"
+
+
+def _reason(settings: Settings, component: str) -> str:
+    if component == settings.core.components[0]:
+        return "gone, or not yet there"
+    return "window gone" if _positional(settings, component) else "no state"
+
+
+def _positional(settings: Settings, name: str) -> bool:
+    """Whether its windows can be gone; else its states."""
+    place = settings.core.components.index(name)
+    return load_components(settings.core)[place].positional
+
+
+def describe(settings: Settings, row: Lookup) -> str:
+    """What ended one hit, in words: `window gone at depth 3,072`."""
+    depth = f"{row.hit * settings.core.page_size:,}"
+    if row.cap == NOTHING:
+        return "all of it hit"
+    if row.cap == TOGETHER:
+        return f"no boundary of all behind depth {depth}, or a load left out"
+    if row.cap == UNSEEN:
+        return f"nothing before shares more than depth {depth}"
+    if row.cap == settings.core.components[0]:
+        return f"gone, or not yet there, behind depth {depth}"
+    if _positional(settings, row.cap):
+        return f"window gone at depth {depth}"
+    return f"no state behind depth {depth}"
+
+
+def _examples(settings: Settings, run: Run) -> Iterator[tuple[str, str]]:
+    size = settings.core.page_size
+    for cap, capped in _others(run):
+        for row in capped.examples[: 2 if cap != TOGETHER else 1]:
+            known = f"{row.depths[0] * size:,}"
+            yield f"request {row.request}", f"{cap}: {describe(settings, row)} of {known} known"
+
+
+def _others(run: Run) -> Iterator[tuple[str, Capped]]:
+    backbone = run.lookups.components[0]
+    for cap, capped in run.lookups.capped().items():
+        if cap not in (backbone, NOTHING, UNSEEN):
+            yield cap, capped
+
+
+def turn_table(run: Run) -> Table | None:
+    """Hit rates by turn of a conversation; None where there are none."""
+    if not run.turns:
+        return None
+    made = table("Turns of conversations", "turn", "requests", "input", "hit", "hit rate")
+    for turn in run.turns[:_TURNS]:
+        made.add_row(
+            str(turn.turn),
+            f"{turn.requests:,}",
+            f"{turn.input_tokens:,}",
+            f"{turn.hit_tokens:,}",
+            f"{turn.hit_rate:.6f}",
+        )
+    if len(run.turns) > _TURNS:
+        made.add_row(f"and {len(run.turns) - _TURNS} more", "", "", "", "")
+    made.add_section()
+    whole = run.account.whole()
+    made.add_row(
+        "all",
+        f"{whole.requests:,}",
+        f"{whole.input_tokens:,}",
+        f"{whole.hit_tokens:,}",
+        f"{whole.hit_rate:.6f}",
+    )
+    return made
+
+
+def order_table(settings: Settings, run: Run) -> Table | None:
+    """Two orders of eviction beside each other; None where one was not asked for."""
+    if run.compared is None:
+        return None
+    made = table("Orders of eviction: hit rates, token-weighted", "", "whole trace", "last 50 %")
+    name, whole, steady = run.compared
+    shares: tuple[tuple[str, Share, Share], ...] = (
+        (settings.core.eviction_policy, run.account.whole(), run.account.steady()),
+        (name, whole, steady),
+    )
+    for order, first, second in shares:
+        made.add_row(order, f"{first.hit_rate:.6f}", f"{second.hit_rate:.6f}")
+    return made

@@ -1,0 +1,146 @@
+"""Counting hits: one request at a time through the real core, no clock, transfers at once.
+
+Each request arrives, is seated whole, computed, finished and forgotten before the next one, so what
+hits depends on the order of the file alone. Every prompt token may hit, the last one included. A
+known output is committed, too; one without identity is left out, because nothing can hit it. An
+output grows a page at a time, so that what lies behind a window is given back as in an engine.
+Must not live here: time, concurrency, or what the counts mean (traces/replaying/account).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hicache.core.actions import Load, Outcome, Prefill, Refused, Seated
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from hicache.core.events import (
+    Admitted,
+    Arrived,
+    Continued,
+    Event,
+    Finished,
+    PagesWanted,
+    PrefillDone,
+)
+from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.immediate import ImmediateExecutor
+from sim.errors import StuckError
+from sim.workload import Job
+
+from ..formats.base import Paged
+from .account import Account
+
+_MOST_ROUNDS = 10_000
+
+
+class HitsReplay:
+    """One core and the trace that goes through it. `run` may be interrupted between requests."""
+
+    def __init__(
+        self,
+        trace: Paged,
+        config: Config,
+        account: Account,
+        observers: Sequence[Observer],
+    ) -> None:
+        self.core = Core(config)
+        self._executor = ImmediateExecutor()
+        self._driver = Driver(self.core, self._executor, observers)
+        self._trace = trace
+        self._account = account
+        self._stepwise = len(config.components) > 1
+
+    def run(self, progress: Callable[[int], None]) -> None:
+        """All requests in order of the file. progress: called with the number done so far."""
+        for job in self._trace.jobs:
+            self._serve(job)
+            if not job.index & 63:
+                progress(job.index)
+        progress(len(self._trace.jobs))
+
+    def _serve(self, job: Job) -> None:
+        request, length, trace = job.index, job.input_length, self._trace
+        feed = self._driver.feed
+        key = trace.prompt_key(job)
+        feed(Arrived(request, key, length, key.pages))
+        prefill = self._seat(job, self._granted(job, Admitted(request, length)))
+        feed(PrefillDone(prefill.flight))
+        while not prefill.last:
+            # a component that takes its pages chunk by chunk may have capped the pass
+            more = self._granted(job, Continued(request, length - prefill.end))
+            prefill = _prefill_of(job, more)
+            feed(PrefillDone(prefill.flight))
+        if trace.knows_output:
+            length += job.output_length - 1  # the last generated token has no KV
+            self._generate(job, length)
+            key = trace.key(job, length)
+        feed(Finished(request, key, length))
+        if self.core.view.flights:
+            self._settle()
+
+    def _generate(self, job: Job, final: int) -> None:
+        """Grow to `final` tokens, with windows page by page and at once where there are none."""
+        held = job.input_length
+        step = self._trace.page_size if self._stepwise else max(1, final - held)
+        while held < final:
+            wanted = min((held // step + 1) * step if self._stepwise else final, final)
+            self._granted(job, PagesWanted(job.index, wanted, held))
+            held = wanted
+
+    def _seat(self, job: Job, outcomes: list[Outcome]) -> Prefill:
+        """Book what was reused, finish the load if there is one; the prefill that is left."""
+        prefill = _prefill_of(job, outcomes)
+        seated = next((one for one in outcomes if isinstance(one, Seated)), None)
+        if seated is None:
+            raise StuckError(f"request {job.index}: expected to be seated, found {outcomes[-2:]}")
+        if any(isinstance(one, Load) for one in outcomes):
+            self._executor.start()
+            self._driver.poll()
+        size, length = self._trace.page_size, job.input_length
+        device = min(seated.device_pages * size, length)
+        host = min((seated.device_pages + seated.host_pages) * size, length) - device
+        self._account.seat(job.index, device, host)
+        return prefill
+
+    def _granted(self, job: Job, event: Event) -> list[Outcome]:
+        """Feed the event until it is not refused. Alone in the cache, only drains may delay it."""
+        for _ in range(_MOST_ROUNDS):
+            outcomes = self._driver.feed(event)
+            refused = next((one for one in outcomes if isinstance(one, Refused)), None)
+            if refused is None:
+                return outcomes
+            alone = not self.core.view.flights
+            if refused.reason == "too_large" or (alone and refused.reason == "no_pages"):
+                raise too_small(job, refused)
+            if alone:
+                break
+            self._executor.start()
+            self._driver.poll()
+        raise StuckError(f"request {job.index}: refused alone in the cache, {refused}")
+
+    def _settle(self) -> None:
+        """Answer transfers until none is left: a reply may begin another."""
+        for _ in range(_MOST_ROUNDS):
+            self._executor.start()
+            self._driver.poll()
+            if not self.core.view.flights:
+                return
+        raise StuckError(f"transfers begin transfers: {len(self.core.view.flights)} left")
+
+
+def _prefill_of(job: Job, outcomes: list[Outcome]) -> Prefill:
+    prefill = outcomes[-1]
+    if not isinstance(prefill, Prefill):
+        raise StuckError(f"request {job.index}: expected a prefill, found {prefill}")
+    return prefill
+
+
+def too_small(job: Job, refused: Refused) -> CallerError:
+    """What to say where a request alone in the cache cannot have what it needs."""
+    return CallerError(
+        f"{refused.component} pool of the device: expected room for {refused.needed} pages of "
+        f"request {job.index} ({job.input_length} prompt tokens), found {refused.available}; "
+        "enlarge that pool or leave the request out"
+    )

@@ -1,0 +1,354 @@
+"""The pools of every component: which options say so, and how large what was not said becomes.
+
+Lives here: components, windows, intervals and page counts on device and host. Must not live here:
+time, or what a component requires of a path (hicache/core/components).
+
+A request owns a window of swa pages and three states while it runs (`_OWN`); beside those, caching
+one prefix of 4,096 tokens takes a window, or a state, more. A device whose size is not given is
+shared out in that proportion: as much of Full as leaves room for what goes with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import hicache.models as models
+from hicache.core.errors import CallerError
+from hicache.memory.plan import plan_pools
+from hicache.models import ModelDescription
+
+from ..formats.base import Trace
+from ..terminal import options as read
+from ..terminal.options import UNBOUNDED
+
+BACKBONE, WINDOW, STATES = "full", "swa", "mamba"
+COMPONENTS = (BACKBONE, WINDOW, STATES)
+MODEL = "llama-3.1-8b"
+HOST_RATIO = {"timed": Fraction(2), "hits": Fraction(0)}
+
+_STAND_IN_WINDOW = 1024
+_OWN_STATES = 3
+_PREFIX_TOKENS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Per component, in order: names, pages on each tier, and where each number came from."""
+
+    components: tuple[str, ...]
+    device: tuple[int, ...]
+    host: tuple[int, ...]
+    device_rules: tuple[str, ...]
+    host_rules: tuple[str, ...]
+    window: int
+    interval: int
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """Those of components; the sizes of Full stand with the cache's other options."""
+    add = made.add_argument_group(
+        "components (pools beside full attention's; --model implies all of it)"
+    ).add_argument
+    add(
+        "--components",
+        type=components,
+        metavar="LIST",
+        help=f"of {', '.join(COMPONENTS)}, by commas (default: the model's); without --model, "
+        f"{MODEL} with its layers dealt out to them in turn",
+    )
+    at_least_1 = read.at_least(1)
+    add(
+        "--swa-window",
+        type=at_least_1,
+        metavar="TOKENS",
+        help=f"that a token attends to (default: the model's, {_STAND_IN_WINDOW:,} without one)",
+    )
+    add(
+        "--swa-tokens",
+        type=at_least_1,
+        metavar="N",
+        help="device pool of swa in tokens (default: a window for each running request, one chunk, "
+        f"and a window per {_PREFIX_TOKENS:,} tokens of full; at most as many as full)",
+    )
+    add(
+        "--mamba-states",
+        type=at_least_1,
+        metavar="N",
+        help=f"device pool of mamba in states (default: {_OWN_STATES} for each running request and "
+        f"one per {_PREFIX_TOKENS:,} tokens of full)",
+    )
+    add(
+        "--mamba-interval",
+        type=at_least_1,
+        metavar="TOKENS",
+        help="between depths at which a state is kept, a multiple of the page (default: the "
+        "model's rounded up to pages, a page without one)",
+    )
+    add(
+        "--mamba-states-per-path",
+        type=read.at_least(0),
+        default=0,
+        metavar="N",
+        help="states kept on one path of the tree; 0 for no limit",
+    )
+
+
+def components(text: str) -> tuple[str, ...]:
+    """A list such as full,mamba, in the project's order."""
+    names = [name.strip() for name in text.split(",")]
+    wrong = [name for name in names if name not in COMPONENTS]
+    if wrong or BACKBONE not in names or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(
+            f"expected {BACKBONE}, and of {', '.join(COMPONENTS[1:])} each at most once, by "
+            f"commas, found {text!r}"
+        )
+    return tuple(name for name in COMPONENTS if name in names)
+
+
+def model_of(options: argparse.Namespace) -> ModelDescription:
+    """The model that was named, or the usual one with pools for the components asked for.
+
+    Raises CallerError where the model lacks a pool for a component, or has one too many.
+    """
+    wanted = options.components
+    if options.model is None:
+        usual = models.get(MODEL)
+        if wanted is None or len(wanted) == 1:
+            _check_unused(options, (BACKBONE,))
+            return usual
+        _check_unused(options, wanted)
+        return models.as_hybrid(
+            usual, wanted, options.swa_window or _STAND_IN_WINDOW, options.mamba_interval or 0
+        )
+    model = models.get(options.model)
+    found = tuple(name for name in COMPONENTS if name in model.components)
+    if len(found) < len(model.components) or BACKBONE not in found:
+        raise CallerError(
+            f"--model: expected pools of {', '.join(COMPONENTS)}, found those of {model.name} for "
+            f"{', '.join(model.components)}; correct its components"
+        )
+    if wanted is not None and wanted != found:
+        raise CallerError(
+            f"--components: expected {','.join(found)}, for which {model.name} has pools, found "
+            f"{','.join(wanted)}; name another --model (`hicache models` lists them) or none"
+        )
+    _check_unused(options, found)
+    return model
+
+
+def _check_unused(options: argparse.Namespace, found: Sequence[str]) -> None:
+    """An option of a component that is not there was meant for another run."""
+    for component, name in (
+        (WINDOW, "swa_window"),
+        (WINDOW, "swa_tokens"),
+        (STATES, "mamba_states"),
+        (STATES, "mamba_interval"),
+        (STATES, "mamba_states_per_path"),
+    ):
+        if component not in found and getattr(options, name):
+            raise CallerError(
+                f"--{name.replace('_', '-')}: expected {component} among the components, found "
+                f"{','.join(found)}; add it to --components or name a --model that has it"
+            )
+
+
+def resolve(
+    options: argparse.Namespace, model: ModelDescription, memory: int, trace: Trace
+) -> Pools:
+    """memory: bytes of device memory for all pools of a rank, 0 or less if the weights fill it."""
+    found = tuple(name for name in COMPONENTS if name in model.components)
+    window = interval = 0
+    if WINDOW in found:
+        window = options.swa_window or model.window(WINDOW)
+        if window < 1:
+            raise CallerError(
+                f"--swa-window: expected a window of 1 token or more, found none in {model.name}; "
+                "give one"
+            )
+    if STATES in found:
+        interval = _interval(options, model)
+    plan = _Device(options, model, memory, window, interval)
+    full, rule = plan.full(trace)
+    device, rules = [full], [rule]
+    for name in found[1:]:
+        pages, rule = plan.beside(name, full)
+        device.append(pages)
+        rules.append(rule)
+    host, host_rule = _host(options, model, found, device)
+    return Pools(
+        found,
+        tuple(device),
+        tuple(host),
+        tuple(rules),
+        tuple(host_rule for _ in found),
+        window,
+        interval,
+    )
+
+
+def _interval(options: argparse.Namespace, model: ModelDescription) -> int:
+    page: int = options.page_size
+    given: int | None = options.mamba_interval
+    if given is not None:
+        if given % page:
+            raise CallerError(
+                f"--mamba-interval: expected a multiple of the page's {page} tokens, found {given}"
+            )
+        return given
+    return max(1, -(-model.interval(STATES) // page)) * page
+
+
+class _Device:
+    """Page counts of the device, of Full and of what goes with it."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        model: ModelDescription,
+        memory: int,
+        window: int,
+        interval: int,
+    ) -> None:
+        self._options = options
+        self._model = model
+        self._memory = memory
+        self._page: int = options.page_size
+        self._window_pages: int = -(-window // self._page)
+        self._interval = interval
+        self._least_window = self._window_pages + max(1, -(-interval // self._page))
+        self._running: int = options.max_running if options.mode == "timed" else 1
+        self._bytes = {
+            name: model.bytes_per_page(name, self._page, options.tp) for name in model.components
+        }
+        self._sizes: dict[str, Callable[[int], int]] = {WINDOW: self._swa, STATES: self._mamba}
+        self._limit: dict[str, int] = {}
+
+    def full(self, trace: Trace) -> tuple[int, str]:
+        options, page = self._options, self._page
+        if options.device_pages == UNBOUNDED:
+            pages = sum(-(-(job.input_length + job.output_length) // page) for job in trace.jobs)
+            return pages, "unbounded: room for the whole trace"
+        given: int | None = options.device_pages
+        if options.device_tokens is not None:
+            given = options.device_tokens // page
+            if not given:
+                raise CallerError(
+                    f"--device-tokens: expected at least one page of {page} tokens, found "
+                    f"{options.device_tokens}"
+                )
+        fitting = self._fitting()
+        if given is not None:
+            rule = "as given"
+            if given > fitting:
+                rule += f"; {options.hardware} fits {max(0, fitting):,}"
+            self._limit.clear()
+            return given, rule
+        if fitting < 1:
+            model = self._model
+            weights = model.parameters * model.weight_bytes / options.tp
+            raise CallerError(
+                f"--model {model.name}: expected weights below "
+                f"{(self._memory + weights) / 1e9:.0f} GB (90% of one {options.hardware}) and room "
+                f"for a page of each pool, found {weights / 1e9:.0f} GB a rank; use a larger --tp "
+                "or give --device-tokens"
+            )
+        return fitting, f"90% of {options.hardware} less the weights"
+
+    def beside(self, name: str, full: int) -> tuple[int, str]:
+        """Pages of another component, given those of Full."""
+        given = self._given(name)
+        if given is not None:
+            few = name == STATES and given < _OWN_STATES
+            rule = f"fewer than the {_OWN_STATES} of a request: hardly any is left behind"
+            return given, f"as given; {rule}" if few else "as given"
+        if self._options.device_pages == UNBOUNDED:
+            per_state = max(1, self._interval // self._page)
+            pages = full if name == WINDOW else full // per_state + _OWN_STATES
+            return pages, "unbounded: as much as full can use"
+        what = "a window" if name == WINDOW else "a state"
+        own = min(self._running, full)
+        return (
+            self._sizes[name](full),
+            f"{own} running, {what} per {_PREFIX_TOKENS:,} tokens",
+        )
+
+    def _given(self, name: str) -> int | None:
+        if name == STATES:
+            states: int | None = self._options.mamba_states
+            return states
+        tokens: int | None = self._options.swa_tokens
+        if tokens is None:
+            return None
+        least = self._least_window * self._page
+        if tokens < least:
+            raise CallerError(
+                f"--swa-tokens: expected at least {least}, a window in whole pages and what is "
+                f"computed between two boundaries, which any request needs; found {tokens}"
+            )
+        return tokens // self._page
+
+    def _swa(self, full: int) -> int:
+        running = min(self._running, full)
+        budget: int = self._options.token_budget
+        own = running * self._least_window + -(-budget // self._page)
+        own = min(own, self._limit.get(WINDOW, own))
+        wanted: int = own + self._window_pages * self._prefixes(full)
+        return max(self._least_window, min(full, wanted))
+
+    def _mamba(self, full: int) -> int:
+        own = _OWN_STATES * min(self._running, full)
+        own = min(own, self._limit.get(STATES, own))
+        return max(_OWN_STATES, own) + self._prefixes(full)
+
+    def _prefixes(self, full: int) -> int:
+        return -(-full * self._page // _PREFIX_TOKENS)
+
+    def _fitting(self) -> int:
+        """The most pages of Full that leave room for what goes with them; below 1 for none."""
+        others = [name for name in self._model.components if name != BACKBONE]
+        for name in others:  # what runs must leave at least half of the memory to what is cached
+            self._limit[name] = max(0, self._memory) // (2 * len(others) * self._bytes[name])
+        low, high = 0, max(0, self._memory) // self._bytes[BACKBONE] + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            taken = self._bytes[BACKBONE] * middle
+            for name in others:
+                given = self._given(name)
+                pages = self._sizes[name](middle) if given is None else given
+                taken += self._bytes[name] * pages
+            low, high = (middle, high) if taken <= self._memory else (low, middle)
+        return low
+
+
+def _host(
+    options: argparse.Namespace,
+    model: ModelDescription,
+    found: Sequence[str],
+    device: Sequence[int],
+) -> tuple[list[int], str]:
+    if options.host_pages is not None:
+        pages: int = options.host_pages
+        if not pages:
+            return [0] * len(found), "none"
+        others = [max(1, pages * size // device[0]) for size in device[1:]]
+        return [pages, *others], "as given" if len(found) == 1 else "as given for full"
+    if options.host_bytes is not None:
+        planned = plan_pools(
+            model,
+            options.page_size,
+            dict(zip(found, device, strict=True)),
+            total_bytes=options.host_bytes,
+            tp=options.tp,
+        )
+        rule = f"{options.host_bytes / 1e9:g} GB on {options.tp} ranks"
+        return [planned.pages[name] for name in found], rule
+    ratio = options.host_ratio
+    if ratio is None:
+        ratio = HOST_RATIO[options.mode]
+    if not ratio:
+        return [0] * len(found), "none"
+    # at least one page more than the device, or a ratio of 1 could not keep what was evicted
+    return [max(int(size * ratio), size + 1) for size in device], f"{float(ratio):g} x device"

@@ -1,0 +1,178 @@
+"""Option values, resolved: what a replay runs with once every default was filled in.
+
+Lives here: turning what the user asked for (tokens, ratios, nothing at all) into page counts and
+profiles, and the messages where it cannot be done. Must not live here: argparse (traces/cli.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from hicache import registry
+from hicache.core.components.base import Component
+from hicache.core.config import Config
+from hicache.core.errors import CallerError
+from hicache.models import ModelDescription
+from sim.engine.engine import EngineOptions
+from sim.hardware import profile as hardware
+from sim.hardware.profile import HardwareProfile
+
+from ..formats.base import Paged, Trace
+from ..terminal.options import Bandwidth
+from . import pools
+from .pools import Pools
+
+MODES = ("timed", "hits")
+CHECKS = ("every", "sampled", "off")
+POLICIES = "hicache.core.policies"
+COMPONENT_FILES = "hicache.core.components"
+
+# what serving engines give to weights and cache together; the rest is for activations and graphs
+HBM_SHARE = Fraction(9, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that decides a replay's outcome. `pools` says where each size came from."""
+
+    mode: str
+    check: str
+    seed: int
+    limit: int
+    model: ModelDescription
+    hardware: HardwareProfile
+    tp: int
+    host_bandwidth: Bandwidth
+    core: Config
+    engine: EngineOptions
+    pools: Pools
+
+    @property
+    def page_bytes(self) -> tuple[int, ...]:
+        """Of one page or state of each component, on each of the ranks."""
+        size, tp = self.core.page_size, self.tp
+        return tuple(self.model.bytes_per_page(name, size, tp) for name in self.core.components)
+
+    def as_options(self) -> dict[str, object]:
+        """Every option as resolved, by its name on the command line."""
+        core, engine = self.core, self.engine
+        return {
+            "mode": self.mode,
+            "model": self.model.name,
+            "hardware": self.hardware.name,
+            "tp": self.tp,
+            "page_size": core.page_size,
+            "device_pages": core.device_pages[0],
+            "device_tokens": core.device_pages[0] * core.page_size,
+            "host_pages": core.host_pages[0],
+            "host_tokens": core.host_pages[0] * core.page_size,
+            "components": list(core.components),
+            **self._of_components(),
+            "host_bandwidth": str(self.host_bandwidth),
+            "write_policy": core.write_policy,
+            "eviction_policy": core.eviction_policy,
+            "load_threshold": core.load_threshold_pages,
+            "load_quota": core.load_quota_pages,
+            "scheduler": engine.order,
+            "token_budget": engine.token_budget,
+            "max_running": engine.max_running,
+            "check": self.check,
+            "limit": self.limit,
+            "seed": self.seed,
+        }
+
+    def _of_components(self) -> dict[str, object]:
+        core = self.core
+        found: dict[str, object] = {}
+        for place, name in enumerate(core.components):
+            device, host = core.device_pages[place], core.host_pages[place]
+            if name == pools.WINDOW:
+                found["swa_window"] = core.swa_window
+                found["swa_tokens"] = device * core.page_size
+                found["swa_host_tokens"] = host * core.page_size
+            elif name == pools.STATES:
+                found["mamba_states"] = device
+                found["mamba_host_states"] = host
+                found["mamba_interval"] = core.mamba_interval
+                found["mamba_states_per_path"] = core.mamba_states_per_path
+        return found
+
+
+def write_policies() -> list[str]:
+    """Names of the write policies, as their authors spell them (with underscores)."""
+    return _policies("writes")
+
+
+def eviction_policies() -> list[str]:
+    """Names of the eviction orders."""
+    return _policies("eviction")
+
+
+def _policies(maker: str) -> list[str]:
+    return [
+        name.replace("-", "_")
+        for name in registry.names(POLICIES)
+        if hasattr(registry.load(POLICIES, name), maker)
+    ]
+
+
+def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]:
+    """Settings for this trace, and its pages. Raises CallerError where sizes do not fit."""
+    paged = trace.paged(options.page_size)
+    model = pools.model_of(options)
+    profile = _with_bandwidth(hardware.get(options.hardware), options.host_bandwidth)
+    memory = (
+        int(profile.hbm_bytes * HBM_SHARE) - model.parameters * model.weight_bytes // options.tp
+    )
+    sizes = pools.resolve(options, model, memory, trace)
+    settings = Settings(
+        mode=options.mode,
+        check=options.check,
+        seed=options.seed,
+        limit=options.limit,
+        model=model,
+        hardware=profile,
+        tp=options.tp,
+        host_bandwidth=options.host_bandwidth,
+        core=Config(
+            page_size=options.page_size,
+            device_pages=sizes.device,
+            host_pages=sizes.host,
+            components=sizes.components,
+            write_policy=options.write_policy,
+            eviction_policy=options.eviction,
+            load_threshold_pages=options.load_threshold,
+            load_quota_pages=options.load_quota,
+            swa_window=sizes.window,
+            mamba_interval=sizes.interval,
+            mamba_states_per_path=options.mamba_states_per_path,
+        ),
+        engine=EngineOptions(
+            token_budget=options.token_budget,
+            max_running=options.max_running,
+            order=options.scheduler,
+        ),
+        pools=sizes,
+    )
+    for place, component in enumerate(load_components(settings.core)):
+        found = settings.core.device_pages[place]
+        if found < component.least_pages:
+            raise CallerError(
+                f"device pool of {component.name}: expected at least {component.least_pages} pages "
+                f"of {options.page_size} tokens, which any request needs, found {found}; enlarge it"
+            )
+    return settings, paged
+
+
+def load_components(core: Config) -> list[Component]:
+    """What each component of a core requires, in order."""
+    return [registry.load(COMPONENT_FILES, name).component(core) for name in core.components]
+
+
+def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth) -> HardwareProfile:
+    if wanted.bytes_per_s:
+        # what the user states is what a copy reaches, not a peak
+        return replace(profile, link_bytes_per_s=wanted.bytes_per_s, link_permille=1000, curves={})
+    return hardware.scaled_host_bandwidth(profile, *wanted.factor.as_integer_ratio())

@@ -1,0 +1,58 @@
+"""Measuring time: the simulated world run on a trace, and its result as a `Run` needs it.
+
+Must not live here: any rule of the simulation (sim), or what the numbers mean
+(traces/replaying/account).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hicache.runtime.driver import Observer
+from sim.world import TimedResult, World, WorldOptions
+
+from ..formats.base import Paged
+from .account import Account
+from .run import Latency
+from .settings import Settings
+
+
+def build(
+    trace: Paged,
+    settings: Settings,
+    observers: Sequence[Observer],
+    progress: Callable[[int], None],
+) -> World:
+    return World(
+        trace,
+        settings.core,
+        settings.model,
+        settings.hardware,
+        engine=settings.engine,
+        options=WorldOptions(checks=settings.check, seed=settings.seed, tp=settings.tp),
+        observers=observers,
+        progress=lambda ended, _: progress(ended),
+    )
+
+
+def book(result: TimedResult, account: Account) -> Latency:
+    """Enter what was reused into the account; the latencies of the requests that ended."""
+    for request in result.requests:
+        account.seat(request.request, request.device_tokens, request.host_tokens)
+    table = np.array(
+        [
+            (request.arrival_ns, request.first_token_ns, request.finish_ns, request.output_length)
+            for request in result.requests
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 4)
+    arrival, first, finish, tokens = table.T
+    several = tokens > 1
+    return Latency(
+        ttft_ns=first - arrival,
+        tpot_ns=(finish - first)[several] // (tokens[several] - 1),
+        makespan_ns=result.makespan_ns,
+        generated_tokens=int(tokens.sum()),
+    )
