@@ -1,7 +1,8 @@
 """Which pages a forward pass reads and writes, of every component, and what must be on them.
 
 Lives here: the arithmetic from a request's tables and state slots to accesses. Must not live here:
-what is done with them (forward on any device; tapes in `traces`), or how content is made (content).
+what is done with them (forward on any device; recordings in `traces`), or how content is made
+(content).
 
     positional   reads  tokens max(0, start - window + 1) .. start - 1     (window 0: all of them)
                  writes tokens start .. end - 1

@@ -1,11 +1,12 @@
 """`hicache twin`: one trace on a device and on the simulator, side by side.
 
 Lives here: the command and the runs. Must not live here: how copies are compared (twin_report), how
-a device serves a trace (device_run), or how a tape runs on the simulator (tape_on_sim).
+a device serves a trace (device_run), or how a recording runs on the simulator
+(recording_on_sim).
 
-The device serves the trace and records a tape: the order in which everything happened. The
-simulator is fed that tape, so both decide the same or the twin fails, and each copy of the one has
-its counterpart in the other. A third run leaves the simulator its own order.
+The device serves the trace, and the order in which everything happened is recorded. The simulator
+is fed that recording, so both decide the same or the twin fails, and each copy of the one has its
+counterpart in the other. A third run leaves the simulator its own order.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from hicache import registry
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from hicache.runtime.tape import Recorder
-from hicache.runtime.tape_format import parse
+from hicache.runtime.recording import Recorder
+from hicache.runtime.recording_format import parse
 from sim.engine.engine import EngineOptions
 from sim.engine.sequence import RequestResult, final_length
 from sim.hardware import profile as hardware
@@ -34,8 +35,8 @@ from sim.world import World
 from ..devices.copy_bench import Bench
 from ..devices.device_run import AtOnce, DeviceResult, DeviceRun
 from ..devices.probes.base import Geometry
+from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
-from ..devices.tape_on_sim import OnSimulator, SimulatedTape
 from ..devices.twin_report import compare, print_twin
 from ..formats._open import FORMATS, open_trace
 from ..replaying.results import write_json
@@ -82,13 +83,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--max-running", type=read.at_least(1), default=16, metavar="N", help="requests at once")
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
-    add("--tape", default=None, metavar="FILE", help="keep the device's tape there")
+    add(
+        "--recording",
+        default=None,
+        metavar="FILE",
+        help="write the recording of the device's run there",
+    )
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
 
 
 def twin(options: argparse.Namespace, command: str) -> int:
     """The exit code: 0, or an error's where decisions, bytes or order are wrong."""
-    for path in (options.json, options.tape):
+    for path in (options.json, options.recording):
         if path:
             check_writable(path)
     out = sys.stderr if options.json == "-" else sys.stdout
@@ -122,10 +128,10 @@ def twin(options: argparse.Namespace, command: str) -> int:
         )
         real = run.run(report)
         after = bench.drift(found.curves)
-    if options.tape:
-        write_whole(options.tape, lines)
-    tape = parse(options.tape or "tape", [line.encode() for line in lines])
-    simulated = OnSimulator(tape, geometry.model, profile).run()
+    if options.recording:
+        write_whole(options.recording, lines)
+    recording = parse(options.recording or "recording", [line.encode() for line in lines])
+    simulated = OnSimulator(recording, geometry.model, profile).run()
     free = _free(workload, config, geometry, found, engine)
     document: dict[str, object] = {
         "trace": {"path": trace.path, "requests": len(workload.jobs)},
@@ -143,8 +149,8 @@ def twin(options: argparse.Namespace, command: str) -> int:
             "layout": geometry.layout,
             "io_backend": geometry.io_backend,
         },
-        "device": _of_device(real, tape.events),
-        "simulator": _of_tape(simulated),
+        "device": _of_device(real, recording.events),
+        "simulator": _of_recording(simulated),
         "simulator_own_order": free,
         "drift": {"before": before, "after": after},
         "copies": compare(real.timings, simulated.timings, found),
@@ -256,7 +262,7 @@ def _of_device(real: DeviceResult, events: int) -> dict[str, Any]:
     }
 
 
-def _of_tape(simulated: SimulatedTape) -> dict[str, Any]:
+def _of_recording(simulated: SimulatedRecording) -> dict[str, Any]:
     return {
         "digest": simulated.digest,
         "bytes": _bytes(simulated.timings),

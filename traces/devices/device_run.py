@@ -27,7 +27,7 @@ from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from hicache.runtime.driver import Driver, Observer
-from hicache.runtime.tape import Recorder
+from hicache.runtime.recording import Recorder
 from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
 from sim.engine.accesses import Accesses
@@ -40,8 +40,8 @@ from sim.errors import StuckError, WrongBytesError
 from sim.hardware.profile import HardwareProfile
 from sim.workload import Job, Workload
 
+from .recording_on_sim import layer_bytes
 from .stopwatch import Stopwatch, TimedInspectable, Timing
-from .tape_on_sim import layer_bytes
 
 POLL_S = 20e-6
 _STUCK_POLLS = 2000
