@@ -250,7 +250,7 @@ def test_the_command_writes_the_matrix(
     said = capsys.readouterr().out
     assert "100.000 %" in said
     assert [line.split()[:3] for line in said.splitlines() if "tree" in line] == [
-        ["tree", "1", "1"]
+        ["radix.tree", "1", "1"]
     ]
 
 
