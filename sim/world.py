@@ -6,8 +6,8 @@ Lives here: construction, arrivals, and the result. Must not live here: any rule
 from __future__ import annotations
 
 import gc
+from collections import abc
 from collections.abc import Callable
-from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
 from hicache.core.config import Config
@@ -77,7 +77,7 @@ class World:
         profile: HardwareProfile,
         engine: EngineOptions | None = None,
         options: WorldOptions | None = None,
-        observers: Several[Observer] = (),
+        observers: abc.Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
         engine, options = engine or EngineOptions(), options or WorldOptions()

@@ -23,7 +23,7 @@ from hicache.devices.base import Area, CopyJob, Direction, Mark, Peeker, Stream,
 
 from ..clock import Clock
 from ..content import ROW_WORDS, Words
-from ..draws import draw
+from ..keyed_draw import draw
 from .link import Link
 from .memory import Memory, Place
 

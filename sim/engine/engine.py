@@ -12,8 +12,8 @@ transfers start; the next pass is launched.
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Callable
-from collections.abc import Sequence as Several
 
 from hicache.core.actions import (
     NO_REQUEST,
@@ -77,7 +77,7 @@ class Engine:
         options: EngineOptions,
         ended: Callable[[Sequence], None],
         tagged: bool,
-        components: Several[Component],
+        components: abc.Sequence[Component],
     ) -> None:
         self.sequences: dict[RequestId, Sequence] = {}
         self._workload = workload

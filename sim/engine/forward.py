@@ -9,8 +9,8 @@ for that group alone: the load of later layers overlaps the work of earlier ones
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Callable
-from collections.abc import Sequence as Several
 from itertools import pairwise
 from typing import Protocol
 
@@ -48,10 +48,12 @@ class Costs(Protocol):
 
     layers: int
 
-    def layer_ns(self, chunks: Several[tuple[int, int]], decoding: int, context: int, /) -> int:
+    def layer_ns(
+        self, chunks: abc.Sequence[tuple[int, int]], decoding: int, context: int, /
+    ) -> int:
         """Of one layer."""
 
-    def overhead_ns(self, chunks: Several[tuple[int, int]], decoding: int, /) -> int:
+    def overhead_ns(self, chunks: abc.Sequence[tuple[int, int]], decoding: int, /) -> int:
         """Of all that is not a layer."""
 
 
@@ -82,7 +84,7 @@ class Forward:
 
     def launch(
         self,
-        prefills: Several[tuple[Sequence, Prefill]],
+        prefills: abc.Sequence[tuple[Sequence, Prefill]],
         decoding: int,
         context: int,
         ended: Callable[[], None],
@@ -141,7 +143,9 @@ class Forward:
 
         self._model.sync(mark, finish)
 
-    def _load_marks(self, prefills: Several[tuple[Sequence, Prefill]]) -> list[tuple[Mark, ...]]:
+    def _load_marks(
+        self, prefills: abc.Sequence[tuple[Sequence, Prefill]]
+    ) -> list[tuple[Mark, ...]]:
         """Marks per layer group of the batches that the pass depends on, each batch once."""
         found = {
             marks: None
@@ -161,7 +165,7 @@ class Forward:
 
     def _group(
         self,
-        prefills: Several[tuple[Sequence, Prefill]],
+        prefills: abc.Sequence[tuple[Sequence, Prefill]],
         layers: tuple[int, int],
         duration_ns: int,
     ) -> None:

@@ -6,7 +6,7 @@ when it is asked, or what follows from it (engine).
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Several
+from collections import abc
 
 from hicache.core.actions import Seated
 from hicache.core.components.base import UNBOUNDED, Component
@@ -17,7 +17,7 @@ from .sequence import Sequence
 
 
 def count(
-    sequence: Sequence, seated: Seated, components: Several[Component], page_size: int
+    sequence: Sequence, seated: Seated, components: abc.Sequence[Component], page_size: int
 ) -> None:
     """Note what the request reused."""
     sequence.device_tokens = seated.device_pages * page_size
@@ -28,7 +28,7 @@ def count(
     sequence.capped = capped(seated, components)
 
 
-def capped(seated: Seated, components: Several[Component]) -> str:
+def capped(seated: Seated, components: abc.Sequence[Component]) -> str:
     """See `RequestResult.capped`."""
     depths, reused = seated.depths, seated.device_pages + seated.host_pages
     if not depths or reused >= depths[0]:
@@ -37,7 +37,7 @@ def capped(seated: Seated, components: Several[Component]) -> str:
     return components[depths.index(least)].name if least < depths[0] else "load"
 
 
-def stretch(components: Several[Component], page_size: int, wanted: int) -> int:
+def stretch(components: abc.Sequence[Component], page_size: int, wanted: int) -> int:
     """Tokens to ask for at a time while decoding. Pages ahead are pages that a window does not
     need: a component with one gets two of them, or an eighth of its window where that is more."""
     bounds = [each.reach for each in components if each.positional and each.reach < UNBOUNDED]

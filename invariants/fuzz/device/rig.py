@@ -7,9 +7,8 @@ anything is asked of it, or what a reply does (device_hand).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import abc, deque
 from collections.abc import Callable
-from collections.abc import Sequence as Several
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,10 +136,12 @@ class Passes:
         self._memory = memory
         self._open: deque[tuple[Mark, Callable[[], None]]] = deque()
 
-    def layer_ns(self, chunks: Several[tuple[int, int]], decoding: int, context: int, /) -> int:
+    def layer_ns(
+        self, chunks: abc.Sequence[tuple[int, int]], decoding: int, context: int, /
+    ) -> int:
         return self.layer
 
-    def overhead_ns(self, chunks: Several[tuple[int, int]], decoding: int, /) -> int:
+    def overhead_ns(self, chunks: abc.Sequence[tuple[int, int]], decoding: int, /) -> int:
         return 0
 
     def compute(self, stream: Stream, duration_ns: int) -> None:
