@@ -50,15 +50,13 @@ class TimedResult:
     """What is known of a run. requests: those that ended, by index; partial while it runs.
 
     byte_checks: SHA-256 comparisons. access_checks: accesses the hazard detector ordered.
-    evicted_*_pages: of all components together; evicted: (component, device, host) of each.
+    evicted: (component, pages on device, pages on host).
     """
 
     requests: tuple[RequestResult, ...]
     makespan_ns: int
     d2h: LinkUse
     h2d: LinkUse
-    evicted_device_pages: int
-    evicted_host_pages: int
     core_events: int
     byte_checks: int
     access_checks: int
@@ -147,14 +145,12 @@ class World:
         memory, hazards = self._machine.memory, self._machine.hazards
         down, up = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
         requests = tuple(self._results[index] for index in sorted(self._results))
-        evicted = self._recorder.evicted_of
+        evicted = self._recorder.evicted
         return TimedResult(
             requests,
             max((request.finish_ns for request in requests), default=0),
             LinkUse(self._machine.link.bytes_moved(down), self._machine.link.busy_ns(down)),
             LinkUse(self._machine.link.bytes_moved(up), self._machine.link.busy_ns(up)),
-            self._recorder.evicted[Tier.DEVICE],
-            self._recorder.evicted[Tier.HOST],
             self._recorder.events,
             memory.checked if memory is not None else 0,
             hazards.checked if hazards is not None else 0,

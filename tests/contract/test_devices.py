@@ -20,6 +20,7 @@ from sim.clock import Clock
 from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.device.simulated import DeviceOptions, SimDevice
+from tests.sim.clocks import run
 from tests.tiny import tiny
 
 from .rigs_cuda import rigs
@@ -80,14 +81,14 @@ class SimRig:
         self.device = SimDevice(self.clock, link, options, Memory(places, LAYERS))
 
     def settle(self, mark: Mark) -> None:
-        self.clock.run_while(lambda: not self.device.query(mark))
+        run(self.clock, lambda: not self.device.query(mark))
 
     def fail_copies(self, failing: bool) -> None:
-        self.clock.run_while(lambda: True)
+        run(self.clock)
         self.failing = failing
 
     def close(self) -> None:
-        self.clock.run_while(lambda: True)
+        run(self.clock)
 
 
 RIGS: dict[str, Callable[[], Rig]] = {

@@ -16,6 +16,7 @@ from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.device.simulated import DeviceOptions, SimDevice
 from sim.errors import HazardError, WrongBytesError
+from tests.sim.clocks import run
 from tests.sim.rig import PAGE, tokens
 
 LAYERS = 2
@@ -93,7 +94,7 @@ class Bench:
         return device.record(self.compute)
 
     def finish(self) -> None:
-        self.clock.run_while(lambda: True)
+        run(self.clock)
 
 
 def pages(*numbers: int) -> Pages:
