@@ -23,11 +23,10 @@ from .audit import audit
 from .content import prefix_tags
 from .engine.accesses import Accesses
 from .engine.costs import CostModel
-from .engine.engine import Engine
+from .engine.engine import Engine, Platform
 from .engine.forward import Forward
-from .engine.seats import too_small
 from .engine.sequence import RequestResult, Sequence, final_length
-from .errors import StuckError
+from .errors import StuckError, too_small
 from .hardware.profile import HardwareProfile
 from .machine import build
 from .options import EngineOptions, WorldOptions
@@ -73,6 +72,7 @@ class World:
         config: Config,
         model: ModelDescription,
         profile: HardwareProfile,
+        *,
         engine: EngineOptions | None = None,
         options: WorldOptions | None = None,
         observers: abc.Sequence[Observer] = (),
@@ -90,29 +90,11 @@ class World:
         self.controller = TransferController(machine.device)
         self._recorder = Recorder(lambda: self.clock.now_ns)
         self.driver = Driver(self.core, self.controller, (self._recorder, *observers))
+        accesses = Accesses(config, self.core.view.components)
         checked = machine.memory is not None
-        components = self.core.view.components
-        forward = Forward(
-            machine.sim,
-            machine.device,
-            self.controller,
-            costs,
-            Accesses(config, components),
-            config.page_size,
-            checked,
-        )
-        self.engine = Engine(
-            workload,
-            self.clock,
-            self.driver,
-            self.controller,
-            forward,
-            costs,
-            engine,
-            self._ended,
-            checked,
-            components,
-        )
+        forward = Forward(machine.sim, machine.device, self.controller, costs, accesses, checked)
+        platform = Platform(self.clock, self.driver, self.controller, forward, costs)
+        self.engine = Engine(workload, platform, engine, self._ended)
         machine.sim.listener = self.engine.wake
         if machine.memory is not None:
             machine.memory.whose = self._whose
@@ -143,23 +125,26 @@ class World:
     def result(self) -> TimedResult:
         """What is known now."""
         memory, hazards = self._machine.memory, self._machine.hazards
-        down, up = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
         requests = tuple(self._results[index] for index in sorted(self._results))
         evicted = self._recorder.evicted
         return TimedResult(
-            requests,
-            max((request.finish_ns for request in requests), default=0),
-            LinkUse(self._machine.link.bytes_moved(down), self._machine.link.busy_ns(down)),
-            LinkUse(self._machine.link.bytes_moved(up), self._machine.link.busy_ns(up)),
-            self._recorder.events,
-            memory.checked if memory is not None else 0,
-            hazards.checked if hazards is not None else 0,
-            self._recorder.digest(),
-            tuple(
+            requests=requests,
+            makespan_ns=max((request.finish_ns for request in requests), default=0),
+            d2h=self._link_use(Direction.DEVICE_TO_HOST),
+            h2d=self._link_use(Direction.HOST_TO_DEVICE),
+            core_events=self._recorder.events,
+            byte_checks=memory.checked if memory is not None else 0,
+            access_checks=hazards.checked if hazards is not None else 0,
+            digest=self._recorder.digest(),
+            evicted=tuple(
                 (name, evicted.get((Tier.DEVICE, name), 0), evicted.get((Tier.HOST, name), 0))
                 for name in self.core.view.config.components
             ),
         )
+
+    def _link_use(self, way: Direction) -> LinkUse:
+        link = self._machine.link
+        return LinkUse(link.bytes_moved(way), link.busy_ns(way))
 
     def _next_arrival(self) -> None:
         job = next(self._arrivals, None)

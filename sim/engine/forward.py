@@ -67,7 +67,6 @@ class Forward:
         controller: TransferController,
         costs: Costs,
         accesses: Accesses,
-        page_size: int,
         checked: bool,
     ) -> None:
         self._model = model
@@ -75,8 +74,8 @@ class Forward:
         self._controller = controller
         self._costs = costs
         self._accesses = accesses
-        self._page_size = page_size
-        self._checked = checked
+        self._page_size = accesses.page_size
+        self.checked = checked
         self._stream = device.stream(COMPUTE)
         groups = device.layers
         bounds = [costs.layers * group // groups for group in range(groups + 1)]
@@ -117,7 +116,7 @@ class Forward:
         one that was overwritten under it cannot have become right again. A state is compared each
         time, because it is replaced each time.
         """
-        if not self._checked:
+        if not self.checked:
             return
         layers, held = (0, len(self._sizes)), sequence.held
         why = f"decode of request {sequence.job.index} at token {held}"
@@ -169,14 +168,14 @@ class Forward:
         layers: tuple[int, int],
         duration_ns: int,
     ) -> None:
-        if self._checked:
+        if self.checked:
             for sequence, prefill in prefills:
                 why = f"prefill of request {sequence.job.index} at token {prefill.start}"
                 arriving = self._marks_of(prefill, layers[1])
                 for access in self._accesses.first(prefill):
                     self._perform(sequence, access, layers, why, arriving)
         self._model.compute(self._stream, duration_ns)
-        if self._checked:
+        if self.checked:
             for sequence, prefill in prefills:
                 why = f"prefill of request {sequence.job.index} to token {prefill.end}"
                 for access in self._accesses.last(prefill):

@@ -123,7 +123,7 @@ def make(
     )
     options = options or WorldOptions(checks="every")
     model = hybrid(components, config.swa_window) if len(components) > 1 else MODEL
-    return World(workload, config, model, profile, engine, options)
+    return World(workload, config, model, profile, engine=engine, options=options)
 
 
 def run(

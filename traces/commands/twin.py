@@ -229,9 +229,9 @@ def _free(
         config,
         geometry.model,
         hardware.of(found),
-        engine,
-        WorldOptions(checks="every"),
-        (recorder,),
+        engine=engine,
+        options=WorldOptions(checks="every"),
+        observers=(recorder,),
     )
     result = world.run()
     return {

@@ -32,7 +32,7 @@ from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
 from sim.engine.accesses import Accesses
 from sim.engine.costs import CostModel
-from sim.engine.engine import Engine, EngineOptions
+from sim.engine.engine import Engine, EngineOptions, Platform
 from sim.engine.forward import Forward
 from sim.engine.sequence import RequestResult
 from sim.engine.sequence import Sequence as Request
@@ -220,28 +220,17 @@ class DeviceRun:
         self._controller = _Controller(shadow, self.recorder, alone)
         costs = CostModel(model, profile)
         core = Core(config)
-        components = core.view.components
         forward = Forward(
             self._stand_in,
             shadow,
             self._controller,
             costs,
-            Accesses(config, components),
-            config.page_size,
+            Accesses(config, core.view.components),
             checked=True,
         )
-        self._engine = Engine(
-            workload,
-            self.timer,
-            Driver(core, self._controller, (self.recorder, *observers)),
-            self._controller,
-            forward,
-            costs,
-            engine or EngineOptions(),
-            self._ended,
-            tagged=True,
-            components=components,
-        )
+        driver = Driver(core, self._controller, (self.recorder, *observers))
+        platform = Platform(self.timer, driver, self._controller, forward, costs)
+        self._engine = Engine(workload, platform, engine or EngineOptions(), self._ended)
         self._workload = workload
         self._results: dict[int, RequestResult] = {}
         self._followers: dict[int, list[Job]] = {}

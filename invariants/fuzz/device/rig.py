@@ -194,8 +194,7 @@ class Rig:
             self.controller,
             self.passes,
             Accesses(config, view.components),
-            config.page_size,
-            True,
+            checked=True,
         )
         self.freed = FreedPages(self.shadow)
         for (tier, name), count in places.items():

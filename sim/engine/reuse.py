@@ -1,7 +1,7 @@
-"""What an engine makes of a seat: what it reused, how far to grow, and when it can never fit.
+"""Arithmetic on what the core says of a request and its components.
 
-Lives here: arithmetic on what the core says of a request and its components. Must not live here:
-when it is asked, or what follows from it (engine).
+Lives here: what a request reused, and how far to grow at a time. Must not live here: when it is
+asked, or what follows from it (engine).
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from collections import abc
 
 from hicache.core.actions import Seated
 from hicache.core.components.base import UNBOUNDED, Component
-from hicache.core.errors import CallerError
-from hicache.core.types import RequestId
 
 from .sequence import Sequence
 
 
-def count(
+def note_reuse(
     sequence: Sequence, seated: Seated, components: abc.Sequence[Component], page_size: int
 ) -> None:
-    """Note what the request reused."""
+    """Note on the sequence what it reused."""
     sequence.device_tokens = seated.device_pages * page_size
     sequence.host_tokens = seated.host_pages * page_size
     sequence.computed_tokens = seated.computed_tokens
@@ -37,17 +35,9 @@ def capped(seated: Seated, components: abc.Sequence[Component]) -> str:
     return components[depths.index(least)].name if least < depths[0] else "load"
 
 
-def stretch(components: abc.Sequence[Component], page_size: int, wanted: int) -> int:
+def growth_tokens(components: abc.Iterable[Component], page_size: int, wanted: int) -> int:
     """Tokens to ask for at a time while decoding. Pages ahead are pages that a window does not
     need: a component with one gets two of them, or an eighth of its window where that is more."""
     bounds = [each.reach for each in components if each.positional and each.reach < UNBOUNDED]
     ahead = [max(2, (reach + 1) // 8) * page_size for reach in bounds]
     return max(page_size, min(wanted, *ahead) if ahead else wanted)
-
-
-def too_small(request: RequestId, component: str, needed: int, available: int) -> CallerError:
-    """What to say where a request can never have the pages that it needs."""
-    return CallerError(
-        f"device pool of {component}: expected at least {needed} pages for request {request}, "
-        f"found {available}; enlarge the pool or leave the request out"
-    )
