@@ -20,7 +20,7 @@ from sim.clock import Clock
 from sim.device.hazards import HazardDevice, Hazards
 from sim.device.link import Link
 from sim.device.memory import Memory
-from sim.device.simulated import DeviceOptions, SimDevice
+from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.errors import HazardError
 from tests.sim.clocks import run
 
@@ -57,7 +57,7 @@ class Bench:
         self, failing: frozenset[int] = frozenset(), options: ControllerOptions | None = None
     ) -> None:
         self.clock = Clock()
-        device_options = DeviceOptions(
+        device_options = SimDeviceOptions(
             {"full": (1000,) * LAYERS, "swa": (500,) * LAYERS},
             faults=lambda number, _: number in failing,
         )

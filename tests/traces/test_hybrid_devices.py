@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hicache.core.config import Config
-from hicache.devices.base import Direction, Inspectable
+from hicache.devices.base import DeviceOptions, Direction, Inspectable
 from hicache.devices.cpu import CpuDevice
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD
@@ -54,7 +54,7 @@ def model_of(components: tuple[str, ...]) -> ModelDescription:
 def device_of(components: tuple[str, ...], page_size: int) -> CpuDevice:
     pages = [{name: sizes[name] for name in components} for sizes in (DEVICE, HOST)]
     model = model_of(components)
-    return CpuDevice(model, page_size, *pages, timer=time.perf_counter_ns)
+    return CpuDevice(model, page_size, *pages, DeviceOptions(timer=time.perf_counter_ns))
 
 
 def serve(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
-from hicache.devices.base import CopyJob, Direction, Stream
+from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.runtime.recording import replay
 from hicache.runtime.recording_format import Recording, parse, read_recording
@@ -38,6 +39,8 @@ __all__ = ["profile"]
 MODEL = tiny()
 PROFILES = ("a100", "h200")
 
+PLAIN = DeviceOptions()
+
 
 def serve(
     workload: Prompts,
@@ -48,13 +51,15 @@ def serve(
     fault: Any = None,
     spoil: Any = None,
     make: Any = CpuDevice,
+    options: DeviceOptions = PLAIN,
     **config: Any,
 ) -> tuple[Recording, DeviceResult]:
     """A workload on the CPU device, and the recording of what happened there."""
     core = Config(workload.page_size, (device_pages,), (host_pages,), **config)
     lines: list[str] = []
     pages = {"full": device_pages}, {"full": host_pages}
-    with make(MODEL, workload.page_size, *pages, fault=fault, timer=time.perf_counter_ns) as device:
+    options = replace(options, fault=fault, timer=time.perf_counter_ns)
+    with make(MODEL, workload.page_size, *pages, options) as device:
         if spoil is not None:
             spoil(device)
         run = DeviceRun(
@@ -118,14 +123,10 @@ def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     """Its streams and events stand-ins on the CPU: everything of the twin but CUDA itself."""
     cuda = pytest.importorskip("hicache.devices.cuda")
     accelerator = pytest.importorskip("tests.devices.at_once").AtOnce()
-    make = partial(
-        cuda.CudaDevice,
-        layout="page_first_direct",
-        io_backend="direct",
-        accelerator=accelerator,
-    )
+    make = partial(cuda.CudaDevice, accelerator=accelerator)
     workload = shared_prefixes(7, 40, longest=60)
-    recording, real = serve(workload, device_pages=22, host_pages=200, make=make)
+    options = DeviceOptions(layout="page_first_direct", io_backend="direct")
+    recording, real = serve(workload, device_pages=22, host_pages=200, make=make, options=options)
     assert real.checked
     assert any(one.direction is Direction.HOST_TO_DEVICE for one in real.timings)
     assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest

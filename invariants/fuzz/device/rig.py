@@ -24,7 +24,7 @@ from sim.device.hazards import Hazards
 from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.device.shadow import FreedPages, Shadow
-from sim.device.simulated import DeviceOptions, SimDevice
+from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.engine.accesses import Accesses
 from sim.engine.forward import Forward
 
@@ -56,7 +56,7 @@ class PlannedDevice(SimDevice):
     how often the host asked for a mark that was reached and is not to be seen yet."""
 
     def __init__(self, clock: Clock, link: Link, sizes: dict[str, tuple[int, ...]], memory: Memory):
-        options = DeviceOptions(sizes, faults=lambda copy, _: copy in self._lost, scribble=False)
+        options = SimDeviceOptions(sizes, faults=lambda copy, _: copy in self._lost, scribble=False)
         super().__init__(clock, link, options, memory)
         self.moving: dict[Tier, int] = {}
         self.late = 0
