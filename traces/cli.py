@@ -303,7 +303,7 @@ def _add_engine(made: argparse.ArgumentParser) -> None:
         type=read.at_least(1),
         default=defaults["max_running"],
         metavar="N",
-        help="requests seated at once",
+        help="requests admitted at once",
     )
 
 
