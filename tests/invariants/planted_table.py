@@ -20,11 +20,11 @@ from invariants.planted.base import load, names
 SHOWN = 4
 HEAD = """# Planted bugs
 
-Each planted bug is one file in `invariants/planted/`. *Operations* is the number of events, over all
-sequences, until the bug was first found. *Noticed by* names the check that found it first, and then
-the other checks that notice the same tape when they run alone. *content and asserts* stands for what
-always runs: the comparison of bytes, the core's own asserts, the end of the run. *Shrunk* is the
-number of entries of the tape before and after. The tables are made from the matrix of
+Each planted bug is one file in `invariants/planted/`. *Operations* is the number of events, over
+all sequences, until the bug was first found. *Noticed by* names the check that found it first, and
+then the other checks that notice the same tape when they run alone. *content and asserts* stands
+for what always runs: the comparison of bytes, the core's own asserts, the end of the run. *Shrunk*
+is the number of entries of the tape before and after. The tables are made from the matrix of
 `hicache mutants`:
 
     hicache mutants --kind planted --shrink --json kill.json
