@@ -166,6 +166,7 @@ def test_no_file_is_dead() -> None:
         "invariants.fuzz.ops",
         "invariants.fuzz.schedules",
         "invariants.planted",
+        "traces.commands",
         "traces.formats",
         "traces.fuzzing.executors",
         "traces.generators",
