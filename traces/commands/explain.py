@@ -1,7 +1,7 @@
 """`hicache explain`: a tape is played, and the story of its failure told.
 
 Lives here: the command, its options, and the JSON document. Must not live here: whom a failure
-concerns (invariants/explain/explain), how it is printed (explain_report), or the trace (timeline).
+concerns (invariants/explain), how it is printed or drawn (explaining/report, explaining/timeline).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`hicache force`: a failure that the simulator shows on a tape, made to happen on a device.
 
-Lives here: the command and its words. Must not live here: how it is forced (force).
+Lives here: the command and its words. Must not live here: how it is forced (devices/forced).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`hicache fuzz`: sequences drawn from seeds, every one checked, and what fails kept as a tape.
 
 Lives here: the command, its options, its budget and its files. Must not live here: what a sequence
-does (fuzz_work), who runs it (fuzz_executors), or what is said of it (fuzz_report).
+does (fuzzing/work), who runs it (fuzzing/executors), or what is said of it (fuzzing/report).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What workers that hunt share: how much time and memory one may take.
 
 Lives here: the limits, and what became of a mutant. Must not live here: the hunts (generic_work,
-planted_work), or options and words (mutants_command).
+planted_work), or options and words (commands/mutants).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What calibration and twin ask of a kind of device: to exist, to be described, to be measured.
 
 A probe is one file in this folder, named after the device it makes. Must not live here: what is
-measured through the device itself, which is the same for all (traces/commands/calibrate).
+measured through the device itself, which is the same for all (traces/devices/copy_bench).
 """
 
 from __future__ import annotations
