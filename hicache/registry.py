@@ -1,7 +1,8 @@
 """A folder is a registry: the name of an entry is the name of its file.
 
-Lives here: listing and lazily importing the entries of a package, and the one-line error for a name
-that is not there. Must not live here: what an entry contains; the package that asks knows that.
+Lives here: listing and lazily importing the entries of a package, reading the one line that an
+entry says of itself, and the error for a name that is not there. Must not live here: what an entry
+contains; the package that asks knows that.
 
 Entries are imported only when asked for, so that an entry's dependency (torch, a storage client) is
 needed only by those who choose it.
@@ -19,6 +20,7 @@ from types import ModuleType
 from hicache.core.errors import CallerError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
 
 
 def names(package: str) -> list[str]:
@@ -37,6 +39,14 @@ def load(package: str, name: str) -> ModuleType:
     if not _NAME.fullmatch(name) or wanted not in known:
         raise unknown(package.rpartition(".")[2].replace("_", " "), name, known)
     return importlib.import_module(f"{package}.{wanted.replace('-', '_')}")
+
+
+def summary(package: str, name: str) -> str:
+    """The SUMMARY of an entry, one line in double quotes, read without importing the entry."""
+    text = (pkgutil.get_data(package, f"{name.replace('-', '_')}.py") or b"").decode()
+    found = _SUMMARY.search(text)
+    assert found is not None, f"{package}.{name} has no SUMMARY"
+    return found[1]
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:

@@ -23,8 +23,9 @@ from .audit import audit
 from .content import prefix_tags
 from .engine.accesses import Accesses
 from .engine.costs import CostModel
-from .engine.engine import Engine, Platform
+from .engine.engine import Engine
 from .engine.forward import Forward
+from .engine.running import Platform
 from .engine.sequence import RequestResult, Sequence, final_length
 from .errors import StuckError, too_small
 from .hardware.profile import HardwareProfile
@@ -32,8 +33,6 @@ from .machine import build
 from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
 from .workload import Job, Workload
-
-__all__ = ["EngineOptions", "LinkUse", "TimedResult", "World", "WorldOptions"]
 
 
 @dataclass(frozen=True, slots=True)

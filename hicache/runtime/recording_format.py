@@ -32,15 +32,16 @@ from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.types import Key, Tier
 
-HEADER, VERSION = "hicache_recording", 3
+HEADER = "hicache_recording"
+VERSION = 3
 MAX_LINE_BYTES = 64 << 20
 
 _INT, _KEY, _OK, _TIER, _TEXT = "an integer", "a key", "true or false", "a tier", "text"
 _ARGUMENTS: dict[type, tuple[str, ...]] = {
     events.Arrived: (_INT, _KEY, _INT, _INT),
     events.MatchWanted: (_INT,),
-    events.Admitted: (_INT, _INT),
-    events.Continued: (_INT, _INT),
+    events.AdmitWanted: (_INT, _INT),
+    events.ContinueWanted: (_INT, _INT),
     events.PagesWanted: (_INT, _INT, _INT),
     events.Finished: (_INT, _KEY, _INT),
     events.Aborted: (_INT,),

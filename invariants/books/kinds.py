@@ -1,4 +1,4 @@
-"""What the books know of each attention type, from the configuration alone (SPEC 3).
+"""What the books know of each attention type, from the configuration alone.
 
 Lives here: one small record per component, derived again and not asked of the core, so that a core
 that misjudges a window is caught by books that do not. Must not live here: anything about a
@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 from hicache.core.config import Config
 
-EVERYTHING = (1 << 40) + 1
+EVERYTHING = 1 << 40
 
 
 class Kind(NamedTuple):
     """window: tokens that a token reads, itself included. interval: tokens between depths at which
-    a boundary can come to be. slots: pages that a seated request has besides those by position.
+    a boundary can come to be. slots: pages that an admitted request has besides those by position.
     per_path: copies that a path may keep, 0 for all of them."""
 
     at: int

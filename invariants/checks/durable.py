@@ -21,9 +21,9 @@ _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that mak
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under write-through, at rest, every page, and a window or state of a boundary used often "
-        "enough, is on host too, unless host lacked room or a backup failed; under write_back none "
-        "that serves a boundary leaves the device without it."
+        "Under write-through, at rest, every page, and every window or state of a boundary that "
+        "was used often enough, is also on host, unless host lacked room or a backup failed; "
+        "under write_back, no copy that serves a boundary leaves the device without a host copy."
     )
     watches = (Evicted, BackupDone)
 
@@ -115,14 +115,14 @@ class Durable(Check):
         """What the live boundary at the node's end requires on device is on host as well."""
         for kind in book.kinds[1:]:
             step = record
-            while step.parent is not None and record.end - step.end < kind.need:
+            while step.parent is not None and record.end_page - step.end_page < kind.need:
                 here, there = (step.pages[tier][kind.at] for tier in (0, 1))
                 tag = int(book.nodes.by_id[step.id].tags[-1])
                 given_up = (kind.name, tag) in self._dropped or tag in self._failed
                 if here is not None and there is None and not given_up:
                     self.fail(
-                        f"boundary {record.end} at node {record.id}, {record.hits} uses: expected "
-                        f"{kind.name} of node {step.id} on host, found it on device only",
+                        f"boundary {record.end_page} at node {record.id}, {record.hits} uses: "
+                        f"expected {kind.name} of node {step.id} on host, found it on device only",
                         node(record.id),
                         node(step.id),
                     )

@@ -16,8 +16,8 @@ _NAMES = ("candidate on device", "candidate on host", "duplicate")
 class LeafSet(Check):
     name = "LEAF-SET"
     sentence = (
-        "Unlocked nodes without a child on their tier are exactly those that eviction can find, "
-        "and each node knows its children on each tier."
+        "The unlocked nodes without a child on their tier are exactly those that eviction can "
+        "find, and each node knows its children on each tier."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
@@ -28,7 +28,7 @@ class LeafSet(Check):
                 node_story(node.id),
             )
         bits, queued = shadow.candidate, node.queued
-        garbage = not serves(book.kinds[0], node.near)
+        garbage = not serves(book.kinds[0], node.live_distance)
         for queue in (DEVICE, HOST, DUPLICATE) if bits else ():
             if bits >> queue & 1 and not queued >> 2 * queue + garbage & 1:
                 self.fail(

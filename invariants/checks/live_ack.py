@@ -17,8 +17,8 @@ _ACTION_OF: dict[Any, type] = {LoadDone: Load, BackupDone: Backup, PrefillDone: 
 class LiveAck(Check):
     name = "LIVE-ACK"
     sentence = (
-        "Every action has a flight number of its own, is answered exactly once by its own kind of "
-        "reply, and until then is what the core says is in flight."
+        "Every action has its own flight number, is answered exactly once by its own kind of "
+        "reply, and is in flight until then."
     )
     kind = LIVENESS
     watches = (LoadDone, BackupDone, PrefillDone, Load, Backup, Prefill)
@@ -63,7 +63,7 @@ class LiveAck(Check):
             self.fail(f"flight {odd[0]} is in flight for only one side", flight(odd[0]))
 
     def still(self, book: Book, view: CoreView) -> None:
-        draining = sum(view.draining(kind.at) for kind in book.kinds)
+        draining = sum(view.writing_back(kind.at) for kind in book.kinds)
         if view.flights or draining:
             self.fail(
                 f"expected nothing in flight at quiescence, found {len(view.flights)} flights and "

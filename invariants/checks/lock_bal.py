@@ -14,18 +14,19 @@ from invariants.books.story import node as node_story
 class LockBalance(Check):
     name = "LOCK-BAL"
     sentence = (
-        "A component of a node has, on each tier, exactly one holder per seated request whose "
-        "boundary requires it and per open flight that pins it; none at quiescence."
+        "A component of a node has, on each tier, exactly one holder for each running request "
+        "whose boundary requires it and for each open flight that pins it, and none at "
+        "quiescence."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        on_device, on_host = node.holders
+        on_device, on_host = node.locks
         held = (*on_device, *on_host)
         if [len(holders) for holders in held] == shadow.locked:
             return
         for pages, holders, expected in zip(book.pages, held, shadow.locked, strict=True):
             if len(holders) != expected:
-                names = ", ".join(one.holder for one in holders.values()) or "nobody"
+                names = ", ".join(one.name for one in holders.values()) or "nobody"
                 self.fail(
                     f"node {node.id}, {pages.where}: expected {expected} holders, found "
                     f"{len(holders)} ({names})",
@@ -48,9 +49,9 @@ class LockBalance(Check):
     def still(self, book: Book, view: CoreView) -> None:
         for node in view.nodes():
             for pages in book.pages:
-                holders = node.holders[pages.tier][pages.component]
+                holders = node.locks[pages.tier][pages.component]
                 if holders:
-                    names = ", ".join(one.holder for one in holders.values())
+                    names = ", ".join(one.name for one in holders.values())
                     self.fail(
                         f"node {node.id}, {pages.where}: expected 0 holders at quiescence, "
                         f"found {len(holders)} ({names})",

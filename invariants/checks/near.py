@@ -15,10 +15,9 @@ _MANY = 64  # children: as many as are worth looking at after every operation
 class Near(Check):
     name = "NEAR"
     sentence = (
-        "A node knows how many pages below its end the nearest live boundary is: 0 where every "
-        "component has there what it requires, by looking up its path. Where that can change, it "
-        "has at hand those of its children that end within the farthest reach of its end, and no "
-        "others."
+        "A node knows how many pages below its end the nearest live boundary is; it is 0 where "
+        "every component has what it requires on the path to that end. A node knows those of its "
+        "children that end within the largest window below its end, and no others."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
@@ -26,19 +25,21 @@ class Near(Check):
             return  # a recount looks at all of them
         most = book.nodes.widest
         expected = near_of(node, book.kinds, most)
-        if node.near != expected:
+        if node.live_distance != expected:
             self.fail(
-                f"node {node.id}, end {node.end}: expected the nearest live boundary {expected} "
-                f"pages below, found {node.near}",
+                f"node {node.id}, end {node.end_page}: expected the nearest live boundary "
+                f"{expected} pages below, found {node.live_distance}",
                 node_story(node.id),
             )
         if most < 0:
             return  # every end is a live boundary
-        close = {child.id for child in node.children.values() if child.end - node.end <= most}
-        if node.close.keys() != close:
+        close = {
+            child.id for child in node.children.values() if child.end_page - node.end_page <= most
+        }
+        if node.children_in_reach.keys() != close:
             self.fail(
-                f"node {node.id}, end {node.end}: expected the close children {sorted(close)}, "
-                f"found {sorted(node.close)}",
+                f"node {node.id}, end {node.end_page}: expected the close children "
+                f"{sorted(close)}, found {sorted(node.children_in_reach)}",
                 node_story(node.id),
             )
 

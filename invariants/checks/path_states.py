@@ -18,8 +18,8 @@ from invariants.books.tags import Tags
 class PathStates(Check):
     name = "PATH-STATES"
     sentence = (
-        "A path that has just been extended keeps at most as many states as the setting allows, "
-        "not counting those in use, those where paths part and the last one."
+        "A path that was just extended keeps at most as many states as the setting allows, not "
+        "counting states in use, states at forks and the last state."
     )
     of_several = True
     watches = (Cached, Finished, Retracted)
@@ -44,7 +44,7 @@ class PathStates(Check):
                 self.fail(
                     f"the path to node {path[-1].id} has {len(held)} states of {kind.name}: "
                     f"expected at most {kind.per_path} but for those that must stay, found that "
-                    f"of node {spare[0].id}, end {spare[0].end}",
+                    f"of node {spare[0].id}, end {spare[0].end_page}",
                     node_story(spare[0].id),
                 )
 

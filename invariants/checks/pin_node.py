@@ -15,13 +15,13 @@ from invariants.books.story import node, page
 
 class PinNode(Check):
     name = "PIN-NODE"
-    sentence = "A node that somebody holds is neither unlinked nor stripped of the pages held."
+    sentence = "A locked node is not removed and does not lose its locked pages."
 
     def totals(self, book: Book, view: CoreView) -> None:
         for shadow in book.nodes.gone:
             record = shadow.node
             if record is not None and type(book.event) is not Flushed:
-                held = [sum(map(len, record.holders[tier])) for tier in (0, 1)]
+                held = [sum(map(len, record.locks[tier])) for tier in (0, 1)]
                 if any(held):
                     self.fail(
                         f"node {shadow.id} left the tree with {held[0]} device and {held[1]} host "

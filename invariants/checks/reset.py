@@ -13,14 +13,14 @@ from invariants.books.pages import FLIGHT
 
 class Reset(Check):
     name = "RESET"
-    sentence = "After a flush the core is as a fresh one, but for pages that actions still use."
+    sentence = "After a flush the core is like a new one, except for pages that actions still use."
     watches = (Flushed,)
 
     def see(self, book: Book, item: Flushed, view: CoreView) -> None:
         if any(type(other) is Refused for other in book.outcomes):
             passes = any(type(one.action) is Prefill for one in book.tickets.open.values())
-            if not book.seats.seated and not passes:
-                self.fail("a flush was refused although no request is seated and no pass runs")
+            if not book.seats.admitted and not passes:
+                self.fail("a flush was refused although no request is admitted and no pass runs")
             return
         nodes = sum(1 for _ in view.nodes())
         queued = sum(
@@ -29,7 +29,7 @@ class Reset(Check):
             for kind in book.kinds
             for garbage in (False, True)
         )
-        draining = sum(view.draining(kind.at) for kind in book.kinds)
+        draining = sum(view.writing_back(kind.at) for kind in book.kinds)
         if nodes or queued or draining or len(book.nodes.by_id) != 1:
             self.fail(
                 f"expected no nodes, entries or draining pages, found {nodes}, {queued} and "

@@ -12,8 +12,8 @@ from invariants.books.story import node as node_story
 class TreeLink(Check):
     name = "TREE-LINK"
     sentence = (
-        "Parent and child name each other, a child is filed under its first row, no two children "
-        "share one, and lengths of key, pages and path agree."
+        "Parent and child refer to each other, a child is filed under its first row, no two "
+        "children share one, and the lengths of key, pages and path agree."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
@@ -27,9 +27,9 @@ class TreeLink(Check):
             return
         key, label = node.key, node.label
         span = len(key) // stride
-        if not key or len(key) % stride or node.end != parent.end + span:
+        if not key or len(key) % stride or node.end_page != parent.end_page + span:
             self.fail(
-                f"node {node.id}: end {node.end}, expected parent's end {parent.end} + "
+                f"node {node.id}: end {node.end_page}, expected parent's end {parent.end_page} + "
                 f"{len(key)} bytes of key / {stride}",
                 node_story(node.id),
             )

@@ -26,8 +26,6 @@ from .running import Platform, Running
 from .sequence import Sequence
 from .waiting import WaitingQueue
 
-__all__ = ["Engine", "EngineOptions", "Platform"]
-
 
 class Engine:
     """Serves one workload. `ended`: called with each sequence that ended."""

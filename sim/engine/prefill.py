@@ -6,9 +6,9 @@ decoding (growth).
 
 from __future__ import annotations
 
-from hicache.core.actions import Matched, Outcome, Prefill, Seated
+from hicache.core.actions import Admitted, Matched, Outcome, Prefill
 from hicache.core.errors import CallerError, CoreBug
-from hicache.core.events import Admitted, Arrived, Continued, MatchWanted, PrefillDone
+from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, MatchWanted, PrefillDone
 
 from ..content import prefix_tags
 from ..options import EngineOptions
@@ -82,7 +82,7 @@ class Prefills:
         running = self._running
         index = sequence.job.index
         for _ in range(running.count + 1):
-            outcomes = running.feed(Continued(index, chunk))
+            outcomes = running.feed(ContinueWanted(index, chunk))
             refusal = running.refusal_of(outcomes, sequence)
             if refusal is None:
                 self._add(sequence, outcomes)
@@ -110,7 +110,7 @@ class Prefills:
                 self._blocked_at = running.progress
                 return
             self._announce(sequence)
-            outcomes = running.feed(Admitted(sequence.job.index, chunk))
+            outcomes = running.feed(AdmitWanted(sequence.job.index, chunk))
             if running.refusal_of(outcomes, sequence) is not None:
                 self._blocked_at = running.progress
                 return
@@ -144,12 +144,12 @@ class Prefills:
         """The chunk that was granted goes into the batch."""
         for outcome in outcomes:
             if type(outcome) is Prefill:
-                if outcome.end == outcome.start and not outcome.last:
+                if outcome.end_token == outcome.start_token and not outcome.completes_prompt:
                     raise CoreBug(f"request {outcome.request}: a chunk of nothing, not its last")
                 sequence.set_tables(outcome)
                 self.batch.append((sequence, outcome))
-                self._budget -= outcome.end - outcome.start
-            elif type(outcome) is Seated and not sequence.counted:
+                self._budget -= outcome.end_token - outcome.start_token
+            elif type(outcome) is Admitted and not sequence.counted:
                 note_reuse(sequence, outcome, self._components, self._page_size)
                 sequence.counted = True
                 sequence.admit_ns = self._clock.now_ns
@@ -161,8 +161,8 @@ class Prefills:
         running.progress += 1
         if not ok:
             return
-        sequence.held = sequence.touched = prefill.end
-        if not prefill.last:
+        sequence.held = sequence.touched = prefill.end_token
+        if not prefill.completes_prompt:
             return
         del running.prefilling[sequence.job.index]
         sequence.generated += 1

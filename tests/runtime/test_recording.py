@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Copy,
     Evicted,
@@ -23,14 +24,13 @@ from hicache.core.actions import (
     Refused,
     Released,
     Restarted,
-    Seated,
     StateSlots,
 )
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import (
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
     EvictWanted,
@@ -115,7 +115,7 @@ def test_another_order_is_another_run_and_the_first_event_that_differs_is_named(
     at = next(
         index
         for index, record in enumerate(records)
-        if record.get("op") == "Admitted" and index > len(records) // 2
+        if record.get("op") == "AdmitWanted" and index > len(records) // 2
     )
     records[at]["args"][1] = 1  # a chunk of one token: another prefill
     changed = recording_of([json.dumps(record) + "\n" for record in records])
@@ -124,7 +124,7 @@ def test_another_order_is_another_run_and_the_first_event_that_differs_is_named(
     )
     with pytest.raises(DivergedError) as caught:
         replay(changed)
-    assert f"t.recording:{at + 1}: event {number} (Admitted) is the first" in str(caught.value)
+    assert f"t.recording:{at + 1}: event {number} (AdmitWanted) is the first" in str(caught.value)
     assert replay(recording) == recording.digest
 
 
@@ -207,12 +207,12 @@ def test_every_field_of_every_decision_counts() -> None:
         [Prefill(1, 1, 0, 4, numbers(5, 6), (), True, (numbers(5, 6), numbers(1, 6)))],
         [prefill_of(SLOTS)],
         [prefill_of(SLOTS._replace(source=-1))],
-        [prefill_of(SLOTS._replace(tracks=(5, 4)))],
+        [prefill_of(SLOTS._replace(checkpoint_slots=(5, 4)))],
         [prefill_of(SLOTS._replace(checkpoints=((4, 5),)))],
-        [Seated(1, 2, 0, 4, (2, 3), (0, 1), 3)],
-        [Seated(1, 2, 0, 4, (2, 3), (0, 1), 4)],
-        [Seated(1, 2, 0, 4, (2, 4), (0, 1), 3)],
-        [Seated(1, 2, 0, 4, (2, 3), (0, 0), 3)],
+        [Admitted(1, 2, 0, 4, (2, 3), (0, 1), 3)],
+        [Admitted(1, 2, 0, 4, (2, 3), (0, 1), 4)],
+        [Admitted(1, 2, 0, 4, (2, 4), (0, 1), 3)],
+        [Admitted(1, 2, 0, 4, (2, 3), (0, 0), 3)],
         [Refused(1, "no_pages", 2, 1, -1)],
         [Refused(1, "no_pages", 2, 1, -1, "swa")],
         [Backup(1, (Copy("full", numbers(1), numbers(2)),))],
@@ -244,7 +244,7 @@ def test_starts_are_noted_once_and_decide_nothing() -> None:
     driver.feed(Arrived(0, Key.from_tokens(range(8), 4), 8, 1))
     recorder.started()
     recorder.started()
-    driver.feed(Admitted(0, 8))
+    driver.feed(AdmitWanted(0, 8))
     digest = recorder.close()
     recording = recording_of(lines)
     assert [step.event is None for step in recording.steps] == [False, True, False]

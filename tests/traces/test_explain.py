@@ -67,7 +67,7 @@ def test_the_story_leads_from_the_sentence_to_the_line(
     assert all(len(line) <= 100 for line in said.splitlines())
     for words in (
         f"11 LOCK-BAL, with {BUG} planted",
-        "exactly one holder per seated request",
+        "exactly one holder per admitted request",
         "expected 1 holders, found 2",
         "What became of node 1",
         "device full locked by backup 2",
@@ -276,7 +276,7 @@ def test_a_bad_tape_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("op.jsonl", "'jump'"),
         ("gone.py", "a readable test that shrink exported"),
         ("test_other.py", "found none"),
-        ("test_broken.py", "nothing_of_that_name"),
+        ("test_broken.py", "found none"),
     ):
         for command in (["explain"], ["fuzz", "--replay"]):
             assert main([*command, name]) == 2

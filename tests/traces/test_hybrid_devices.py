@@ -22,17 +22,17 @@ from hicache.runtime.controller import COMPUTE, LOAD
 from hicache.runtime.recording import replay
 from hicache.runtime.recording_format import Recording, parse
 from sim.engine.accesses import Accesses
-from sim.engine.engine import EngineOptions
 from sim.errors import WrongBytesError
 from sim.hardware import profile as hardware
+from sim.options import EngineOptions
 from sim.workload import Job
 from tests.sim.rig import CONFIGURATIONS, Prompts, hybrid, shared_prefixes
 from traces.cli import main
-from traces.commands.calibrate import tiny
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
 from traces.devices.forced import on_device, on_simulator
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.shadow_run import Sizes, prove
+from traces.devices.tiny import tiny
 
 from .test_calibrate import profile
 from .test_twin import trace
@@ -107,7 +107,9 @@ class _WrongHalf(Accesses):
     """Leaves every checkpoint of decode in the other half of the buffer."""
 
     def decoded(self, tables: Any, states: Any, *rest: Any) -> Any:
-        turned = tuple(each._replace(tracks=each.tracks[::-1]) for each in states)
+        turned = tuple(
+            each._replace(checkpoint_slots=each.checkpoint_slots[::-1]) for each in states
+        )
         return super().decoded(tables, turned, *rest)
 
 

@@ -21,14 +21,14 @@ from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.runtime.recording import replay
 from hicache.runtime.recording_format import Recording, parse, read_recording
-from sim.engine.engine import EngineOptions
 from sim.errors import WrongBytesError
 from sim.hardware import profile as hardware
+from sim.options import EngineOptions
 from tests.sim.rig import Prompts, shared_prefixes
 from traces.cli import main
-from traces.commands.calibrate import tiny
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
 from traces.devices.recording_on_sim import OnSimulator
+from traces.devices.tiny import tiny
 from traces.devices.twin_report import compare
 
 from .test_bad_input import fails

@@ -32,12 +32,14 @@ from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
 from sim.engine.accesses import Accesses
 from sim.engine.costs import CostModel
-from sim.engine.engine import Engine, EngineOptions, Platform
+from sim.engine.engine import Engine
 from sim.engine.forward import Forward
+from sim.engine.running import Platform
 from sim.engine.sequence import RequestResult
 from sim.engine.sequence import Sequence as Request
 from sim.errors import StuckError, WrongBytesError
 from sim.hardware.profile import HardwareProfile
+from sim.options import EngineOptions
 from sim.workload import Job, Workload
 
 from .recording_on_sim import layer_bytes
