@@ -17,9 +17,9 @@ _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that mak
 class BackupDue(Check):
     name = "BACKUP-DUE"
     sentence = (
-        "Under write-through a use of a path begins the copies of its leading nodes that were used "
-        "often enough, as far as host has room, so many at once as is allowed, and no others; "
-        "under write_back a copy is begun only for an eviction that waits for it."
+        "Under write-through, a use of a path begins backups of its leading nodes that were used "
+        "often enough, while host has room and within the limit of concurrent backups, and no "
+        "others; under write_back a backup begins only for an eviction that waits for it."
     )
     watches = (Backup, Cached, Released)
 

@@ -21,9 +21,9 @@ _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that mak
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under write-through, at rest, every page, and a window or state of a boundary used often "
-        "enough, is on host too, unless host lacked room or a backup failed; under write_back none "
-        "that serves a boundary leaves the device without it."
+        "Under write-through, at rest, every page, and every window or state of a boundary that "
+        "was used often enough, is also on host, unless host lacked room or a backup failed; "
+        "under write_back, no copy that serves a boundary leaves the device without a host copy."
     )
     watches = (Evicted, BackupDone)
 

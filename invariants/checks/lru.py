@@ -13,8 +13,8 @@ from invariants.books.story import node as node_story
 class Lru(Check):
     name = "LRU"
     sentence = (
-        "A node's last use is the tick of the last seat or insert on its path, and a queue holds "
-        "a node at most once, never behind its last use."
+        "The last use of a node is the tick of the last admission or insertion on its path; a "
+        "queue holds a node at most once, and not behind its last use."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

@@ -3,7 +3,7 @@
 A planted bug is a small mistake of the kind users have met, put into the real code: it replaces one
 function, wherever the project has bound it. Each file defines
 
-    ROWS    the rows of BUGS.md that it re-creates, by id; empty where it is none of those
+    ROWS    the rows of docs/bugs.md that it re-creates, by id; empty where there is none
     TITLE   one sentence: what the bug does
     KILLS   the check expected to find it first, or "" where the core's own asserts, the content or
             the end of a run do, or one of several checks
