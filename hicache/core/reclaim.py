@@ -10,17 +10,20 @@ whose backbone is locked, a component other than the backbone leaves a tombstone
 
 Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
 warmer than the prefix above it, which comes up once that page is gone.
+
+Must not live here: how a copy leaves (`eviction`), or how one gets to host (`backup`).
 """
 
 from __future__ import annotations
 
 from .backup import begin_backup, missing_on_host
+from .errors import CoreBug
 from .eviction import cut_tail, delete_dead, delete_tail, demote, tombstone
 from .radix.lru import DEVICE, is_garbage, next_victim, offer
 from .radix.node import NONE, Node
-from .radix.tree import BACKBONE, span
+from .radix.tree import span
 from .state import State
-from .types import Tier
+from .types import BACKBONE, Tier
 
 
 def make_device_room(state: State, index: int, count: int) -> bool:
@@ -34,7 +37,7 @@ def make_device_room(state: State, index: int, count: int) -> bool:
 def evict_device(state: State, index: int, count: int) -> None:
     """Free up to `count` device pages, now or by writing back; less where the rest is in use."""
     pool = state.pools[Tier.DEVICE][index]
-    queues = [state.queues[3 * index + DEVICE]]
+    queues = [state.queues[index][DEVICE]]
     goal = pool.free + count
     floor = (
         _behind_write_backs(state) if state.writing_back[BACKBONE] and index == BACKBONE else None
@@ -43,6 +46,8 @@ def evict_device(state: State, index: int, count: int) -> None:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
+        if node.pages[Tier.DEVICE][index] is None:
+            raise CoreBug(f"{node} is to free device pages of component {index} that it has not")
         short = goal - pool.free - state.writing_back[index]
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
@@ -66,7 +71,7 @@ def _behind_write_backs(state: State) -> int:
     leaving_nodes = [
         leg.node
         for flight in state.flights.values()
-        if flight.frees and flight.frees[BACKBONE]
+        if flight.evicts and flight.frees[BACKBONE]
         for leg in flight.legs
         if leg.node is not None
     ]
@@ -95,13 +100,15 @@ def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
 
 def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None:
     """Evict a leaf's last pages; where they have to be written back first, the node above them."""
+    if node.with_pages[Tier.DEVICE]:
+        raise CoreBug(f"{node} is to go as a leaf and has children on device")
     missing = _to_write_back(state, node, index, whole=True)
     if missing:
         node = cut_tail(state, node, pages)
         if _write_back(state, node, index, missing):
             return node.parent
     if node.pages[Tier.HOST][BACKBONE] is not None:
-        demote(state, cut_tail(state, node, pages), Tier.DEVICE)
+        demote(state, cut_tail(state, node, pages))
     else:
         delete_tail(state, node, Tier.DEVICE, pages)
     return None
@@ -124,5 +131,6 @@ def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[in
 def _write_back(state: State, node: Node, index: int, components: list[int]) -> bool:
     """Begin the copy that an eviction waits for. False where host has no room for it."""
     pages = node.pages[Tier.DEVICE][index]
-    assert pages is not None, f"{node} has nothing to write back"
+    if pages is None:
+        raise CoreBug(f"{node} has nothing to write back of component {index}")
     return begin_backup(state, [(node, components)], index, len(pages))
