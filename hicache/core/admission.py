@@ -9,14 +9,6 @@ from __future__ import annotations
 
 from .actions import Cached, Granted, Matched, Prefill, Released, Restarted
 from .backup import consider
-from .checkpoints import (
-    boundaries_at_end,
-    boundaries_of_pass,
-    choose_checkpoint_slots,
-    note_checkpoints,
-    note_decoded,
-    refill_checkpoint_slots,
-)
 from .errors import CallerError, CoreBug
 from .events import (
     Aborted,
@@ -36,8 +28,17 @@ from .radix.locks import release
 from .radix.matching import probe
 from .radix.node import FlightKind, Request
 from .reclaim import make_device_room
+from .requests.checkpoints import (
+    boundaries_at_end,
+    boundaries_of_pass,
+    choose_checkpoint_slots,
+    note_checkpoints,
+    note_decoded,
+    refill_checkpoint_slots,
+)
+from .requests.tables import extend, own_pages, paged_tables, state_slots
+from .requests.windows import fill, pages_of, reachable_end, release_behind
 from .state import State
-from .tables import extend, own_pages, paged_tables, state_slots
 from .transfers import land, lend_own, orphan_flights
 from .types import BACKBONE, Key, RequestId, Tier
 from .validation import (
@@ -50,7 +51,6 @@ from .validation import (
     waiting,
     whole,
 )
-from .windows import fill, pages_of, reachable_end, release_behind
 
 
 def arrive(state: State, event: Arrived) -> None:

@@ -20,15 +20,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .checkpoints import limit_states, make_slot_room, refill_checkpoint_slots
 from .errors import CoreBug
 from .radix.locks import lock_required
 from .radix.lru import offer
 from .radix.matching import cut, match
 from .radix.node import Node, Request
 from .radix.tree import attach, label_of, new_child, start_of
+from .requests.checkpoints import limit_states, make_slot_room, refill_checkpoint_slots
+from .requests.tables import strike, write
 from .state import State
-from .tables import strike, write
 from .types import BACKBONE, Key, Pages, Tier
 
 

@@ -26,11 +26,11 @@ from .radix.locks import lock_required, open_receipt, release, required
 from .radix.matching import anchors, cut_windows, match
 from .radix.node import Flight, FlightKind, Node, Receipt, Request
 from .reclaim import make_device_room
+from .requests.tables import filled, joined
+from .requests.windows import fill, pages_of
 from .state import State
-from .tables import filled, joined
 from .transfers import begin_load, lock_for_load
 from .types import BACKBONE, NO_PAGES, Pages, RequestId, Tier
-from .windows import fill, pages_of
 
 
 @dataclass(slots=True, eq=False)

@@ -20,8 +20,8 @@ from .flights import add_legs, copies_of, end_leg
 from .radix.locks import lock, open_receipt
 from .radix.lru import offer
 from .radix.node import Flight, Node, Request
+from .requests.tables import own_pages, write
 from .state import State
-from .tables import own_pages, write
 from .types import BACKBONE, Pages, Tier
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import tables
+from hicache.core.requests import tables
 
 from .base import Patch
 

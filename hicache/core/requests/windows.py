@@ -11,14 +11,14 @@ Lives here: taking them, and letting them go. Must not live here: how a table is
 
 from __future__ import annotations
 
+from ..errors import CoreBug
+from ..radix.locks import unlock_above
+from ..radix.node import Receipt, Request
+from ..radix.tree import split, start_of
+from ..state import State
+from ..types import Tier
 from .checkpoints import owns_every_checkpoint_slot
-from .errors import CoreBug
-from .radix.locks import unlock_above
-from .radix.node import Receipt, Request
-from .radix.tree import split, start_of
-from .state import State
 from .tables import strike, write
-from .types import Tier
 
 
 def pages_of(state: State, tokens: int) -> int:

@@ -15,14 +15,14 @@ keeps. Must not live here: the tree's nodes at those boundaries (`insertion`).
 
 from __future__ import annotations
 
-from .errors import CoreBug
-from .eviction import tombstone
-from .radix.boundaries import is_there
-from .radix.node import Flight, Node, Request
-from .reclaim import evict_device
-from .state import State
+from ..errors import CoreBug
+from ..eviction import tombstone
+from ..radix.boundaries import is_there
+from ..radix.node import Flight, Node, Request
+from ..reclaim import evict_device
+from ..state import State
+from ..types import Key, Tier
 from .tables import write
-from .types import Key, Tier
 
 
 def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> list[int]:

@@ -13,11 +13,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .actions import StateSlots
-from .errors import CoreBug
-from .radix.node import Flight, Request
-from .state import State
-from .types import BACKBONE, Pages, frozen
+from ..actions import StateSlots
+from ..errors import CoreBug
+from ..radix.node import Flight, Request
+from ..state import State
+from ..types import BACKBONE, Pages, frozen
 
 
 def filled(length: int, start: int, pages: Pages) -> Pages:
