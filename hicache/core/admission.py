@@ -127,8 +127,9 @@ def prefill_done(state: State, event: PrefillDone) -> None:
 
 def want_pages(state: State, event: PagesWanted) -> None:
     request = idle(state, event.request)
-    whole("length", event.length)
-    whole("computed_tokens", event.computed_tokens)
+    if not isinstance(event.length, int) or not isinstance(event.computed_tokens, int):
+        whole("length", event.length)
+        whole("computed_tokens", event.computed_tokens)
     total = pages_of(state, event.length)
     if request.computed_tokens < request.length:
         raise CallerError(
