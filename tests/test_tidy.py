@@ -24,7 +24,7 @@ TEXTS = sorted(
 
 # For each place, the project's modules that it may import, beside its own folder.
 ALLOWED: dict[str, tuple[str, ...]] = {
-    "hicache.core": (),
+    "hicache.core": ("hicache.registry",),
     "hicache.models": ("hicache.core", "hicache.registry"),
     "hicache.memory": ("hicache.core", "hicache.models", "hicache.registry"),
     "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory", "hicache.registry"),
@@ -156,7 +156,8 @@ def test_no_file_is_dead() -> None:
     imported = {target for path in everyone for target, _ in imports(path)}
     registries = {
         "hicache.core.components",
-        "hicache.core.policies",
+        "hicache.core.eviction_policies",
+        "hicache.core.write_policies",
         "hicache.models",
         "hicache.devices",
         "hicache.devices._movers",

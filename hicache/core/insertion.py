@@ -57,7 +57,7 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     if request.receipt is None:
         raise CoreBug(f"request {request.id} has no receipt to lock with")
     lock_required(state, request.receipt, path, since)
-    use(state, path, new)
+    use(state, path, request.priority, new)
     for node in path:
         node.unsaved = 0
     if state.widest >= 0:
@@ -76,13 +76,15 @@ def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
                 offer(state.queues, state.eviction, node, Tier.DEVICE, index)
 
 
-def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
+def use(state: State, path: list[Node], priority: int, made: Sequence[int] = ()) -> None:
     """A request uses the path: it counts for what its end, and each boundary that it has made on
     the way, requires of each component."""
     state.tick += 1
     tick, whole = state.tick, state.eviction.whole_path
     for node in path:
         node.last_use[BACKBONE] = tick
+        if node.priority < priority:
+            node.priority = priority
         state.touched[node.id] = node
     ends = made or [path[-1].end if path else 0]
     for index, component in enumerate(state.components):
@@ -219,7 +221,7 @@ def _grow(
         parent = path[-1] if path else state.root
         label = first if path else label_of(key.namespace, first)
         node = new_child(state, parent, rows, label)
-        node.hits = 1
+        node.hits, node.priority = 1, request.priority
         for index, component in enumerate(state.components):
             mine = request.tables[index][covered:end]
             if component.positional and mine[0] >= 0:

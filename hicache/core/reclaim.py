@@ -36,7 +36,8 @@ def evict_device(state: State, index: int, count: int) -> None:
     pool = state.pools[Tier.DEVICE][index]
     queues = [state.queues[3 * index + DEVICE]]
     goal = pool.free + count
-    floor = _behind_drains(state) if state.draining[BACKBONE] and index == BACKBONE else None
+    waits = state.draining[BACKBONE] and index == BACKBONE
+    floor = _behind_drains(state) if waits else None
     while pool.free + state.draining[index] < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
@@ -58,8 +59,9 @@ def _rank(state: State, node: Node) -> int:
     return state.eviction.rank(node, BACKBONE)
 
 
-def _behind_drains(state: State) -> int:
-    """The lowest rank that will be up for eviction once what drains has gone: that of a parent."""
+def _behind_drains(state: State) -> int | None:
+    """The lowest rank that will be up for eviction once what drains has gone, that of a parent;
+    None where none will be."""
     draining = [
         leg.node
         for flight in state.flights.values()
@@ -74,7 +76,7 @@ def _behind_drains(state: State) -> int:
         if node.parent is not None and node.parent.parent is not None
         if node.parent.id not in leaving
     ]
-    return min(ranks, default=state.tick)
+    return min(ranks, default=None)
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:

@@ -21,7 +21,8 @@ from .tags import NO_TAGS, Tags
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues of a component; the first two are also tiers
 QUEUE_TIER = (0, 1, 1)
-SERVES = 1 << 40  # what serves a live boundary ranks above all that does not
+Key = tuple[int, ...]  # what an order of eviction compares (see orders)
+Rank = tuple[bool, Key]  # how soon a copy is to go: first what serves no live boundary
 
 
 class Shadow:
@@ -31,7 +32,9 @@ class Shadow:
         "candidate",
         "digests",
         "end",
+        "hits",
         "id",
+        "inserted",
         "key",
         "kids",
         "kids_on",
@@ -42,6 +45,7 @@ class Shadow:
         "node",
         "pages",
         "parent",
+        "priority",
         "rank",
         "span",
         "tags",
@@ -64,8 +68,11 @@ class Shadow:
         self.kids = 0
         self.kids_on = [0, 0]  # children that have the backbone on each tier
         self.use = [0] * width
+        self.inserted = 0  # the clock when it came into the tree
+        self.hits = 0  # requests that used it
+        self.priority = 0  # the highest of those
         self.near = NONE  # as the record had it after the last operation
-        self.rank = [-1] * width  # how soon it is to go: its use, behind all that is garbage
+        self.rank: list[Rank | None] = [None] * width  # None before the first look at it
         self.candidate = 0  # bit 3 * c + q: could be evicted from queue q of component c now
 
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from hicache import registry
 from hicache.core.components.base import Component
 from hicache.core.config import Config
+from hicache.core.core import COMPONENTS, EVICTION_POLICIES, WRITE_POLICIES
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from sim.engine.engine import EngineOptions
@@ -26,8 +27,6 @@ from .pools import Pools
 
 MODES = ("timed", "hits")
 CHECKS = ("every", "sampled", "off")
-POLICIES = "hicache.core.policies"
-COMPONENT_FILES = "hicache.core.components"
 
 # what serving engines give to weights and cache together; the rest is for activations and graphs
 HBM_SHARE = Fraction(9, 10)
@@ -102,20 +101,16 @@ class Settings:
 
 def write_policies() -> list[str]:
     """Names of the write policies, as their authors spell them (with underscores)."""
-    return _policies("writes")
+    return _underscored(WRITE_POLICIES)
 
 
 def eviction_policies() -> list[str]:
     """Names of the eviction orders."""
-    return _policies("eviction")
+    return _underscored(EVICTION_POLICIES)
 
 
-def _policies(maker: str) -> list[str]:
-    return [
-        name.replace("-", "_")
-        for name in registry.names(POLICIES)
-        if hasattr(registry.load(POLICIES, name), maker)
-    ]
+def _underscored(package: str) -> list[str]:
+    return [name.replace("-", "_") for name in registry.names(package)]
 
 
 def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]:
@@ -168,7 +163,7 @@ def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]
 
 def load_components(core: Config) -> list[Component]:
     """What each component of a core requires, in order."""
-    return [registry.load(COMPONENT_FILES, name).component(core) for name in core.components]
+    return [registry.load(COMPONENTS, name).component(core) for name in core.components]
 
 
 def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth) -> HardwareProfile:

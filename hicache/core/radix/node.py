@@ -32,7 +32,9 @@ class Node:
                    0 where its own end is one, FAR beyond every bounded reach, NONE without any.
     below          how many children contribute which distance to `near`.
     close          by id, the children that end within the farthest bounded reach of its end.
+    inserted       tick at which it came into the tree; both halves of a split keep it.
     hits           requests that used it.
+    priority       the highest priority of those.
     queued         bits: which eviction queues it has an entry in (see lru).
     legs           the transfers in flight that read or fill it.
     unsaved        bits: the components that host did not take when they were to be evicted; next
@@ -49,6 +51,7 @@ class Node:
         "hits",
         "holders",
         "id",
+        "inserted",
         "key",
         "label",
         "last_use",
@@ -56,6 +59,7 @@ class Node:
         "near",
         "pages",
         "parent",
+        "priority",
         "queued",
         "unsaved",
         "with_pages",
@@ -80,7 +84,9 @@ class Node:
         self.near = NONE
         self.below: dict[int, int] = {}
         self.close: dict[int, Node] = {}
+        self.inserted = 0
         self.hits = 0
+        self.priority = 0
         self.queued = 0
         self.unsaved = 0
         self.legs: list[Leg] = []
@@ -161,6 +167,7 @@ class Request:
     prefill  flight of the chunk that runs, else 0. load: flight of its load-back until that has
              landed, else 0.
     may_load False after a failed load or forward pass: it recomputes from then on.
+    priority as its caller gave it; what it uses goes later under a policy that asks for it.
     """
 
     id: RequestId
@@ -181,4 +188,5 @@ class Request:
     prefill: FlightId = 0
     load: FlightId = 0
     may_load: bool = True
+    priority: int = 0
     receipt: Receipt | None = None

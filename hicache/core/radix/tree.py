@@ -49,6 +49,7 @@ def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     """A node without pages below `parent`."""
     end = parent.end + len(key) // state.stride
     node = Node(state.next_node, parent, key, label, end, len(state.components))
+    node.inserted = state.tick
     if state.widest < 0:
         node.near = 0
     state.next_node += 1
@@ -75,6 +76,7 @@ def split(state: State, node: Node, at: int) -> Node:
     node.parent = upper
     upper.children[node.label] = node
     upper.last_use, upper.hits, upper.unsaved = node.last_use.copy(), node.hits, node.unsaved
+    upper.inserted, upper.priority = node.inserted, node.priority
     if node.digests is not None:
         upper.digests, node.digests = node.digests[:at], node.digests[at:]
     for tier in (0, 1):
