@@ -1,7 +1,8 @@
 """A folder is a registry: the name of an entry is the name of its file.
 
-Lives here: listing and lazily importing the entries of a package, and the one-line error for a name
-that is not there. Must not live here: what an entry contains; the package that asks knows that.
+Lives here: listing and lazily importing the entries of a package, the entries that a user adds to
+one from outside, and the one-line error for a name that is not there. Must not live here: what an
+entry contains; the package that asks knows that.
 
 Entries are imported only when asked for, so that an entry's dependency (torch, a storage client) is
 needed only by those who choose it.
@@ -14,29 +15,56 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Sequence
-from types import ModuleType
+from typing import Any
 
 from hicache.core.errors import CallerError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_added: dict[str, dict[str, Any]] = {}  # by package, then by name
 
 
 def names(package: str) -> list[str]:
-    """Entries of a package, sorted: its modules but `base` and those with a leading underscore."""
+    """Entries of a package, sorted: its modules but `base` and those with a leading underscore,
+    and what was added to it."""
     paths = importlib.import_module(package).__path__
-    found = (module.name for module in pkgutil.iter_modules(paths))
-    return sorted(
-        name.replace("_", "-") for name in found if name != "base" and not name.startswith("_")
-    )
+    found = [module.name for module in pkgutil.iter_modules(paths)]
+    own = [name for name in found if name != "base" and not name.startswith("_")]
+    return sorted(_spelled(name) for name in (*own, *_added.get(package, ())))
 
 
-def load(package: str, name: str) -> ModuleType:
-    """The module of an entry. Raises CallerError for a name that is not in the folder."""
+def stems(package: str) -> list[str]:
+    """The names as Python spells them, with underscores."""
+    return sorted(name.replace("-", "_") for name in names(package))
+
+
+def load(package: str, name: str) -> Any:
+    """The module of an entry, or what was added under its name. Raises CallerError for a name that
+    is not in the folder."""
+    added = _added.get(package, {}).get(name.replace("-", "_"))
+    if added is not None:
+        return added
     known = names(package)
-    wanted = name.replace("_", "-")
-    if not _NAME.fullmatch(name) or wanted not in known:
+    if not _NAME.fullmatch(name) or _spelled(name) not in known:
         raise unknown(package.rpartition(".")[2].replace("_", " "), name, known)
-    return importlib.import_module(f"{package}.{wanted.replace('-', '_')}")
+    return importlib.import_module(f"{package}.{name.replace('-', '_')}")
+
+
+def add(package: str, name: str, entry: Any) -> None:
+    """Make an entry from outside known for the life of this process. entry: has what a module of
+    the package has. Raises CallerError where the name is one of the folder's own, or no name."""
+    added, stem = _added.setdefault(package, {}), name.replace("-", "_")
+    if not _NAME.fullmatch(name) or (stem not in added and stem in stems(package)):
+        kind = package.rpartition(".")[2].replace("_", " ")
+        raise CallerError(
+            f"{kind}: expected a name in lower case that none of {', '.join(names(package))} has, "
+            f"found {name!r}; rename it"
+        )
+    added[stem] = entry
+
+
+def remove(package: str, name: str) -> None:
+    """Forget an entry that was added."""
+    _added.get(package, {}).pop(name.replace("-", "_"), None)
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:
@@ -44,3 +72,7 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return CallerError(f"{kind}: expected one of {', '.join(known)}, found {name!r}{hint}")
+
+
+def _spelled(name: str) -> str:
+    return name.replace("_", "-")

@@ -21,7 +21,7 @@ from hicache.core.view import CoreView
 
 from .decisions import Decisions
 from .driver import Driver, Executor
-from .tape_format import MAX_LINE_BYTES, VERSION, Entry, Tape, as_json
+from .tape_format import MAX_LINE_BYTES, VERSION, Entry, Tape, arguments
 
 CHECK_EVERY = 256
 
@@ -55,7 +55,7 @@ class Recorder:
             {
                 "op": type(event).__name__,
                 "t": self._time_ns,
-                "args": [as_json(value) for value in event],
+                "args": arguments(event),
                 "d": self.decisions.short(),
             }
         )

@@ -101,6 +101,7 @@ class NodeBook:
     def _take_out(self, shadow: Shadow, keep: Node | None) -> None:
         """Retract the slots whose pages differ from what `keep` has there."""
         tags: list[int] | None = None
+        shadow.gave = [None, None]
         for slot, before in enumerate(shadow.pages):
             tier, index = divmod(slot, self.width)
             if before is None or (keep is not None and keep.pages[tier][index] is before):
@@ -122,6 +123,7 @@ class NodeBook:
             self.resident[slot].difference_update(tags)
             if index:
                 continue
+            shadow.gave[tier] = before
             if shadow.digests is not None:
                 self.digests[tier].difference_update(shadow.digests)
             if shadow.parent is not None:
@@ -201,8 +203,11 @@ class NodeBook:
                 return lower
         for gone in self.gone:
             at = shadow.end - (gone.end - gone.span) - 1
-            if 0 <= at < gone.span and gone.tags[at] == shadow.tags[-1]:
-                return gone
+            if not 0 <= at < gone.span or gone.tags[at] != shadow.tags[-1]:
+                continue
+            for held, gave in zip((tier[0] for tier in node.pages), gone.gave, strict=True):
+                if held is not None and gave is not None and gave[at] == held[-1]:
+                    return gone  # else it was lost, and is there again
         return None
 
     def _place(self, shadow: Shadow, node: Node) -> None:

@@ -32,6 +32,7 @@ class Shadow:
         "candidate",
         "digests",
         "end",
+        "gave",
         "hits",
         "id",
         "inserted",
@@ -62,6 +63,8 @@ class Shadow:
         self.end = 0
         self.span = 0  # pages of the run
         self.pages: list[Pages | None] = [None] * (2 * width)
+        self.gave: list[Pages | None] = [None, None]  # of the backbone, what it had on each tier
+        # if it gave it up in this operation
         self.locked = [0] * (2 * width)  # holders expected in each slot
         self.tags: Tags = NO_TAGS
         self.digests: tuple[bytes, ...] | None = None

@@ -101,16 +101,12 @@ class Settings:
 
 def write_policies() -> list[str]:
     """Names of the write policies, as their authors spell them (with underscores)."""
-    return _underscored(WRITE_POLICIES)
+    return registry.stems(WRITE_POLICIES)
 
 
 def eviction_policies() -> list[str]:
     """Names of the eviction orders."""
-    return _underscored(EVICTION_POLICIES)
-
-
-def _underscored(package: str) -> list[str]:
-    return [name.replace("-", "_") for name in registry.names(package)]
+    return registry.stems(EVICTION_POLICIES)
 
 
 def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]:
