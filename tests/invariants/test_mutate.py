@@ -244,13 +244,13 @@ def test_the_command_writes_the_matrix(
     found = json.loads(out.read_text())
     assert found["complete"]
     assert found["generic"]["rate"] == found["generic"]["rate_by_checks"] == 1.0
-    assert found["generic"]["by_module"]["tree"]["by_checks"] == 1
+    assert found["generic"]["by_module"]["radix.tree"]["by_checks"] == 1
     assert found["mutants"][0]["killed"]
     assert found["mutants"][0]["name"] == SPLIT.name
     said = capsys.readouterr().out
     assert "100.000 %" in said
     assert [line.split()[:3] for line in said.splitlines() if "tree" in line] == [
-        ["tree", "1", "1"]
+        ["radix.tree", "1", "1"]
     ]
 
 

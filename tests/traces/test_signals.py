@@ -95,7 +95,7 @@ def test_a_second_word_ends_it_at_once_and_what_is_ignored_stays_ignored() -> No
     code = """
 import os, signal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-from traces import signals
+from traces.terminal import signals
 signals.GRACE_S = -1.0
 with signals.interruptible():
     os.kill(os.getpid(), signal.SIGHUP)
