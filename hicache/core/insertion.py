@@ -57,7 +57,7 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     if request.receipt is None:
         raise CoreBug(f"request {request.id} has no receipt to lock with")
     lock_required(state, request.receipt, path, since)
-    use(state, path, request.priority, new)
+    use(state, request, path, new)
     for node in path:
         node.unsaved = 0
     if state.widest >= 0:
@@ -76,11 +76,11 @@ def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
                 offer(state.queues, state.eviction, node, Tier.DEVICE, index)
 
 
-def use(state: State, path: list[Node], priority: int, made: Sequence[int] = ()) -> None:
-    """A request uses the path: it counts for what its end, and each boundary that it has made on
+def use(state: State, request: Request, path: list[Node], made: Sequence[int] = ()) -> None:
+    """The request uses the path: it counts for what its end, and each boundary that it has made on
     the way, requires of each component."""
     state.tick += 1
-    tick, whole = state.tick, state.eviction.whole_path
+    tick, whole, priority = state.tick, state.eviction.whole_path, request.priority
     for node in path:
         node.last_use[BACKBONE] = tick
         if node.priority < priority:

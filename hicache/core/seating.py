@@ -201,7 +201,7 @@ def _take_seat(state: State, request: Request, plan: Plan) -> None:
     request.computed = min(request.length, plan.pages * state.config.page_size)
     state.running[request.id] = request
     state.touched_requests[request.id] = None
-    use(state, plan.path, request.priority)
+    use(state, request, plan.path)
     for node in plan.path:
         node.hits += 1
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from .actions import Outcome
 from .components.base import Component
 from .config import Config
-from .ledger import Pool
 from .eviction_policies.base import EvictionPolicy
+from .ledger import Pool
 from .radix.lru import Queue
 from .radix.node import Flight, Node, Request
 from .types import FlightId, RequestId

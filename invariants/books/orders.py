@@ -15,7 +15,7 @@ from .shadow import Key, Shadow
 
 KeyOf = Callable[[Shadow, int], Key]
 RECENCY = (Term("last_use"),)
-# Whoever uses a node uses all above it: of these, a node of the backbone has no less than one below.
+# Whoever uses a node uses all above it, so a node has no less of these than one below it.
 _NO_LESS_ABOVE = {"last_use", "hits", "priority"}
 
 

@@ -18,10 +18,10 @@ from invariants.checks._victims import book_of, chosen
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under a write policy with a threshold, at rest, every page, where the first use is enough, "
-        "and a window or state of a boundary used often enough, is on host too, unless host lacked "
-        "room or a backup failed; under one that copies on eviction none that serves a boundary "
-        "leaves the device without it."
+        "Under a write policy with a threshold, at rest, every page, where the first use is "
+        "enough, and a window or state of a boundary used often enough, is on host too, unless "
+        "host lacked room or a backup failed; under one that copies on eviction none that serves a "
+        "boundary leaves the device without it."
     )
     watches = (Evicted, BackupDone)
 
@@ -119,8 +119,8 @@ class Durable(Check):
                 given_up = (kind.name, tag) in self._dropped or tag in self._failed
                 if here is not None and there is None and not given_up:
                     self.fail(
-                        f"boundary {record.end} at node {record.id}, {_uses(book, record)} uses: expected "
-                        f"{kind.name} of node {step.id} on host, found it on device only",
+                        f"boundary {record.end} at node {record.id}, {_uses(book, record)} uses: "
+                        f"expected {kind.name} of node {step.id} on host, found it on device only",
                         node(record.id),
                         node(step.id),
                     )

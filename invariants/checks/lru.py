@@ -1,4 +1,4 @@
-"""The logical clock of use, what an order of eviction is made of, and what the queues know of it."""
+"""The logical clock, what an order of eviction is made of, and what the queues know of it."""
 
 from __future__ import annotations
 
