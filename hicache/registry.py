@@ -1,8 +1,8 @@
 """A folder is a registry: the name of an entry is the name of its file.
 
-Lives here: listing and lazily importing the entries of a package, the entries that a user adds to
-one from outside, and the one-line error for a name that is not there. Must not live here: what an
-entry contains; the package that asks knows that.
+Lives here: listing and lazily importing the entries of a package, reading the one line that an
+entry says of itself, the entries that a user adds from outside, and the error for a name that is
+not there. Must not live here: what an entry contains; the package that asks knows that.
 
 Entries are imported only when asked for, so that an entry's dependency (torch, a storage client) is
 needed only by those who choose it.
@@ -19,8 +19,13 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 
+COMPONENTS = "hicache.core.components"
+EVICTION_POLICIES = "hicache.core.eviction_policies"
+WRITE_POLICIES = "hicache.core.write_policies"
+SCHEDULERS = "sim.schedulers"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _added: dict[str, dict[str, Any]] = {}  # by package, then by name
+_SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
 
 
 def names(package: str) -> list[str]:
@@ -65,6 +70,14 @@ def add(package: str, name: str, entry: Any) -> None:
 def remove(package: str, name: str) -> None:
     """Forget an entry that was added."""
     _added.get(package, {}).pop(name.replace("-", "_"), None)
+
+
+def summary(package: str, name: str) -> str:
+    """The SUMMARY of an entry, one line in double quotes, read without importing the entry."""
+    text = (pkgutil.get_data(package, f"{name.replace('-', '_')}.py") or b"").decode()
+    found = _SUMMARY.search(text)
+    assert found is not None, f"{package}.{name} has no SUMMARY"
+    return found[1]
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
+import statistics
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -32,12 +35,48 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.registry": ("hicache.core.errors",),
     "sim": ("hicache",),
     "invariants.checks": ("hicache.core", "invariants"),
+    "invariants.contracts": ("hicache.core", "invariants", "sim"),
     "invariants.explain": ("hicache", "invariants"),
     "invariants.fuzz": ("hicache", "sim", "invariants"),
     "invariants.mutants": ("hicache", "invariants"),
     "invariants.planted": ("hicache", "invariants"),
     "invariants": ("hicache.core", "hicache.registry"),
-    "traces": ("hicache", "sim", "invariants"),
+    "traces.terminal": ("hicache.core.errors", "hicache.registry"),
+    "traces.formats": ("hicache", "sim"),
+    "traces.generators": ("hicache", "traces.formats", "traces.terminal"),
+    "traces.replaying": (
+        *("hicache", "sim", "invariants"),
+        *("traces.formats", "traces.generators", "traces.terminal"),
+    ),
+    "traces.devices": ("hicache", "sim"),
+    "traces.outside": ("hicache.core", "hicache.registry", "invariants"),
+    "traces.explaining": ("hicache", "invariants", "traces.terminal"),
+    "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
+    "traces.mutants": ("hicache", "invariants", "traces.terminal"),
+    "traces.commands": ("hicache", "sim", "invariants", "traces"),
+    "traces": ("hicache.core.errors", "hicache.registry"),
+}
+# Folders of entries, which are found by their names.
+REGISTRIES = {
+    "hicache.core.components",
+    "hicache.core.eviction_policies",
+    "hicache.core.write_policies",
+    "hicache.models",
+    "hicache.devices",
+    "hicache.devices._movers",
+    "sim.hardware.profiles",
+    "sim.schedulers",
+    "invariants.checks",
+    "invariants.fuzz.faults",
+    "invariants.fuzz.ops",
+    "invariants.fuzz.schedules",
+    "invariants.planted",
+    "traces.commands",
+    "traces.formats",
+    "traces.fuzzing.executors",
+    "traces.generators",
+    "traces.devices.gpu_checks",
+    "traces.devices.probes",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
 CORE_INTERNALS = {
@@ -150,35 +189,49 @@ def test_a_file_fits_in_ones_head(path: Path) -> None:
         assert ast.get_docstring(ast.parse(text)), f"{path} does not say what lives in it"
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_files_are_short_and_folders_hold_few(package: str) -> None:
+    files = [path for path in SOURCES if path.is_relative_to(ROOT / package)]
+    sizes = [len(path.read_text().splitlines()) for path in files if path.stat().st_size]
+    assert statistics.median(sizes) <= 150
+    loose = Counter(path.parent for path in files if path.name != "__init__.py")
+    crowded = {
+        module_of(folder / "__init__.py"): count
+        for folder, count in loose.items()
+        if count > 20 and module_of(folder / "__init__.py") not in REGISTRIES
+    }
+    assert not crowded, "divide the folder into rooms"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_rooms_form_no_circle(package: str) -> None:
+    """A room is a folder right below the package, or a file that stands there alone."""
+
+    def room_of(module: str) -> str:
+        return ".".join(module.split(".")[:2])
+
+    rooms: dict[str, set[str]] = {}
+    for path in SOURCES:
+        room = room_of(module_of(path))
+        if room.startswith(f"{package}."):
+            used = {room_of(target) for target, _ in imports(path) if target in MODULES}
+            rooms.setdefault(room, set()).update(used - {room, package})
+    try:
+        TopologicalSorter(rooms).prepare()
+    except CycleError as error:
+        pytest.fail(f"rooms import each other: {' <- '.join(error.args[1])}")
+
+
 def test_no_file_is_dead() -> None:
     """Every module is imported somewhere, or is an entry that a registry finds by its name."""
     everyone = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]
     imported = {target for path in everyone for target, _ in imports(path)}
-    registries = {
-        "hicache.core.components",
-        "hicache.core.eviction_policies",
-        "hicache.core.write_policies",
-        "hicache.models",
-        "hicache.devices",
-        "hicache.devices._movers",
-        "sim.hardware.profiles",
-        "invariants.checks",
-        "invariants.fuzz.faults",
-        "invariants.fuzz.ops",
-        "invariants.fuzz.schedules",
-        "invariants.planted",
-        "traces.formats",
-        "traces.fuzzing.executors",
-        "traces.generators",
-        "traces.devices.gpu_checks",
-        "traces.devices.probes",
-    }
     entry_points = {"traces.__main__", "traces.fuzzing.again"}
     dead = [
         module
         for module in map(module_of, SOURCES)
         if module not in imported | entry_points
-        and module.rpartition(".")[0] not in registries
+        and module.rpartition(".")[0] not in REGISTRIES
         and not any(other.startswith(module + ".") for other in map(module_of, SOURCES))
     ]
     assert not dead

@@ -44,10 +44,6 @@ from .transfers import cancel_load, close_flight, flight_of, land
 from .types import Tier
 from .view import CoreView
 
-COMPONENTS = "hicache.core.components"
-EVICTION_POLICIES = "hicache.core.eviction_policies"
-WRITE_POLICIES = "hicache.core.write_policies"
-
 
 class Core:
     """One cache. Raises CallerError for a caller's mistake, before anything has changed, and
@@ -151,7 +147,7 @@ def _new_root(config: Config) -> Node:
 
 def _new_state(config: Config) -> State:
     made: list[Component] = [
-        registry.load(COMPONENTS, name).component(config) for name in config.components
+        registry.load(registry.COMPONENTS, name).component(config) for name in config.components
     ]
     _check_components(config, made)
     queues = [
@@ -163,8 +159,8 @@ def _new_state(config: Config) -> State:
     return State(
         config,
         tuple(made),
-        registry.load(EVICTION_POLICIES, config.eviction_policy).policy(),
-        registry.load(WRITE_POLICIES, config.write_policy).policy(),
+        registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy(),
+        registry.load(registry.WRITE_POLICIES, config.write_policy).policy(),
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
             for tier, sizes in (

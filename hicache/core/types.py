@@ -48,7 +48,7 @@ class Tier(IntEnum):
 
 
 class PageState(IntEnum):
-    """The only five states of a page in a pool's ledger (DESIGN 5)."""
+    """The five states of a page in a pool's ledger."""
 
     FREE = 0
     OWNED = 1  # a request fills it
@@ -103,7 +103,7 @@ class Key(NamedTuple):
         return Key(self.raw[: pages * self.stride], self.stride, self.namespace)
 
     def page_digests(self) -> list[bytes]:
-        """SHA-256 chain over (parent digest, the page's row), rooted in the namespace (SPEC 7)."""
+        """SHA-256 chain over (parent digest, the page's row), rooted in the namespace."""
         return chain_digests(root_digest(self.namespace), self.raw, self.stride)
 
 

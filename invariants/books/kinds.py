@@ -1,4 +1,4 @@
-"""What the books know of each attention type, from the configuration alone (SPEC 3).
+"""What the books know of each attention type, from the configuration alone.
 
 Lives here: one small record per component, derived again and not asked of the core, so that a core
 that misjudges a window is caught by books that do not. Must not live here: anything about a

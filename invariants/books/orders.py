@@ -30,22 +30,27 @@ class Order(NamedTuple):
 
 def order_of(policy: EvictionPolicy) -> Order:
     """What a policy declares of its order."""
+    order: tuple[Term, ...] = getattr(policy, "order", ())
+    key = key_of_facts(policy)
+    own = hasattr(policy, "reference")
+    if key is None:
+        return Order(None, False)
+    if order == RECENCY and not own:
+        return Order(lambda shadow, index: (shadow.use[index],), True)
+    known = not own and all(term.fact in _NO_LESS_ABOVE for term in order)
+    return Order(lambda shadow, index: key(facts_of(shadow, index)), known)
+
+
+def key_of_facts(policy: EvictionPolicy) -> Callable[[Facts], Key] | None:
+    """What the policy's order compares; None where the policy says nothing of it."""
     reference: Callable[[Facts], Sequence[int]] | None = getattr(policy, "reference", None)
     if reference is not None:
-        return Order(lambda shadow, index: tuple(reference(facts_of(shadow, index))), False)
+        return lambda facts: tuple(reference(facts))
     order: tuple[Term, ...] = getattr(policy, "order", ())
     terms = tuple((Facts._fields.index(term.fact), term.most) for term in order)
-    leaves_first = all(term.fact in _NO_LESS_ABOVE for term in order)
     if not terms:
-        return Order(None, False)
-    if order == RECENCY:
-        return Order(lambda shadow, index: (shadow.use[index],), True)
-
-    def key(shadow: Shadow, index: int) -> Key:
-        facts = facts_of(shadow, index)
-        return tuple([min(facts[at], most) for at, most in terms])
-
-    return Order(key, leaves_first)
+        return None
+    return lambda facts: tuple([min(facts[at], most) for at, most in terms])
 
 
 def facts_of(shadow: Shadow, index: int) -> Facts:

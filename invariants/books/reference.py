@@ -1,6 +1,6 @@
 """What a request would find, by brute force over flat sets of cached positions.
 
-Lives here: SPEC 3's rule for a valid boundary, position by position, over every component and both
+Lives here: the rule for a valid boundary, position by position, over every component and both
 tiers. Must not live here: nodes, paths, or a component's own answers: the core has those.
 
     boundary d is valid for a component where every position that d requires is cached

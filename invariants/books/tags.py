@@ -69,7 +69,7 @@ def run_tags(raw: bytes, stride: int, start: int, seed: np.uint64) -> Tags:
 
 
 def chain(parent: bytes, raw: bytes, stride: int) -> tuple[bytes, ...]:
-    """SHA-256 chain of the pages in `raw` below `parent` (the routers' digests, SPEC 7)."""
+    """SHA-256 chain of the pages in `raw` below `parent` (the digests that routers see)."""
     digests = []
     for start in range(0, len(raw), stride):
         parent = hashlib.sha256(parent + raw[start : start + stride]).digest()

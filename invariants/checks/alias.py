@@ -14,8 +14,8 @@ from invariants.books.story import About, flight, request
 class Alias(Check):
     name = "ALIAS"
     sentence = (
-        "No page array that a node, a request or an action holds can be written through any name, "
-        "and a table once handed out never changes."
+        "No page array of a node, a request or an action can be written through any name, and a "
+        "table does not change after it was handed out."
     )
     watches = (Load, Backup, Prefill, Granted, Cached)
 

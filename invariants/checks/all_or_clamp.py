@@ -15,8 +15,9 @@ from invariants.books.story import page, request
 class AllOrClamp(Check):
     name = "ALL-OR-CLAMP"
     sentence = (
-        "A load or an insertion makes whole boundaries: once it has landed, all that the request's "
-        "boundary requires of every component is on device; of one that failed, nothing is cached."
+        "A load or an insertion makes whole boundaries: after it lands, everything that the "
+        "request's boundary requires of every component is on device; after it fails, none of its "
+        "pages is cached."
     )
     watches = (Cached, Seated, LoadDone)
 

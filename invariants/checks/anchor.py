@@ -20,8 +20,8 @@ from invariants.books.story import node, request
 class Anchor(Check):
     name = "ANCHOR"
     sentence = (
-        "The pages a request shares are exactly those of the nodes on the path to its anchor, "
-        "in order, and that path is its own prefix."
+        "The pages that a request shares are exactly those of the nodes on the path to its "
+        "anchor, in order, and that path is its own prefix."
     )
     watches = (Seated, Cached, Finished, Retracted)
 

@@ -61,8 +61,8 @@ class Answers(Check):
     name = "ANSWERS"
     sentence = (
         "An event is answered by exactly the outcomes that its contract names, for its own "
-        "request; a pass goes as far as its chunk, or its pools, allow, and waits for the load "
-        "that it reads; a refusal tells the truth about room and about whom to retract; page "
+        "request; a pass goes as far as its chunk or its pools allow, and waits for the load that "
+        "it reads; a refusal reports the free pages and the request to retract correctly; page "
         "numbers are read-only."
     )
     watches = (*_ONE_OF, PrefillDone, LoadDone)

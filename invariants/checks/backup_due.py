@@ -15,9 +15,10 @@ from invariants.books.tags import Tags
 class BackupDue(Check):
     name = "BACKUP-DUE"
     sentence = (
-        "A use of a path begins the copies of its leading nodes that were used as often as the "
-        "write policy's threshold, as far as host has room, so many at once as is allowed, and no "
-        "others; an eviction waits for a copy only under a policy that copies on eviction."
+        "A use of a path begins backups of its leading nodes that were used as often as the write "
+        "policy's threshold says, while host has room and within the limit of concurrent backups, "
+        "and no others; an eviction waits for a backup only under a policy that backs up on "
+        "eviction."
     )
     watches = (Backup, Cached, Released)
 

@@ -18,8 +18,7 @@ from invariants.books.tags import Tags
 class Bytes(Check):
     name = "BYTES"
     sentence = (
-        "Every cached page, and every page that a request reads, holds the bytes of the prefix "
-        "that it stands for."
+        "Every cached page, and every page that a request reads, holds the bytes of its prefix."
     )
     kind = WRONG_BYTES
     watches = (Prefill, Cached, Granted)

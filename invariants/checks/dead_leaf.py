@@ -15,9 +15,9 @@ _ENDS_NO_LOCK = (EvictWanted, Admitted, PagesWanted)
 class DeadLeaf(Check):
     name = "DEAD-LEAF"
     sentence = (
-        "A leaf that loses its last live boundary leaves the tree in the same operation, with all "
-        "that it has on every tier, unless somebody holds it or a copy of it is under way; it is "
-        "looked for where an operation ends no lock."
+        "A leaf that loses its last live boundary leaves the tree in the same operation, with "
+        "everything that it has on every tier, unless it is locked or being copied; this is "
+        "checked after operations that release no lock."
     )
     of_several = True
 

@@ -11,7 +11,7 @@ from invariants.books.story import node as node_story
 
 class DeadNode(Check):
     name = "DEAD-NODE"
-    sentence = "Every reachable node has full attention's pages on device or on host."
+    sentence = "Every reachable node has pages of full attention on device or on host."
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
         if node.parent is not None and node.pages[0][0] is None and node.pages[1][0] is None:

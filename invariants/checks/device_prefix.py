@@ -12,8 +12,8 @@ from invariants.books.story import node as node_story
 class DevicePrefix(Check):
     name = "DEVICE-PREFIX"
     sentence = (
-        "Full attention's pages on device form a prefix of every path, and no other component is "
-        "on device without them."
+        "The device pages of full attention form a prefix of every path, and no other component "
+        "is on device without them."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

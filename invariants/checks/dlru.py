@@ -10,7 +10,7 @@ class DeviceLru(AuxQueue):
     name = "DLRU"
     sentence = (
         "The device queue of a component other than full attention holds exactly its unlocked "
-        "device copies, garbage in the part that goes first."
+        "device copies, with garbage in the part that is evicted first."
     )
     tier = Tier.DEVICE
 

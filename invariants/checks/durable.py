@@ -18,10 +18,10 @@ from invariants.checks._victims import book_of, chosen
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under a write policy with a threshold, at rest, every page, where the first use is "
-        "enough, and a window or state of a boundary used often enough, is on host too, unless "
-        "host lacked room or a backup failed; under one that copies on eviction none that serves a "
-        "boundary leaves the device without it."
+        "Under a write policy with a threshold, at rest, every window or state of a boundary that "
+        "was used often enough, and every page where one use is enough, is also on host, unless "
+        "host lacked room or a backup failed; under one that backs up on eviction, no copy that "
+        "serves a boundary leaves the device without a host copy."
     )
     watches = (Evicted, BackupDone)
 

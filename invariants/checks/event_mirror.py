@@ -10,7 +10,7 @@ from invariants.books.book import Book
 
 class EventMirror(Check):
     name = "EVENT-MIRROR"
-    sentence = "Replaying the KV events into an empty index gives each tier's residency."
+    sentence = "Replaying the KV events into an empty index gives the contents of each tier."
     watches = (KvStored, KvRemoved)
 
     def __init__(self) -> None:

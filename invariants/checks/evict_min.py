@@ -17,9 +17,9 @@ from invariants.checks._victims import thinned, wanted
 class EvictMinimum(Check):
     name = "EVICT-MIN"
     sentence = (
-        "An operation evicts at most the pages that it took beyond those free, or was asked to "
-        "free, and what could serve nobody without them; nothing for a match or a refusal other "
-        "than draining."
+        "An operation evicts at most the pages that it took beyond the free ones, or was asked to "
+        "free, and copies that became useless by this; a match, or a refusal other than "
+        "writing_back, evicts nothing."
     )
     watches = (Evicted,)
 

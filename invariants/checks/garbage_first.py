@@ -15,8 +15,8 @@ from invariants.checks._victims import book_of, chosen, sheltered
 class GarbageFirst(Check):
     name = "GARBAGE-FIRST"
     sentence = (
-        "No copy that serves a live boundary is evicted while an unlocked copy that serves none is "
-        "in the same pool."
+        "No copy that serves a live boundary is evicted while an unlocked copy that serves none "
+        "is in the same pool."
     )
     of_several = True
     watches = (Evicted,)

@@ -13,7 +13,7 @@ from invariants.books.story import page
 
 class Generation(Check):
     name = "GENERATION"
-    sentence = "A page that becomes free gets a new generation, and no generation ever shrinks."
+    sentence = "A page that becomes free gets a new generation, and no generation ever decreases."
 
     def totals(self, book: Book, view: CoreView) -> None:
         if not book.history:

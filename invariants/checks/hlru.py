@@ -10,8 +10,8 @@ class HostLru(AuxQueue):
     name = "HLRU"
     sentence = (
         "The host queues of a component other than full attention hold exactly its unlocked host "
-        "copies, those that are on host only apart from duplicates, garbage in the part that goes "
-        "first."
+        "copies, with host-only copies apart from duplicates, and with garbage in the part that "
+        "is evicted first."
     )
     tier = Tier.HOST
 

@@ -13,8 +13,8 @@ from invariants.books.story import node as node_story
 class LeafLive(Check):
     name = "LEAF-LIVE"
     sentence = (
-        "A leaf whose end is no live boundary serves nobody: whatever of it can be evicted is "
-        "among the garbage of its pool, and first in line."
+        "If the end of a leaf is no live boundary, everything of the leaf that can be evicted is "
+        "in the garbage part of its pool's queue and is evicted first."
     )
     of_several = True
 

@@ -16,8 +16,8 @@ _NAMES = ("candidate on device", "candidate on host", "duplicate")
 class LeafSet(Check):
     name = "LEAF-SET"
     sentence = (
-        "Unlocked nodes without a child on their tier are exactly those that eviction can find, "
-        "and each node knows its children on each tier."
+        "The unlocked nodes without a child on their tier are exactly those that eviction can "
+        "find, and each node knows its children on each tier."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

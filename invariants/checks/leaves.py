@@ -15,9 +15,9 @@ from invariants.books.story import request
 class Leaves(Check):
     name = "LEAVES"
     sentence = (
-        "A pass leaves states at its last boundary and where its prompt was known to, as far as it "
-        "has tracks; the last boundary that it has everything for is made; a missing track is "
-        "filled as soon as a slot is free."
+        "A pass stores states at its last boundary and where its prompt was known to, as far as "
+        "it has checkpoint slots; the deepest boundary for which it has everything is made; a "
+        "missing checkpoint slot is taken as soon as one is free."
     )
     watches = (Prefill, Cached, Granted)
 

@@ -17,8 +17,8 @@ _ACTION_OF: dict[Any, type] = {LoadDone: Load, BackupDone: Backup, PrefillDone: 
 class LiveAck(Check):
     name = "LIVE-ACK"
     sentence = (
-        "Every action has a flight number of its own, is answered exactly once by its own kind of "
-        "reply, and until then is what the core says is in flight."
+        "Every action has its own flight number, is answered exactly once by its own kind of "
+        "reply, and is in flight until then."
     )
     kind = LIVENESS
     watches = (LoadDone, BackupDone, PrefillDone, Load, Backup, Prefill)

@@ -16,8 +16,8 @@ from invariants.books.story import request
 class LiveEvict(Check):
     name = "LIVE-EVICT"
     sentence = (
-        "If unlocked evictable pages suffice, taking them succeeds: a refusal for want of pages "
-        "says the truth, and an eviction frees what it can, in order."
+        "If there are enough unlocked evictable pages, taking them succeeds: a refusal for lack "
+        "of pages is true, and an eviction frees what it can, in order."
     )
     kind = LIVENESS
     watches = (Refused, EvictWanted)

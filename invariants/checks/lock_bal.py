@@ -14,8 +14,9 @@ from invariants.books.story import node as node_story
 class LockBalance(Check):
     name = "LOCK-BAL"
     sentence = (
-        "A component of a node has, on each tier, exactly one holder per seated request whose "
-        "boundary requires it and per open flight that pins it; none at quiescence."
+        "A component of a node has, on each tier, exactly one holder for each running request "
+        "whose boundary requires it and for each open flight that pins it, and none at "
+        "quiescence."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

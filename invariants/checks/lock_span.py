@@ -13,8 +13,8 @@ from invariants.books.story import request
 class LockSpan(Check):
     name = "LOCK-SPAN"
     sentence = (
-        "A request locks of a windowed component at most its window and a page, of a state one, "
-        "and what it shares of a window that it still reads is locked."
+        "A request locks at most its window and one page of a windowed component, and one state "
+        "of a recurrence; the pages of a shared window that it still reads are locked."
     )
     of_several = True
     watches = (Seated, Cached, Granted)

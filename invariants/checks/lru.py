@@ -13,9 +13,9 @@ from invariants.books.story import node as node_story
 class Lru(Check):
     name = "LRU"
     sentence = (
-        "A node's last use is the tick of the last seat or insert on its path, its hits, its "
-        "priority and the tick of its insertion are those of the requests that used it; and a "
-        "queue holds a node at most once, never behind its rank, which only grows."
+        "The last use of a node is the tick of the last admission or insertion on its path, and "
+        "its hits, its priority and the tick of its insertion follow from the requests that used "
+        "it; a queue holds a node at most once, and not behind its rank, which only grows."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

@@ -22,8 +22,8 @@ from invariants.books.story import page
 class PeerMap(Check):
     name = "MAP-SWA"
     sentence = (
-        "The map from full attention's pages to a windowed component's is zero where there is no "
-        "peer and injective elsewhere, and a page and its peer have one owner."
+        "The map from pages of full attention to pages of a windowed component is zero where "
+        "there is no peer and injective elsewhere, and a page and its peer have one owner."
     )
     of_several = True
     watches = (Prefill, Cached, Granted)

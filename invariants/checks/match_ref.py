@@ -13,8 +13,8 @@ from invariants.books.story import request
 class MatchReference(Check):
     name = "MATCH-REF"
     sentence = (
-        "A match is the deepest boundary that is valid for every component, by brute force over "
-        "all cached positions: on device, and behind that on any tier; and it changes nothing."
+        "A match finds the deepest boundary that is valid for every component, on device and on "
+        "any tier, as brute force over all cached positions does, and it changes nothing."
     )
     watches = (Matched, Seated)
 

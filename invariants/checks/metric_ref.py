@@ -12,8 +12,8 @@ from invariants.books.story import request
 class MetricReference(Check):
     name = "METRIC-REF"
     sentence = (
-        "Tier hits and computed tokens sum to the prompt, hits stay within what may be reused, and "
-        "the prefills compute exactly the rest, in order."
+        "The hits of all tiers and the computed tokens sum to the prompt, hits stay within what "
+        "may be reused, and the prefills compute exactly the rest, in order."
     )
     watches = (Seated, Prefill)
 

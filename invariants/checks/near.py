@@ -15,10 +15,9 @@ _MANY = 64  # children: as many as are worth looking at after every operation
 class Near(Check):
     name = "NEAR"
     sentence = (
-        "A node knows how many pages below its end the nearest live boundary is: 0 where every "
-        "component has there what it requires, by looking up its path. Where that can change, it "
-        "has at hand those of its children that end within the farthest reach of its end, and no "
-        "others."
+        "A node knows how many pages below its end the nearest live boundary is; it is 0 where "
+        "every component has what it requires on the path to that end. A node knows those of its "
+        "children that end within the largest window below its end, and no others."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

@@ -13,8 +13,9 @@ from invariants.books.story import request
 class NoOom(Check):
     name = "NO-OOM"
     sentence = (
-        "A seated request's table always covers its prompt and what it computed, a pass has what "
-        "it reads and writes of every component, and no chunk lacks pages of full attention."
+        "The table of a running request always covers its prompt and its computed tokens; a pass "
+        "has every page that it reads and writes of every component; no chunk lacks pages of full "
+        "attention."
     )
     kind = LIVENESS
     watches = (Prefill, Granted, Refused)

@@ -16,10 +16,10 @@ from invariants.checks._victims import book_of, chosen, sheltered
 class OrderReference(Check):
     name = "ORDER-REF"
     sentence = (
-        "Of what serves a live boundary, and of the rest, nothing that stays evictable in a pool "
-        "comes before anything that was evicted there, in the order that the eviction policy "
-        "declares; a host copy of what is on device goes only when nothing else of its kind is "
-        "left on host."
+        "Among the copies that serve a live boundary, and among the others, no copy that stays "
+        "evictable in a pool comes, in the order that the eviction policy declares, before one "
+        "that was evicted there; a host copy of a page on device is evicted only when host has "
+        "nothing else of its kind."
     )
     watches = (Evicted,)
 

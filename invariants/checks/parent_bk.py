@@ -13,7 +13,7 @@ class ParentBackedUp(Check):
     name = "PARENT-BK"
     sentence = (
         "Under a write policy that keeps host copies contiguous, they are so from the root, and no "
-        "other component is on host without full attention (write_back promises no such thing)."
+        "other component is on host without full attention (write_back does not guarantee this)."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

@@ -18,8 +18,8 @@ from invariants.books.tags import Tags
 class PathStates(Check):
     name = "PATH-STATES"
     sentence = (
-        "A path that has just been extended keeps at most as many states as the setting allows, "
-        "not counting those in use, those where paths part and the last one."
+        "A path that was just extended keeps at most as many states as the setting allows, not "
+        "counting states in use, states at forks and the last state."
     )
     of_several = True
     watches = (Cached, Finished, Retracted)

@@ -15,8 +15,8 @@ from invariants.books.story import flight, page
 class PinIo(Check):
     name = "PIN-IO"
     sentence = (
-        "No page that an unanswered action reads or writes is free or reissued before its reply, "
-        "or before that of the pass that read what it loaded."
+        "A page that an unanswered action reads or writes is not free and not reissued before the "
+        "reply, or before the reply of the pass that reads what was loaded."
     )
     watches = (LoadDone, BackupDone)
 

@@ -15,7 +15,7 @@ from invariants.books.story import node, page
 
 class PinNode(Check):
     name = "PIN-NODE"
-    sentence = "A node that somebody holds is neither unlinked nor stripped of the pages held."
+    sentence = "A locked node is not removed and does not lose its locked pages."
 
     def totals(self, book: Book, view: CoreView) -> None:
         for shadow in book.nodes.gone:

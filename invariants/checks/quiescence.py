@@ -12,8 +12,8 @@ from invariants.books.pages import NODE
 class Quiescence(Check):
     name = "QUIESCENCE"
     sentence = (
-        "Once everything is released and drained, every page is free or cached, and every cached "
-        "page can be evicted."
+        "Once everything is released and all copies have ended, every page is free or cached, and "
+        "every cached page can be evicted."
     )
     kind = LIVENESS
 

@@ -16,8 +16,8 @@ from invariants.books.story import flight, page
 class ReadAfterArrive(Check):
     name = "READ-AFTER-ARRIVE"
     sentence = (
-        "A page that an unanswered action writes is read by nothing but a prefill that waits for "
-        "that very action."
+        "A page that an unanswered action writes is read only by a prefill that waits for that "
+        "action."
     )
     watches = (Load, Backup, Prefill)
 

@@ -13,7 +13,7 @@ from invariants.books.pages import FLIGHT
 
 class Reset(Check):
     name = "RESET"
-    sentence = "After a flush the core is as a fresh one, but for pages that actions still use."
+    sentence = "After a flush the core is like a new one, except for pages that actions still use."
     watches = (Flushed,)
 
     def see(self, book: Book, item: Flushed, view: CoreView) -> None:

@@ -12,8 +12,8 @@ from invariants.books.story import node as node_story
 class TreeLink(Check):
     name = "TREE-LINK"
     sentence = (
-        "Parent and child name each other, a child is filed under its first row, no two children "
-        "share one, and lengths of key, pages and path agree."
+        "Parent and child refer to each other, a child is filed under its first row, no two "
+        "children share one, and the lengths of key, pages and path agree."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:

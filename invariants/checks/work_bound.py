@@ -13,8 +13,9 @@ from invariants.books.story import node
 class WorkBound(Check):
     name = "WORK-BOUND"
     sentence = (
-        "An operation touches no more nodes than stand on the paths that it uses or copies, than "
-        "came, went or were evicted, with their neighbours, and than serve another distance now."
+        "The number of nodes that an operation touches is bounded by the nodes on the paths that "
+        "it uses or copies, the nodes that were added, removed or evicted, their neighbours, and "
+        "the nodes whose live distance changed."
     )
 
     def totals(self, book: Book, view: CoreView) -> None:

@@ -26,8 +26,8 @@ from hicache.core.types import PageState, Tier
 from invariants.books.story import About
 
 from ..fuzz.play import Failure
+from ..source_lines import Call, Spot, spot_of
 from .instruments import Change
-from .spots import Call, Spot, spot_of
 from .witness import Account, Step
 
 MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6

@@ -19,7 +19,7 @@ from hicache.core.ledger import Pool
 from hicache.core.radix.node import FAR, NONE, Flight, Node, Request
 from hicache.core.types import PageState, Tier
 
-from .spots import Spot, spots_now
+from ..source_lines import Spot, spots_now
 
 RETIRING = "retiring"
 TAKING, MOVING, LENDING = ("take", "reserve"), ("cache", "move", "give_back"), ("lend", "repay")

@@ -18,8 +18,8 @@ from ..fuzz import play
 from ..fuzz.hand import Hand
 from ..fuzz.ops.base import Operation
 from ..fuzz.tapes.tape import Tape
+from ..source_lines import Call, calls
 from .instruments import Change, instruments
-from .spots import Call, calls
 
 
 @dataclass

@@ -19,7 +19,7 @@ from invariants.books.story import About
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
-from ..explain.spots import Spot, raised
+from ..source_lines import Spot, raised
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from hicache import registry
 from hicache.core.config import Config
-from hicache.core.core import EVICTION_POLICIES, WRITE_POLICIES
 from hicache.core.errors import CallerError
 
 from .draws import Draws
@@ -18,8 +17,8 @@ from .executors import DEVICE, REPLIES, draw_device
 from .faults.base import names
 
 COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
-POLICIES = tuple(registry.stems(WRITE_POLICIES))
-ORDERS = tuple(registry.stems(EVICTION_POLICIES))
+POLICIES = tuple(registry.stems(registry.WRITE_POLICIES))
+ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
 USUAL = ("lru", "lru")  # most users have it, so it is drawn more often than the others
 FAULTS = names()
 LEAST_HOST = 8  # pages of each component, where copies are carried out

@@ -3,7 +3,7 @@
 A planted bug is a small mistake of the kind users have met, put into the real code: it replaces one
 function, wherever the project has bound it. Each file defines
 
-    ROWS    the rows of BUGS.md that it re-creates, by id; empty where it is none of those
+    ROWS    the rows of docs/bugs.md that it re-creates, by id; empty where there is none
     TITLE   one sentence: what the bug does
     KILLS   the check expected to find it first, or "" where the core's own asserts, the content or
             the end of a run do, or one of several checks
@@ -11,6 +11,7 @@ function, wherever the project has bound it. Each file defines
     FAULTS  optional: kinds of faults each of which exposes it alone, and without which it is not
             seen in sequences that are otherwise calm (`exposed`); a hunt has them on more often
     DELAYS  optional: how long replies take in those, a profile's name; all as long unless given
+    EVICTION    optional: the only eviction policy that shows it, so that a hunt looks there
     RANKS   optional: how many ranks it takes to have it; one has none of it
     EXECUTOR    optional: the kind of executor on which it is hunted, replies alone unless given
     plant   plant(patch), which calls patch(module or class, attribute, replacement)

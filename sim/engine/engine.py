@@ -1,7 +1,7 @@
 """The engine: continuous batching with chunked prefill, on virtual time or on a device's.
 
 Lives here: what happens at a step boundary, and in which order. Must not live here: how long a pass
-takes (forward, costs), who is next (waiting), when a decoding sequence is due (decode), or any
+takes (forward, costs), who is next (schedulers), when a decoding sequence is due (decode), or any
 decision about pages (the core).
 
 At a boundary no pass is in flight, and in this order: replies of transfers are taken, also when
@@ -46,13 +46,13 @@ from hicache.runtime.driver import Driver
 from ..clock import Timer
 from ..content import prefix_tags
 from ..options import EngineOptions
+from ..schedulers.base import Scheduler, make
 from ..workload import Job, Workload
 from .costs import CostModel
 from .decode import DecodeSet
 from .forward import Forward
 from .seats import count, stretch, too_small
 from .sequence import UNSET_NS, Sequence, hold
-from .waiting import WaitingQueue
 
 __all__ = ["Engine", "EngineOptions"]
 _MOST_ALONE = 64
@@ -97,7 +97,7 @@ class Engine:
         self._tagged = tagged
         self._components = components
         self._stretch = stretch(components, workload.page_size, options.growth_tokens)
-        self._waiting = WaitingQueue(options.order, options.window)
+        self._waiting: Scheduler[Sequence] = make(options.order, options.window)
         self._decode = DecodeSet()
         self._prefilling: dict[RequestId, Sequence] = {}
         self._stalled: dict[RequestId, Sequence] = {}
@@ -319,9 +319,9 @@ class Engine:
         sequence.key = self._workload.key(sequence.job, sequence.final)
         if self._tagged:
             sequence.tags = prefix_tags(sequence.key)
-        length = sequence.length
-        key = sequence.key.first(length // self._page_size)
-        self._feed(Arrived(sequence.job.index, key, length, (length - 1) // self._page_size))
+        job, length, size = sequence.job, sequence.length, self._page_size
+        key = sequence.key.first(length // size)
+        self._feed(Arrived(job.index, key, length, (length - 1) // size, job.priority))
 
     def _reusable(self, sequence: Sequence) -> int:
         self._take_in(sequence)

@@ -83,7 +83,7 @@ def test_only_whole_intervals_are_kept_and_the_tree_ends_at_one() -> None:
 
 
 def test_decode_tracks_states_in_two_slots_in_turn_and_the_last_is_kept() -> None:
-    """C13, SPEC 9: a finished turn is one token short of a page; its hit ends a page earlier."""
+    """C13 (docs/bugs.md): a finished turn is one token short of a page; its hit ends earlier."""
     rig = states()
     _, prefill = rig.seat(0, "ab")
     rig.settle([prefill])

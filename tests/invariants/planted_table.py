@@ -20,10 +20,12 @@ from invariants.planted.base import load, names
 SHOWN = 4
 HEAD = """# Planted bugs
 
-One file each in `invariants/planted/`. *Operations*: events fed to cores, over all sequences, until
-the first finding. *Noticed by*: the first, and who else notices that tape when asked alone;
-*content and asserts* stands for what always looks: the bytes, the core's own asserts, the end of
-the run. *Shrunk*: entries of the tape before and after. Made from the matrix of `hicache mutants`:
+Each planted bug is one file in `invariants/planted/`. *Operations* is the number of events, over
+all sequences, until the bug was first found. *Noticed by* names the check that found it first, and
+then the other checks that notice the same tape when they run alone. *content and asserts* stands
+for what always runs: the comparison of bytes, the core's own asserts, the end of the run. *Shrunk*
+is the number of entries of the tape before and after. The tables are made from the matrix of
+`hicache mutants`:
 
     hicache mutants --kind planted --shrink --json kill.json
     python -m tests.invariants.planted_table kill.json > docs/planted.md
@@ -33,8 +35,8 @@ the run. *Shrunk*: entries of the tape before and after. Made from the matrix of
 FAULTS = """
 ## Exposed by a fault
 
-In sequences that are calm but for that kind (`invariants/planted/_exposed.py`) each of these is
-seen, and in calm ones it is not. Kinds that expose none: {bare}.
+Each of these bugs is found in sequences whose only faults are of the given kinds, and not in
+sequences without faults (`invariants/planted/_exposed.py`). Kinds that expose no bug: {bare}.
 
 | bug | kinds |
 |---|---|"""

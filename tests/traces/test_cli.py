@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
-import traces.commands.replay
+from hicache import registry
+from hicache.core.errors import CoreBug
 from invariants.base import Violation
 from sim.errors import HazardError, StuckError
-from traces.cli import _COMMANDS, main
+from traces.cli import main
+from traces.commands import inspect
 from traces.formats.base import Lines
+from traces.replaying import modes
 from traces.terminal.output import write_whole
 
 from .rig import as_lines, conversation, mooncake
@@ -124,7 +127,7 @@ def test_interrupt_prints_what_is_known(
 
         yield step
 
-    monkeypatch.setattr(traces.commands.replay, "progress", interrupting)
+    monkeypatch.setattr(modes, "progress", interrupting)
     out = tmp_path / "out.json"
     assert main(["replay", turns, "--mode", mode, "--json", str(out)]) == 130
     report = capsys.readouterr().out
@@ -220,19 +223,54 @@ def test_a_finding_exits_with_its_own_code(
     def find(options: object, command: str) -> int:
         raise error
 
-    monkeypatch.setitem(_COMMANDS, "inspect", find)
+    monkeypatch.setattr(inspect, "run", find)
     assert main(["inspect", "trace"]) == getattr(error, "exit_code", 0) > 10
     assert str(error) in capsys.readouterr().err
 
 
-def test_help_shows_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["replay"], ["generate"], ["generate", "multiturn"], ["inspect"]):
-        with pytest.raises(SystemExit) as stop:
-            main([*arguments, "--help"])
-        assert stop.value.code == 0
-        text = capsys.readouterr().out
-        assert "usage: hicache" in text
-        assert "(default: None)" not in text
+@pytest.mark.parametrize("error", [CoreBug("two owners"), AssertionError(), KeyError(7)])
+def test_a_defect_exits_with_10_its_place_and_the_command(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(options: object, command: str) -> int:
+        raise error
+
+    monkeypatch.setattr(inspect, "run", fail)
+    assert main(["inspect", "my trace"]) == 10
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "Traceback (most recent call last):"
+    assert any("raise error" in line for line in said)
+    assert said[-1].startswith("hicache: this is a defect of hicache; please report it")
+    assert said[-1].endswith("hicache inspect 'my trace'")
+
+
+def test_ctrl_c_while_a_command_is_imported_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load(package: str, name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registry, "load", load)
+    assert main(["inspect", "trace"]) == 130
+    assert capsys.readouterr().err == "hicache: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["--nothing"], "the following arguments are required: COMMAND"),
+        (["repaly"], "did you mean replay?"),
+        (["base"], "expected one of calibrate, check-device,"),
+    ],
+)
+def test_what_is_no_command_is_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    found = capsys.readouterr().err
+    assert found.count("\n") == 1
+    assert said in found
 
 
 def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:

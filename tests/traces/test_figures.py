@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 import pytest
 
 from traces.formats._open import open_trace, parse
 from traces.formats.base import Lines, Paged
 from traces.generators import base
-from traces.replaying.builtin import load_generator
 from traces.replaying.curve import lru_curve
+from traces.terminal.options import OptionRecord
 
 from .rig import conversation, replay_hits
 
@@ -49,9 +50,15 @@ def test_conversation_curve(paged: Paged) -> None:
     assert {capacity: curve.hit_tokens(capacity) for capacity in LRU} == LRU
 
 
+def defaults(generator: base.Generator) -> OptionRecord:
+    parser = argparse.ArgumentParser()
+    generator.add_options(parser)
+    return generator.Options.read(parser.parse_args([]))
+
+
 def multiturn() -> Paged:
-    generator = load_generator("multiturn")
-    text = base.text("multiturn", generator, base.defaults(generator))
+    generator = base.load("multiturn")
+    text = base.text("multiturn", generator, defaults(generator))
     return parse(Lines("multiturn", (line.encode() for line in text))).paged(64)
 
 
@@ -70,13 +77,13 @@ def test_multiturn_rates_per_round(device: int, host: int) -> None:
 
 def test_generators_are_functions_of_their_options() -> None:
     for name in ("multiturn", "random-tree", "shared-prefix"):
-        generator = load_generator(name)
-        options = vars(base.defaults(generator))
+        generator = base.load(name)
+        options = asdict(defaults(generator))
         small = {"requests": 50, "groups": 4, "clients": 3, "seed": 5}
         options |= {key: value for key, value in small.items() if key in options}
 
         def text(generator: base.Generator = generator, **changed: int) -> list[str]:
-            wanted = argparse.Namespace(**{**options, **changed})  # noqa: B023
+            wanted = generator.Options(**{**options, **changed})  # noqa: B023
             return list(base.text("x", generator, wanted))[1:]
 
         assert text() == text()

@@ -260,10 +260,19 @@ def test_what_is_no_file_is_one_line_at_once(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("import sys; sys.exit(3)", "found SystemExit: 3"),
+        ("import os; os._exit(0)", "with its TAPE, found none"),
         ("def (", "found SyntaxError: invalid syntax"),
         ("print('hello'); TAPE = 5", "with its TAPE, found none"),
-        ("raise ValueError", "found ValueError; name a tape"),
+        ("TAPE = Tape(os._exit(0), ())", "expected literals in its TAPE, found a call of os._exit"),
+        ("TAPE = Tape(Config(2, (9,)), (Entry(exit(), {}),))", "found a call of exit"),
+        ("TAPE = Tape(config=CONFIG, entries=())", "found ValueError: malformed node"),
+        ("TAPE = Tape(Config(2, (9,)))", "found TypeError"),
+        ("TAPE = Tape(5, ())", "found TypeError"),
+        ("TAPE = Tape(Config(0, (9,)), ())", "found CallerError: page_size"),
+        ("TAPE = Tape(Config(2, (9,)), (7,))", "found AttributeError"),
+        ("TAPE = Tape(Config(2, (9,)), (Entry('wait', {}, gap=-1),))", "gap, an integer from 0"),
+        (f"TAPE = {'(' * 150}{')' * 150}", "expected a test that shrink exported"),
+        (f"TAPE = {'-' * 100_000}1", "expected a test that shrink exported"),
     ],
 )
 def test_a_test_that_is_none_is_one_line(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,15 +36,6 @@ def test_without_a_gpu_it_says_in_one_line_what_is_missing(
     assert said.err.count("\n") == 1
     assert said.err.startswith("hicache: gpu-check: cuda: expected a ")
     assert not report.exists()
-
-
-def test_the_command_line_needs_no_torch() -> None:
-    """Every option of every command is there before any device is."""
-    program = "import sys; from traces import cli; cli.parser(); print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("name", registry.names(gpu_check.CHECKS))

@@ -28,11 +28,11 @@ from sim.hardware import profile as hardware
 from sim.workload import Job
 from tests.sim.rig import CONFIGURATIONS, Prompts, hybrid, shared_prefixes
 from traces.cli import main
-from traces.commands.calibrate import tiny
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
 from traces.devices.forced import on_device, on_simulator
 from traces.devices.shadow_run import Sizes, prove
 from traces.devices.tape_on_sim import OnSimulator
+from traces.devices.tiny import tiny
 
 from .test_calibrate import profile
 from .test_twin import trace

@@ -8,8 +8,9 @@ import pytest
 
 import hicache.models as models
 from hicache.core.errors import CallerError
-from traces.cli import parser
+from traces.cli import parse
 from traces.formats._open import open_trace
+from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import Settings, resolve
 
 from .rig import mooncake, write
@@ -21,8 +22,8 @@ def trace(tmp_path: Path) -> str:
 
 
 def settled(trace: str, arguments: str) -> Settings:
-    options = parser().parse_args(["replay", trace, *arguments.split()])
-    options.check = "off"
+    _, options = parse(["replay", trace, "--check", "off", *arguments.split()])
+    assert isinstance(options, ReplayOptions)
     return resolve(options, open_trace(trace))[0]
 
 

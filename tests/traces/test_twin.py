@@ -25,9 +25,9 @@ from sim.errors import WrongBytesError
 from sim.hardware import profile as hardware
 from tests.sim.rig import Prompts, shared_prefixes
 from traces.cli import main
-from traces.commands.calibrate import tiny
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
 from traces.devices.tape_on_sim import OnSimulator
+from traces.devices.tiny import tiny
 from traces.devices.twin_report import compare
 
 from .test_bad_input import fails

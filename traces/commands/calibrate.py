@@ -11,49 +11,38 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
-import hicache.models as models
 from hicache import registry
-from hicache.core.errors import CallerError
 from hicache.devices.base import Direction
-from hicache.models import ModelDescription, mha
 from sim.hardware import measured
 
 from ..devices.copy_bench import Bench
-from ..devices.probes.base import Geometry, Probe
+from ..devices.probes import base as probes
+from ..devices.probes.base import PROBES, Geometry, check_memory
+from ..devices.tiny import TINY, model_of, names
 from ..terminal import options as read
+from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_whole
 
-PROBES = "traces.devices.probes"
-TINY = "tiny"
-MEMORY_LIMIT = 4 << 30
 SUMMARY = "measure a device's copies and kernels, and write a hardware profile"
 
 
-def tiny() -> ModelDescription:
-    """Four layers of two KV heads: pages of 2 KiB a token, so that a run is short anywhere."""
-    return mha.describe(
-        TINY,
-        "made up: small enough for any machine",
-        layers=4,
-        hidden_size=256,
-        vocabulary=256,
-        attention_heads=4,
-        kv_heads=2,
-        head_elements=64,
-        parameters=2_000_000,
-    )
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """date: today's where not given."""
 
-
-def model_of(name: str) -> ModelDescription:
-    return tiny() if name == TINY else models.get(name)
-
-
-def probe_of(device: str) -> Probe:
-    """The probe of a kind of device. Raises CallerError that lists the kinds."""
-    return cast(Probe, registry.load(PROBES, device))
+    device: str
+    output: str
+    model: str
+    page_size: int
+    pages: int
+    layout: str
+    io_backend: str
+    repeats: int
+    date: str | None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     kinds = registry.names(PROBES)
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
     add("-o", "--output", default="-", metavar="FILE", help="the profile; - is stdout")
-    add("--model", type=read.choice([TINY, *models.names()]), default=TINY, help="what is copied")
+    add("--model", type=read.choice(names()), default=TINY, help="what is copied")
     add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
     add(
         "--pages", type=read.at_least(4), default=512, metavar="N", help="pages of the largest copy"
@@ -72,11 +61,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--date", default=None, help="of the measurement (default: today)")
 
 
-def calibrate(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """The exit code. Everything in the profile was measured in this call."""
     check_writable(options.output)
     date = options.date or datetime.now(UTC).date().isoformat()
-    probe = probe_of(options.device)
+    probe = probes.load(options.device)
     machine = probe.machine()
     model = model_of(options.model)
     pages = dict.fromkeys(model.components, options.pages)
@@ -119,21 +108,6 @@ def describe(geometry: Geometry) -> dict[str, Any]:
         "layout": geometry.layout,
         "io_backend": geometry.io_backend,
     }
-
-
-def check_memory(geometry: Geometry) -> None:
-    """Raises CallerError where the pools would take more than is sensible for a measurement."""
-    model, size = geometry.model, geometry.page_size
-    wanted = sum(
-        count * model.bytes_per_page(component, size)
-        for sizes in (geometry.device_pages, geometry.host_pages)
-        for component, count in sizes.items()
-    )
-    if wanted > MEMORY_LIMIT:
-        raise CallerError(
-            f"memory: expected pools of at most {MEMORY_LIMIT} bytes, found {wanted} for "
-            f"{model.name} at {size} tokens a page; use fewer pages or a smaller model"
-        )
 
 
 def _hardware(figures: dict[str, Any]) -> dict[str, int]:

@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, NamedTuple, TextIO, cast
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -28,15 +28,15 @@ from hicache.models import ModelDescription
 from sim.errors import SimError, WrongBytesError
 
 from ..devices import round_trips
-from ..devices.probes.base import Geometry, Probe
+from ..devices.probes import base as probes
+from ..devices.probes.base import PROBES, Geometry, Probe
 from ..devices.round_trips import Case, Outcome
 from ..devices.shadow_run import Sizes, prove
-from ..replaying.results import write_json
 from ..terminal import options as read
-from ..terminal.output import check_writable
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_writable, write_json
 from ..terminal.progress import progress
 
-PROBES = "traces.devices.probes"
 SUMMARY = "copy page sets of every pool, layout, backend and dtype, and compare every byte"
 _NAMED = 5
 _SETS = 10_000
@@ -56,6 +56,17 @@ class Refusal(NamedTuple):
         return bool(self.said) and self.names in self.said and "\n" not in self.said
 
 
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    device: str
+    model: tuple[str, ...]
+    sets: int
+    sample: float
+    shadow: int
+    seed: int
+    json: str | None
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
@@ -63,6 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--model",
         action="append",
+        default=[],
         metavar="NAME",
         help="only this model, or JSON file of one; may be repeated (default: all)",
     )
@@ -85,11 +97,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
 
 
-def check_device(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """The exit code. Raises WrongBytesError where a byte was wrong, after the tables."""
     if options.json:
         check_writable(options.json)
-    probe = _probe(options.device)
+    probe = probes.load(options.device)
     machine = probe.machine()
     chosen = [(name, models.get(name)) for name in options.model or models.names()]
     every = round_trips.cases(chosen)
@@ -125,7 +137,7 @@ def check_device(options: argparse.Namespace, command: str) -> int:
 
 
 def _shadows(
-    probe: Probe, every: list[Case], options: argparse.Namespace, out: TextIO
+    probe: Probe, every: list[Case], options: Options, out: TextIO
 ) -> list[dict[str, object]]:
     """One run of the first model with each backend, and what it showed."""
     found: list[dict[str, object]] = []
@@ -165,16 +177,6 @@ def _rate(text: str) -> float:
     if not 0 <= rate <= 1:
         raise argparse.ArgumentTypeError(f"expected a rate from 0 to 1, found {text!r}")
     return rate
-
-
-def _probe(device: str) -> Probe:
-    try:
-        return cast(Probe, registry.load(PROBES, device))
-    except ModuleNotFoundError as error:
-        raise CallerError(
-            f"device {device}: expected the package {error.name}, found none; install it "
-            f"(pip install hicache[torch]), or use --device cpu"
-        ) from None
 
 
 def _refusals(
@@ -299,7 +301,7 @@ def _sampled(outcomes: list[Outcome]) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def _document(
-    options: argparse.Namespace,
+    options: Options,
     command: str,
     machine: dict[str, Any],
     outcomes: list[Outcome],

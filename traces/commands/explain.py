@@ -1,13 +1,14 @@
 """`hicache explain`: a tape is played, and the story of its failure told.
 
 Lives here: the command, its options, and the JSON document. Must not live here: whom a failure
-concerns (invariants/explain/explain), how it is printed (explain_report), or the trace (timeline).
+concerns (invariants/explain), how it is printed or drawn (explaining/report, explaining/timeline).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 
 from hicache.core.errors import CallerError
 from invariants.books.story import About, brief
@@ -20,13 +21,26 @@ from ..explaining.timeline import timeline
 from ..fuzzing import planting
 from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import allowed_s, limit
-from ..replaying.results import write_json
 from ..terminal import options as read
-from ..terminal.output import check_apart, check_writable, write_whole
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_apart, check_writable, write_json, write_whole
 from ..terminal.streams import whatever_is_heard
 
 SUMMARY = "play a tape and tell the story of its failure, down to the lines of the core"
 FORMAT, VERSION = "hicache-explain", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    tape: str
+    page: int | None
+    node: int | None
+    request: int | None
+    flight: int | None
+    component: str | None
+    plant: str | None
+    trace: str | None
+    json: str | None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--json", type=read.name, metavar="FILE", help="write the story there, too; - is stdout")
 
 
-def explain(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """0 for a tape that plays clean, or the code of its failure."""
     if options.trace == "-" == options.json:
         raise CallerError("--json: expected a file, since the trace goes to stdout, found -")
@@ -65,7 +79,7 @@ def explain(options: argparse.Namespace, command: str) -> int:
             check_writable(path)
     tape = open_tape(options.tape)
     operations.check(tape, operations.load(), options.tape)
-    plant = planting.wanted(options, tape, options.tape)
+    plant = planting.wanted(options.plant, tape, options.tape)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         account = witnessed(tape, operations.load(), options.tape)
     whom = explainer.chosen(

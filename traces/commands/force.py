@@ -1,15 +1,15 @@
 """`hicache force`: a failure that the simulator shows on a tape, made to happen on a device.
 
-Lives here: the command and its words. Must not live here: how it is forced (force).
+Lives here: the command and its words. Must not live here: how it is forced (devices/forced).
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import dataclass
 from typing import cast
 
-import hicache.models as models
 from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction, Holdable
@@ -19,9 +19,11 @@ from sim.hardware import profile as hardware
 
 from ..devices.certified import Hold
 from ..devices.forced import STREAMS, Forced, on_device, on_simulator
-from ..devices.probes.base import Geometry
+from ..devices.probes import base as probes
+from ..devices.probes.base import PROBES, Geometry, check_memory
+from ..devices.tiny import TINY, model_of, names
 from ..terminal import options as read
-from .calibrate import PROBES, TINY, check_memory, model_of, probe_of
+from ..terminal.options import OptionRecord
 
 SUMMARY = "a tape again on a device, without one wait and with a stream held back"
 
@@ -30,12 +32,26 @@ _LANES = {Direction.DEVICE_TO_HOST.value: WRITE, Direction.HOST_TO_DEVICE.value:
 _SHOWN = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """drop: -1 for no wait."""
+
+    tape: str
+    device: str
+    model: str
+    layout: str
+    io_backend: str
+    hardware: str
+    drop: int
+    hold: str | None
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
     add("tape", metavar="TAPE", help="what hicache twin --tape recorded")
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add("--model", type=read.choice([TINY, *models.names()]), default=TINY, help="what is moved")
+    add("--model", type=read.choice(names()), default=TINY, help="what is moved")
     add("--layout", default="page_first_direct", help="of the host tier")
     add("--io-backend", default="direct", help="how pages are copied")
     add("--hardware", default="h100", metavar="NAME|FILE", help="what the simulator is like")
@@ -55,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def force(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """0 where the device did what the simulator said, 1 where it did not."""
     tape = read_tape(options.tape)
     model = model_of(options.model)
@@ -106,7 +122,7 @@ def hold_of(text: str) -> Hold:
     return Hold(stream, int(time_us) * 1000, int(item) if colon else -1)
 
 
-def _run(options: argparse.Namespace, tape: Tape, hold: Hold, drop: int) -> Forced:
+def _run(options: Options, tape: Tape, hold: Hold, drop: int) -> Forced:
     config, model = tape.config, model_of(options.model)
     sizes = [
         dict(zip(config.components, pages, strict=True))
@@ -116,7 +132,7 @@ def _run(options: argparse.Namespace, tape: Tape, hold: Hold, drop: int) -> Forc
         model, config.page_size, sizes[0], sizes[1], options.layout, options.io_backend
     )
     check_memory(geometry)
-    probe = probe_of(options.device)
+    probe = probes.load(options.device)
     probe.machine()
     with probe.make(geometry, time.perf_counter_ns) as device:
         return on_device(tape, model, cast(Holdable, device), drop, hold)

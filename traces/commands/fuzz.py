@@ -1,7 +1,7 @@
 """`hicache fuzz`: sequences drawn from seeds, every one checked, and what fails kept as a tape.
 
 Lives here: the command, its options, its budget and its files. Must not live here: what a sequence
-does (fuzz_work), who runs it (fuzz_executors), or what is said of it (fuzz_report).
+does (fuzzing/work), who runs it (fuzzing/executors), or what is said of it (fuzzing/report).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from invariants.fuzz.ops import base as operations
 from invariants.fuzz.reach import probes, rates
 from invariants.fuzz.swarm import COMPONENTS, POLICIES
 from invariants.fuzz.tapes.tape import MOST_RANKS
+from invariants.watch import Level
 
 from ..fuzzing import planting
 from ..fuzzing.executors import base as executors
@@ -28,18 +30,41 @@ from ..fuzzing.files import Files
 from ..fuzzing.report import Kind, Tally, document, reached, show
 from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import Result, Work, allowed_s, limit
-from ..replaying.results import write_json
-from ..replaying.settings import CHECKS
+from ..replaying.options import CHECKS
 from ..terminal import options as read
-from ..terminal.output import check_apart, check_folder, check_writable
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_apart, check_folder, check_writable, write_json
+from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import whatever_is_heard
 
 SUMMARY = "hunt: drawn operations, faults and schedules, every check after each event"
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # their tape can still be read
-INTERRUPTED = 130
 CANARY_SURVIVED = 19
 FOLDER = "fuzz-failures"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """seconds, seed, jobs: see the help for what they are where not given."""
+
+    seconds: int | None
+    sequences: int | None
+    operations: int
+    seed: int | None
+    components: tuple[str, ...]
+    write_policy: str | None
+    ranks: int
+    check: Level
+    jobs: int | None
+    executor: str
+    twice: int
+    output: str
+    json: str | None
+    plant: str | None
+    rates: str | None
+    replay: str | None
+    canary: bool
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +148,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check(options: Options) -> None:
     """Before long work: the options agree, and everything that is to be written can be."""
     if options.json == "-" == options.rates:
         raise CallerError("--rates: expected a file, since --json goes to stdout, found -")
@@ -135,16 +160,17 @@ def _check(options: argparse.Namespace) -> None:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
 
 
-def fuzz(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """0, or the code of the worst failure."""
     _check(options)
     if options.replay:
-        return _replay(options, command)
+        return _replay(options.replay, options, command)
     executor = executors.load(options.executor)
     if not options.canary:
         check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")
-    planting.at_home(options, plant)
+    components, ranks = planting.at_home(plant, options.components, options.ranks)
+    options = replace(options, components=components, ranks=ranks)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
     with whatever_is_heard():
@@ -161,7 +187,7 @@ def fuzz(options: argparse.Namespace, command: str) -> int:
         plant=plant,
     )
     if options.sequences is None and options.seconds is None:
-        options.seconds = SECONDS
+        options = replace(options, seconds=SECONDS)
     tally = Tally()
     files = Files(Path(options.output))
     results = executor.run(work, _seeds(seed, options), options.jobs or 0)
@@ -216,7 +242,7 @@ def _again(work: Work, kind: Kind) -> str:
     return f"not written; drawn again by: {work.command(kind.seed)}"
 
 
-def _missed(tally: Tally, options: argparse.Namespace) -> list[str]:
+def _missed(tally: Tally, options: Options) -> list[str]:
     """What the run owes; nothing where it was not drawn as those were that the rates are of."""
     usual = options.operations >= rates.OPERATIONS
     usual &= not options.write_policy and not options.ranks
@@ -244,7 +270,7 @@ def commit_seed() -> int:
         return 0
 
 
-def _seeds(first: int, options: argparse.Namespace) -> Iterator[int]:
+def _seeds(first: int, options: Options) -> Iterator[int]:
     """Until the budget is spent; a sequence that has begun is played to its end."""
     end = None if options.seconds is None else time.monotonic() + options.seconds
     for seed in islice(count(first), options.sequences):
@@ -253,7 +279,7 @@ def _seeds(first: int, options: argparse.Namespace) -> Iterator[int]:
         yield seed
 
 
-def _settings(options: argparse.Namespace, seed: int) -> dict[str, object]:
+def _settings(options: Options, seed: int) -> dict[str, object]:
     return {
         "seed": seed,
         "operations a sequence": options.operations,
@@ -267,12 +293,12 @@ def _settings(options: argparse.Namespace, seed: int) -> dict[str, object]:
     }
 
 
-def _replay(options: argparse.Namespace, command: str) -> int:
+def _replay(path: str, options: Options, command: str) -> int:
     """One tape, bit for bit; prints what it came to."""
-    tape = open_tape(options.replay)
-    plant = planting.wanted(options, tape, options.replay)
+    tape = open_tape(path)
+    plant = planting.wanted(options.plant, tape, path)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
-        outcome = play.replay(tape, operations.load(), options.check, options.replay)
+        outcome = play.replay(tape, operations.load(), options.check, path)
     failure, hand = outcome.failure, outcome.hand
     code = failure.code if failure else 0
     stream = sys.stderr if options.json == "-" else sys.stdout

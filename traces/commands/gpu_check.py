@@ -12,6 +12,7 @@ import platform
 import re
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,12 +21,23 @@ from hicache.core.errors import CallerError
 
 from ..devices.gpu_checks.base import Outcome, Settings
 from ..terminal import options as read
+from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_whole
 
 CHECKS = "traces.devices.gpu_checks"
 SUMMARY = "run everything that needs a GPU, and write one report"
 FAILED = 1
 _DEFAULTS = Settings()
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    only: tuple[str, ...]
+    pages: int
+    repeats: int
+    seed: int
+    output: str
+    markdown: str
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
@@ -36,6 +48,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "--only",
         type=read.choice(names),
         action="append",
+        default=[],
         metavar="CHECK",
         help=f"run this check alone; may be repeated ({', '.join(names)})",
     )
@@ -63,7 +76,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
     )
 
 
-def gpu_check(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """0 when every check passed, 1 when one did not. Raises CallerError where there is no GPU."""
     machine = hardware()
     for path in (options.output, options.markdown):

@@ -6,20 +6,72 @@ Must not live here: replaying. The curve is computed from reuse distances
 
 from __future__ import annotations
 
+import argparse
+import sys
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
 import numpy as np
+from rich.table import Table
 
 from hicache.core.types import Pages
 
+from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
 from ..replaying.curve import Curve, lru_curve
+from ..terminal import options as read
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_writable, write_json
 from ..terminal.tables import console, pairs, percent, table
 
+SUMMARY = "statistics of a trace and its LRU hit-rate curve"
+_PAGE_SIZE = 64
 _BAR = 30
 _POINTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """limit, page_size: 0 where not given."""
+
+    trace: str
+    format: str
+    limit: int
+    page_size: int
+    json: str | None
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add("--format", type=read.entry(FORMATS, "auto"), default="auto", help=described())
+    add(
+        "--limit",
+        type=read.at_least(1),
+        default=0,
+        metavar="N",
+        help="only the first N requests (default: all)",
+    )
+    add(
+        "--page-size",
+        type=read.at_least(1),
+        default=0,
+        metavar="TOKENS",
+        help="tokens per page (default: the trace's block size, or 64)",
+    )
+    add("--json", metavar="FILE", help="write the statistics there, too; - is stdout")
+
+
+def run(options: Options, command: str) -> int:
+    if options.json:
+        check_writable(options.json)
+    trace = open_trace(options.trace, options.format, options.limit)
+    found = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
+    print_inspection(found, sys.stderr if options.json == "-" else sys.stdout)
+    if options.json:
+        write_json(options.json, asdict(found))
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +146,7 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
     )
 
 
-def as_document(found: Inspection) -> dict[str, object]:
-    return asdict(found)
-
-
-def print_inspection(found: Inspection, stream: TextIO | None = None) -> None:
+def print_inspection(found: Inspection, stream: TextIO) -> None:
     out = console(stream)
     block = f", blocks of {found.block_size}" if found.block_size else ""
     rows = [
@@ -129,8 +177,8 @@ def print_inspection(found: Inspection, stream: TextIO | None = None) -> None:
     out.print(f"Unbounded, last 50 % of the requests: {steady}")
 
 
-def _add(chart: object, pages: str, tokens: str, rate: float) -> None:
-    chart.add_row(pages, tokens, percent(rate), "#" * round(rate * _BAR))  # type: ignore[attr-defined]
+def _add(chart: Table, pages: str, tokens: str, rate: float) -> None:
+    chart.add_row(pages, tokens, percent(rate), "#" * round(rate * _BAR))
 
 
 def _points(curve: Curve, paged: Paged, total: int) -> tuple[Point, ...]:

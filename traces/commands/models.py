@@ -15,9 +15,9 @@ import hicache.models as models
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription, PoolDescription
 
-from ..replaying.results import write_json
 from ..terminal import options as read
-from ..terminal.output import write_whole
+from ..terminal.options import OptionRecord
+from ..terminal.output import write_json, write_whole
 from ..terminal.tables import console, table
 
 SUMMARY = "the described models: pools, bytes per token and page, shares of ranks, sources"
@@ -54,6 +54,16 @@ class Row:
     needed: str
 
 
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    names: tuple[str, ...]
+    json: bool
+    markdown: bool
+    tp: int
+    pp: int
+    page_size: int
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="models, or JSON files of them (default: all)")
@@ -66,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--page-size", type=one, default=_PAGE_SIZE, metavar="TOKENS", help="tokens per page")
 
 
-def show(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """The exit code. Raises CallerError for a name, TP, PP or page size that does not fit."""
     chosen = [models.get(name) for name in options.names or models.names()]
     shape = (options.page_size, options.tp, options.pp)

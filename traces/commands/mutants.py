@@ -23,9 +23,9 @@ from invariants.planted.base import names as planted_names
 
 from ..mutants import generic_report, generic_work, planted_report, planted_work
 from ..mutants.limits import Killed
-from ..replaying.results import write_json
 from ..terminal import options as read
-from ..terminal.output import check_writable
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_writable, write_json
 from ..terminal.progress import progress
 from ..terminal.streams import whatever_is_heard
 
@@ -35,6 +35,21 @@ VERSION = 2
 _OPERATIONS = 120
 _FEW, _FEW_TAPES = 40, 24  # so many mutants do not pay for a long survey
 _CALM = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    kind: str | None
+    only: str | None
+    sample: int
+    seed: int
+    seconds: int
+    shrink: bool
+    calm: int
+    jobs: int | None
+    json: str | None
+    record: bool
+    list: bool
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +89,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--list", action="store_true", help="print the names, and hunt nothing")
 
 
-def mutants(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """Hunts what was chosen. 0 where all are dead but the reviewed, 17 where not."""
     if options.record:
         for path in generic_work.record():
@@ -118,8 +133,8 @@ class Chosen:
     generic: list[Mutant]
 
     def listed(self) -> list[str]:
-        names = [job.name for job in (*self.planted, *self.trials, *self.generic)]
-        return list(dict.fromkeys(names))
+        names = [job.name for job in self.planted] + [job.name for job in self.trials]
+        return list(dict.fromkeys([*names, *(one.name for one in self.generic)]))
 
 
 @dataclass(frozen=True)
@@ -138,7 +153,7 @@ class Done:
         self.generic.sort(key=lambda one: order[one.hunt.name])
 
 
-def _hunt(options: argparse.Namespace, chosen: Chosen, done: Done) -> None:
+def _hunt(options: Options, chosen: Chosen, done: Done) -> None:
     """One kind after the other, each as it is done."""
     most = options.jobs or os.cpu_count() or 1
     with progress("planted bugs", len(chosen.planted), "hunted") as tell:
@@ -159,7 +174,7 @@ def _hunt(options: argparse.Namespace, chosen: Chosen, done: Done) -> None:
                     tell(len(done.generic))
 
 
-def _chosen(options: argparse.Namespace) -> Chosen:
+def _chosen(options: Options) -> Chosen:
     """Raises CallerError where a name is that of nothing."""
     wanted = (options.kind,) if options.kind else KINDS
     seconds = float(options.seconds)

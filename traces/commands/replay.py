@@ -1,82 +1,306 @@
-"""`hicache replay`: from options to a report. Wires a trace, a core, observers and a mode together.
+"""`hicache replay`: a trace through the cache, counted or on the simulated clock, and its report.
 
-Must not live here: option parsing (traces/cli), either mode's loop, or what the report looks like.
+Lives here: the options, and how trace, settings and checks are wired together. Must not live here:
+a run in either mode (replaying/modes), sizes that were not given (settings, pools), the report.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 import time
-from collections import Counter
-from dataclasses import replace
-from typing import TextIO, cast
+from dataclasses import fields, replace
+from fractions import Fraction
+from typing import TextIO
 
+from hicache import models, registry
 from hicache.core.errors import CallerError
-from hicache.core.types import Pages, Tier
-from hicache.core.view import CoreView
-from hicache.runtime.driver import Observer
-from invariants.books.garbage import garbage_report
-from invariants.watch import Level, Watch
-from sim.recorder import Recorder
+from invariants.watch import Watch
+from sim.hardware import measured
+from sim.hardware import profile as hardware
+from sim.options import EngineOptions
 
-from ..formats._open import open_trace
-from ..formats.base import Paged, Trace
-from ..replaying import builtin
-from ..replaying import timed as replay_timed
-from ..replaying.account import Account, ceiling_of
-from ..replaying.hits import HitsReplay
-from ..replaying.lookups import Lookups
+from ..formats._open import FORMATS, described, open_trace
+from ..formats.base import Trace
+from ..outside.entries import entry
+from ..replaying import builtin, modes
+from ..replaying.options import (
+    BACKBONE,
+    CHECKS,
+    COMPONENTS,
+    MODEL,
+    MODES,
+    ReplayOptions,
+)
+from ..replaying.pools import OWN_STATES, PREFIX_TOKENS, STAND_IN_WINDOW
 from ..replaying.report import print_report, print_story
-from ..replaying.results import document, write_json
-from ..replaying.run import Checks, ComponentUse, Run, Transfer
+from ..replaying.results import document
 from ..replaying.settings import Settings, resolve
-from ..replaying.tally import Tally
-from ..replaying.turns import by_turn, turns_of
-from ..terminal.output import check_writable
-from ..terminal.progress import progress
+from ..terminal import options as read
+from ..terminal.output import check_writable, write_json
+from ..terminal.signals import INTERRUPTED
 
-INTERRUPTED = 130
+SUMMARY = "replay a trace and report hit rates, latency and a verdict"
+Options = ReplayOptions
 
 
-def replay(options: argparse.Namespace, command: str) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("trace", nargs="?", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add("--format", type=read.entry(FORMATS, "auto"), default="auto", help=described())
+    add(
+        "--mode",
+        type=read.choice(MODES),
+        default="timed",
+        help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
+    )
+    add(
+        "--limit",
+        type=read.at_least(1),
+        default=0,
+        metavar="N",
+        help="only the first N requests (default: all)",
+    )
+    add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
+    add(
+        "--check",
+        type=read.choice(CHECKS),
+        help="invariants after every operation, sampled at intervals, or off (default: sampled; "
+        "every for the built-in workload)",
+    )
+    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    _add_cache(parser)
+    _add_components(parser)
+    _add_engine(parser)
+
+
+def _add_cache(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("cache")
+    add = group.add_argument
+    add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
+    device = group.add_mutually_exclusive_group()
+    device.add_argument(
+        "--device-tokens",
+        type=read.at_least(1),
+        metavar="N",
+        help="device pool in tokens (default: 90%% of the hardware's memory less the weights)",
+    )
+    device.add_argument(
+        "--device-pages",
+        type=read.device_pages,
+        metavar="N",
+        help="device pool in pages, or unbounded",
+    )
+    host = group.add_mutually_exclusive_group()
+    host.add_argument(
+        "--host-ratio",
+        type=read.ratio,
+        metavar="R",
+        help="host pools over device pools, 0 for none (default: 2 timed, 0 in hits mode)",
+    )
+    host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
+    host.add_argument(
+        "--host-bytes",
+        type=read.at_least(1),
+        metavar="B",
+        help="host memory in all, every pool of every one of --tp ranks together",
+    )
+    add(
+        "--write-policy",
+        type=entry(registry.WRITE_POLICIES),
+        default="write_through",
+        metavar="POLICY",
+        help="when pages are copied to host: "
+        f"{', '.join(registry.stems(registry.WRITE_POLICIES))}, or path.py:Name",
+    )
+    add(
+        "--eviction",
+        type=entry(registry.EVICTION_POLICIES),
+        default="lru",
+        metavar="POLICY",
+        help="what is evicted first: "
+        f"{', '.join(registry.stems(registry.EVICTION_POLICIES))}, or path.py:Name",
+    )
+    add(
+        "--compare-eviction",
+        type=entry(registry.EVICTION_POLICIES),
+        metavar="POLICY",
+        help="replay again in this order, unchecked, and print both hit rates",
+    )
+    add(
+        "--load-threshold",
+        type=read.at_least(0),
+        default=1,
+        metavar="PAGES",
+        help="compute host hits shorter than this again instead of loading them",
+    )
+    add(
+        "--load-quota",
+        type=read.at_least(0),
+        default=0,
+        metavar="PAGES",
+        help="compute host hits longer than this again; 0 for no limit",
+    )
+
+
+def _add_components(made: argparse.ArgumentParser) -> None:
+    add = made.add_argument_group(
+        "components (pools beside full attention's; --model implies all of it)"
+    ).add_argument
+    add(
+        "--components",
+        type=_components,
+        metavar="LIST",
+        help=f"of {', '.join(COMPONENTS)}, by commas (default: the model's); without --model, "
+        f"{MODEL} with its layers dealt out to them in turn",
+    )
+    at_least_1 = read.at_least(1)
+    add(
+        "--swa-window",
+        type=at_least_1,
+        metavar="TOKENS",
+        help=f"that a token attends to (default: the model's, {STAND_IN_WINDOW:,} without one)",
+    )
+    add(
+        "--swa-tokens",
+        type=at_least_1,
+        metavar="N",
+        help="device pool of swa in tokens (default: a window for each running request, one chunk, "
+        f"and a window per {PREFIX_TOKENS:,} tokens of full; at most as many as full)",
+    )
+    add(
+        "--mamba-states",
+        type=at_least_1,
+        metavar="N",
+        help=f"device pool of mamba in states (default: {OWN_STATES} for each running request and "
+        f"one per {PREFIX_TOKENS:,} tokens of full)",
+    )
+    add(
+        "--mamba-interval",
+        type=at_least_1,
+        metavar="TOKENS",
+        help="between depths at which a state is kept, a multiple of the page (default: the "
+        "model's rounded up to pages, a page without one)",
+    )
+    add(
+        "--mamba-states-per-path",
+        type=read.at_least(0),
+        default=0,
+        metavar="N",
+        help="states kept on one path of the tree; 0 for no limit",
+    )
+
+
+def _add_engine(made: argparse.ArgumentParser) -> None:
+    defaults = {field.name: field.default for field in fields(EngineOptions)}
+    group = made.add_argument_group(
+        "model, hardware and engine (sizes in both modes, times in timed)"
+    )
+    add = group.add_argument
+    add(
+        "--model",
+        type=_model,
+        help="as `hicache models` lists them, their first words, or a JSON file of one (default: "
+        f"{MODEL})",
+    )
+    add(
+        "--hardware",
+        type=_hardware,
+        default="h100",
+        help=f"{', '.join(hardware.names())}, or a file that calibrate wrote",
+    )
+    add(
+        "--tp",
+        type=read.at_least(1),
+        default=1,
+        metavar="N",
+        help="accelerators that share the model",
+    )
+    add(
+        "--host-bandwidth",
+        type=read.bandwidth,
+        default=read.Bandwidth(Fraction(1)),
+        metavar="B",
+        help="host link: a multiple of the profile's (0.5x) or bytes per second (50GB)",
+    )
+    add(
+        "--scheduler",
+        type=entry(registry.SCHEDULERS),
+        default=defaults["order"],
+        metavar="ORDER",
+        help="who is admitted next: "
+        f"{', '.join(registry.names(registry.SCHEDULERS))}, or path.py:Name",
+    )
+    add(
+        "--token-budget",
+        type=read.at_least(1),
+        default=defaults["token_budget"],
+        metavar="N",
+        help="tokens of one forward pass",
+    )
+    add(
+        "--max-running",
+        type=read.at_least(1),
+        default=defaults["max_running"],
+        metavar="N",
+        help="requests seated at once",
+    )
+
+
+def _components(text: str) -> tuple[str, ...]:
+    """A list such as full,mamba, in the project's order."""
+    names = [name.strip() for name in text.split(",")]
+    wrong = [name for name in names if name not in COMPONENTS]
+    if wrong or BACKBONE not in names or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(
+            f"expected {BACKBONE}, and of {', '.join(COMPONENTS[1:])} each at most once, by "
+            f"commas, found {text!r}"
+        )
+    return tuple(name for name in COMPONENTS if name in names)
+
+
+def _hardware(text: str) -> str:
+    """A profile's name, or the path of a measured one."""
+    return text if measured.is_path(text) else read.choice(hardware.names())(text)
+
+
+def _model(text: str) -> str:
+    """A described model's name, its first words where only one has them, or a JSON file's path."""
+    return text if models.is_path(text) else read.choice(models.names())(models.spelled(text))
+
+
+def run(options: ReplayOptions, command: str) -> int:
     """The exit code. `command`: what the user typed, for the story of a violation."""
     started = time.perf_counter()
     if options.json:
         check_writable(options.json)
     # a document on standard output stands alone
     out = sys.stderr if options.json == "-" else sys.stdout
-    trace = _open(options, out)
+    options, trace = _opened(options, out)
     settings, paged = resolve(options, trace)
     _check_sizes(trace, settings, paged.knows_output)
     watch = None
     if settings.check != "off":
-        watch = Watch(cast(Level, settings.check), replay_command=command)
-    run = _run(trace, paged, settings, watch, started)
-    if options.compare_eviction and not run.interrupted:
+        watch = Watch(settings.check, replay_command=command)
+    found = modes.run(trace, paged, settings, watch, started)
+    if options.compare_eviction and not found.interrupted:
         order = options.compare_eviction
-        other = _run(trace, paged, _in_order(settings, order), None, time.perf_counter())
-        run = replace(run, compared=(order, other.account.whole(), other.account.steady()))
-    print_report(trace, settings, run, out)
-    if run.interrupted:
+        other = modes.run(trace, paged, _in_order(settings, order), None, time.perf_counter())
+        found = replace(found, compared=(order, other.account.whole(), other.account.steady()))
+    print_report(trace, settings, found, out)
+    if found.interrupted:
         return INTERRUPTED
     if options.json:
-        write_json(options.json, document(trace, settings, run))
+        write_json(options.json, document(trace, settings, found))
     return 0
 
 
-def _open(options: argparse.Namespace, out: TextIO) -> Trace:
-    if options.check is None:
-        options.check = "sampled" if options.trace is not None else builtin.CHECK
+def _opened(options: ReplayOptions, out: TextIO) -> tuple[ReplayOptions, Trace]:
+    """The trace; where none was named, the built-in one and the options that it is meant for."""
     if options.trace is not None:
-        return open_trace(options.trace, options.format, options.limit)
-    if options.device_tokens is None and options.device_pages is None:
-        options.device_tokens = builtin.DEVICE_TOKENS
-    if options.host_ratio is None and options.host_pages is None:
-        options.host_ratio = builtin.HOST_RATIO
+        return options, open_trace(options.trace, options.format, options.limit)
     print_story(builtin.STORY, out)
-    return builtin.builtin_trace(options.limit)
+    return builtin.filled(options), builtin.builtin_trace(options.limit)
 
 
 def _check_sizes(trace: Trace, settings: Settings, knows_output: bool) -> None:
@@ -97,139 +321,3 @@ def _check_sizes(trace: Trace, settings: Settings, knows_output: bool) -> None:
 def _in_order(settings: Settings, order: str) -> Settings:
     """The same but for the order of eviction, and without checks: it is there for its hits."""
     return replace(settings, check="off", core=replace(settings.core, eviction_policy=order))
-
-
-class _Books:
-    """The observers that count, and the checks if there are any."""
-
-    def __init__(self, settings: Settings, ceiling: Pages, watch: Watch | None) -> None:
-        self.tally = Tally()
-        self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
-        self.observers: list[Observer] = [self.tally]
-        if len(settings.core.components) > 1:  # Full alone: the account says it all
-            self.observers.append(self.lookups)
-        if watch:
-            self.observers.append(watch)
-
-    def components(self, settings: Settings, view: CoreView | None) -> tuple[ComponentUse, ...]:
-        """view: at rest at the end, None if the run was interrupted."""
-        rest = garbage_report(view) if view else {}
-        found, tally, core = [], self.tally, settings.core
-        for place, name in enumerate(core.components):
-            tiers = [rest.get(f"{tier} {name}", {}) for tier in ("device", "host")]
-            found.append(
-                ComponentUse(
-                    name,
-                    settings.page_bytes[place],
-                    (core.device_pages[place], core.host_pages[place]),
-                    tally.loaded[name],
-                    tally.backed_up[name],
-                    (tally.evicted[Tier.DEVICE, name], tally.evicted[Tier.HOST, name]),
-                    self.lookups.most[place],
-                    self.lookups.along[place],
-                    (tiers[0]["cached"], tiers[1]["cached"]) if view else None,
-                    (tiers[0]["garbage"], tiers[1]["garbage"]) if view else None,
-                )
-            )
-        return tuple(found)
-
-    def refused(self, backbone: str) -> dict[str, int]:
-        return {
-            reason if component == backbone else f"{reason} of {component}": count
-            for (reason, component), count in self.tally.refused.items()
-        }
-
-
-def _run(trace: Trace, paged: Paged, settings: Settings, watch: Watch | None, start: float) -> Run:
-    """One replay in the mode of the settings. start: when the command began."""
-    timed = settings.mode == "timed"
-    ceiling = ceiling_of(paged, whole_prompts=not timed)
-    account = Account(trace.jobs, paged.page_size, ceiling)
-    books = _Books(settings, ceiling, watch)
-    run, view = (_timed if timed else _hits)(paged, settings, account, books, watch)
-    return replace(
-        run,
-        components=books.components(settings, None if run.interrupted else view),
-        turns=by_turn(account, turns_of(paged)),
-        wall_s=time.perf_counter() - start,
-    )
-
-
-def _hits(
-    paged: Paged, settings: Settings, account: Account, books: _Books, watch: Watch | None
-) -> tuple[Run, CoreView]:
-    recorder = Recorder(lambda: 0)
-    hits = HitsReplay(paged, settings.core, account, (recorder, *books.observers))
-    interrupted = False
-    with progress("replay", len(paged.jobs)) as report:
-        gc.disable()  # reference counting frees what a run drops; a sweep of the tree is slow
-        try:
-            hits.run(report)
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            gc.enable()
-    if watch and not interrupted:
-        watch.finish(hits.core.view)
-    run = Run(
-        account=account,
-        transfers={
-            "d2h": Transfer(_bytes(settings, books.tally.backed_up), None),
-            "h2d": Transfer(_bytes(settings, books.tally.loaded), None),
-        },
-        lookups=books.lookups,
-        refused=books.refused(settings.core.components[0]),
-        checks=_checks(settings, watch),
-        digest=recorder.digest(),
-        interrupted=interrupted,
-    )
-    return run, hits.core.view
-
-
-def _bytes(settings: Settings, pages: Counter[str]) -> int:
-    sizes = zip(settings.core.components, settings.page_bytes, strict=True)
-    return sum(pages[name] * size for name, size in sizes)
-
-
-def _timed(
-    paged: Paged, settings: Settings, account: Account, books: _Books, watch: Watch | None
-) -> tuple[Run, CoreView]:
-    interrupted = False
-    with progress("replay", len(paged.jobs)) as report:
-        world = replay_timed.build(paged, settings, books.observers, report)
-        try:
-            world.run()
-        except KeyboardInterrupt:
-            interrupted = True
-    if watch and not interrupted:
-        watch.finish(world.core.view)
-    result = world.result()
-    run = Run(
-        account=account,
-        transfers={
-            "d2h": Transfer(result.d2h.bytes, result.d2h.busy_ns),
-            "h2d": Transfer(result.h2d.bytes, result.h2d.busy_ns),
-        },
-        lookups=books.lookups,
-        refused=books.refused(settings.core.components[0]),
-        checks=_checks(settings, watch, result.byte_checks, result.access_checks),
-        digest=result.digest,
-        latency=replay_timed.book(result, account),
-        preempted=sum(request.retractions for request in result.requests),
-        interrupted=interrupted,
-    )
-    return run, world.core.view
-
-
-def _checks(settings: Settings, watch: Watch | None, bytes_: int = 0, accesses: int = 0) -> Checks:
-    if watch is None:
-        return Checks(settings.check)
-    return Checks(
-        settings.check,
-        watch.operations,
-        watch.incremental,
-        watch.full,
-        watch.violations,
-        bytes_,
-        accesses,
-    )

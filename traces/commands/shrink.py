@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hicache.core.errors import CallerError
@@ -31,9 +31,16 @@ from invariants.fuzz.tapes.tape import Tape
 from ..fuzzing import planting
 from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import allowed_s, limit
-from ..replaying.results import write_json
 from ..terminal import options as read
-from ..terminal.output import check_apart, check_folder, check_writable, unwritable, write_whole
+from ..terminal.options import OptionRecord
+from ..terminal.output import (
+    check_apart,
+    check_folder,
+    check_writable,
+    unwritable,
+    write_json,
+    write_whole,
+)
 
 SUMMARY = "make a failing tape small, keeping its failure, and export it as a test"
 
@@ -61,6 +68,17 @@ class Unsteady(AssertionError):
     """A fresh process saw something else."""
 
     exit_code = NONDETERMINISM
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    tape: str
+    output: str
+    export: str | None
+    plant: str | None
+    plays: int
+    as_is: bool
+    json: str | None
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
@@ -97,13 +115,13 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("--json", type=read.name, metavar="FILE", help="write the result there, too; - is stdout")
 
 
-def shrink(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """Runs the command; returns its exit code."""
     _check(options)
     tape = open_tape(options.tape)
     ops = load()
     check(tape, ops, options.tape)
-    plant = planting.wanted(options, tape, options.tape)
+    plant = planting.wanted(options.plant, tape, options.tape)
     with planting.planted(plant):
         failure = _played(tape, ops, options.tape).failure
         if options.as_is:
@@ -132,7 +150,7 @@ def _played(tape: Tape, ops: dict[str, Operation], name: str = "") -> Outcome:
         return replay(tape, ops, name=name)
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check(options: Options) -> None:
     """Before long work: everything that is to be written can be."""
     if options.output == "-" == options.json and not options.as_is:
         raise CallerError("--json: expected a file, since the tape goes to stdout, found -")
@@ -144,7 +162,7 @@ def _check(options: argparse.Namespace) -> None:
         check_folder(options.export, f"--export {options.export}")
 
 
-def _show(options: argparse.Namespace, failure: Failure | None) -> int:
+def _show(options: Options, failure: Failure | None) -> int:
     """The verdict on a tape as it stands."""
     if options.json:
         write_json(options.json, {"failure": None if failure is None else asdict(failure)})
@@ -217,7 +235,7 @@ def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
 # -- what is left behind
 
 
-def _write(options: argparse.Namespace, tape: Tape, name: str, text: str) -> list[str]:
+def _write(options: Options, tape: Tape, name: str, text: str) -> list[str]:
     """The files written."""
     write_whole(options.output, [tapes.dumps(tape)])
     written = [options.output] if options.output != "-" else []
@@ -233,7 +251,7 @@ def _write(options: argparse.Namespace, tape: Tape, name: str, text: str) -> lis
 
 
 def _report(
-    options: argparse.Namespace,
+    options: Options,
     found: shrinker.Shrunk,
     plant: str,
     before: int,

@@ -14,41 +14,61 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import hicache.models as models
 from hicache import registry
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from hicache.runtime.tape import Recorder
 from hicache.runtime.tape_format import parse
-from sim.engine.engine import EngineOptions
 from sim.engine.sequence import RequestResult, final_length
 from sim.hardware import profile as hardware
 from sim.hardware.measured import Measured
-from sim.options import WorldOptions
+from sim.options import EngineOptions, WorldOptions
 from sim.workload import Workload
 from sim.world import World
 
 from ..devices.copy_bench import Bench
 from ..devices.device_run import AtOnce, DeviceResult, DeviceRun
-from ..devices.probes.base import Geometry
+from ..devices.probes import base as probes
+from ..devices.probes.base import PROBES, Geometry, check_memory
 from ..devices.stopwatch import Timing
 from ..devices.tape_on_sim import OnSimulator, SimulatedTape
+from ..devices.tiny import model_of, names
 from ..devices.twin_report import compare, print_twin
 from ..formats._open import FORMATS, open_trace
-from ..replaying.results import write_json
-from ..replaying.settings import write_policies
+from ..outside.entries import entry
 from ..terminal import options as read
-from ..terminal.output import check_writable, write_whole
+from ..terminal.options import OptionRecord
+from ..terminal.output import check_writable, write_json, write_whole
 from ..terminal.progress import progress
-from .calibrate import PROBES, TINY, check_memory, model_of, probe_of
 
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
 
 SUMMARY = "one trace on a device and on the simulator, side by side"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """model, device_pages, host_pages: from the profile and the trace where not given."""
+
+    trace: str
+    format: str
+    device: str
+    profile: str
+    force: bool
+    limit: int
+    model: str | None
+    device_pages: int | None
+    host_pages: int | None
+    write_policy: str
+    max_running: int
+    alone: bool
+    tape: str | None
+    json: str | None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +88,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--model",
-        type=read.choice([TINY, *models.names()]),
+        type=read.choice(names()),
         default=None,
         help="what is moved (default: what the profile was measured with)",
     )
@@ -76,9 +96,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--host-pages", type=read.at_least(0), default=None, metavar="N", help="host pool")
     add(
         "--write-policy",
-        type=read.choice(write_policies()),
+        type=entry(registry.WRITE_POLICIES),
         default="write_through",
-        help=", ".join(write_policies()),
+        metavar="POLICY",
+        help=f"{', '.join(registry.stems(registry.WRITE_POLICIES))}, or path.py:Name",
     )
     add("--max-running", type=read.at_least(1), default=16, metavar="N", help="requests at once")
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
@@ -86,14 +107,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--json", metavar="FILE", help="write the results there, too; - is stdout")
 
 
-def twin(options: argparse.Namespace, command: str) -> int:
+def run(options: Options, command: str) -> int:
     """The exit code: 0, or an error's where decisions, bytes or order are wrong."""
     for path in (options.json, options.tape):
         if path:
             check_writable(path)
     out = sys.stderr if options.json == "-" else sys.stdout
     found = hardware.read(options.profile)
-    probe = probe_of(options.device)
+    probe = probes.load(options.device)
     machine = probe.machine()
     check_machine(found, options.device, machine, options.force)
     trace = open_trace(options.trace, options.format, options.limit)
@@ -102,14 +123,14 @@ def twin(options: argparse.Namespace, command: str) -> int:
     lines: list[str] = []
     engine = EngineOptions(max_running=options.max_running, layer_groups=geometry.model.layers)
     profile = hardware.of(found)
-    made = {"device": options.device, "command": command, "profile": found.hash}
+    made: dict[str, object] = {"device": options.device, "command": command, "profile": found.hash}
     with (
         probe.make(geometry, time.perf_counter_ns) as device,
         progress("device", len(workload.jobs)) as report,
     ):
         bench = Bench(device, geometry, _DRIFT_REPEATS)
         before = bench.drift(found.curves)
-        run = DeviceRun(
+        served = DeviceRun(
             workload,
             config,
             geometry.model,
@@ -120,7 +141,7 @@ def twin(options: argparse.Namespace, command: str) -> int:
             made=made,
             alone=options.alone,
         )
-        real = run.run(report)
+        real = served.run(report)
         after = bench.drift(found.curves)
     if options.tape:
         write_whole(options.tape, lines)
@@ -166,9 +187,7 @@ def check_machine(found: Measured, device: str, machine: dict[str, Any], force: 
         )
 
 
-def _sizes(
-    options: argparse.Namespace, found: Measured, workload: Workload
-) -> tuple[Geometry, Config]:
+def _sizes(options: Options, found: Measured, workload: Workload) -> tuple[Geometry, Config]:
     """A device for a few requests at once, a host for twice that, unless given."""
     model = model_of(options.model or found.geometry["model"])
     size = workload.page_size
@@ -182,7 +201,7 @@ def _sizes(
         )
     layout, backend = str(found.geometry["layout"]), str(found.geometry["io_backend"])
     pages = [_pages(model, size, count, options.max_running) for count in (device, host)]
-    geometry = Geometry(model, size, *pages, layout, backend)
+    geometry = Geometry(model, size, pages[0], pages[1], layout, backend)
     check_memory(geometry)
     own = [pool for pool in model.pools if not pool.anchor]
     interval = max(pool.interval for pool in own)

@@ -1,7 +1,7 @@
 """A device that knows what it must hold, and one of whose streams is held back.
 
 Lives here: the content of every write, the comparison of every read and copy, and the place of a
-hold. Must not live here: which calls are made (force), or how a device holds a stream (devices).
+hold. Must not live here: which calls are made (forced), or how a device holds a stream (devices).
 """
 
 from __future__ import annotations

@@ -149,15 +149,7 @@ class Bench:
         longest = max(alone.values()) * _OVERLAPPED
         slowed = []
         for _ in range(max(3, self._repeats // 3)):
-            times = self._times(
-                lambda watch: (
-                    [
-                        self._issue(watch, way, counts[way], -(-longest // alone[way]))
-                        for way in Direction
-                    ]
-                    and None
-                )
-            )
+            times = self._times(lambda watch: self._issue_both(watch, counts, longest, alone))
             begin = max(
                 min(one.start_ns for one in times if one.direction is way) for way in Direction
             )

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from invariants.books.story import About, brief
 from invariants.explain import explain
-from invariants.explain.spots import ROOT, Spot
 from invariants.explain.witness import Account, Step
 from invariants.fuzz.tapes.spoken import spoken
+from invariants.source_lines import ROOT, Spot
 
 from ..terminal.tables import console, pairs, table
 

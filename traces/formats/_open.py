@@ -52,6 +52,12 @@ def parse(lines: Lines, format_name: str = "auto", limit: int = 0) -> Trace:
     return cast(Trace, entry.read(lines, limit or MAX_REQUESTS))
 
 
+def described() -> str:
+    """Every format and its summary, for a command's help."""
+    names = registry.names(FORMATS)
+    return "; ".join(f"{name}: {registry.load(FORMATS, name).SUMMARY}" for name in names)
+
+
 @contextmanager
 def _opened(path: str) -> Iterator[BufferedReader]:
     if path == "-":

@@ -1,6 +1,6 @@
 """What the fresh process of a double run does: draw the tape again, replay it, say both.
 
-Reads from standard input what `fuzz_twice` sends. Must not live here: the comparison.
+Reads from standard input what `fuzzing/twice` sends. Must not live here: the comparison.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def canary(on: bool) -> Iterator[None]:
         return
     whole = Pool.give_back
 
-    def leaking(self: Pool, pages: Pages) -> int:
-        return whole(self, pages[:-1])
+    def leaking(self: Pool, pages: Pages) -> None:
+        whole(self, pages[:-1])
 
     Pool.give_back = leaking  # type: ignore[method-assign]
     try:

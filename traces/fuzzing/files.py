@@ -1,7 +1,7 @@
 """The files of a hunt: a tape and a text for the smallest failure of each kind.
 
 Lives here: writing them as they are found, and removing what a smaller one replaces. Must not live
-here: what a failure is (fuzz_work), or what is said of it (fuzz_report).
+here: what a failure is (fuzzing/work), or what is said of it (fuzzing/report).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Must not live here: what a bug is or does (invariants/planted).
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -40,27 +40,27 @@ def check(name: str) -> str:
     return name
 
 
-def at_home(options: Namespace, name: str) -> None:
-    """What the bug needs to be there at all, where the options leave it open. Raises CallerError
-    where they rule it out."""
+def at_home(name: str, components: tuple[str, ...], ranks: int) -> tuple[tuple[str, ...], int]:
+    """Components and ranks with which the bug is there at all; what is empty or 0 is open. Raises
+    CallerError where they rule it out."""
     if not name:
-        return
+        return components, ranks
     bug = bugs.load(name)
-    options.components = options.components or getattr(bug, "COMPONENTS", ())
     needed, device = getattr(bug, "RANKS", 0), hasattr(bug, "EXECUTOR")
-    options.ranks = options.ranks or needed
-    if options.ranks < needed or (device and options.ranks > 1):
+    ranks = ranks or needed
+    if ranks < needed or (device and ranks > 1):
         wanted = "1, as it is in the transfer controller" if device else f"{needed} or more"
         raise CallerError(
-            f"--ranks: expected {wanted}, to have {name} at all, found {options.ranks}; "
+            f"--ranks: expected {wanted}, to have {name} at all, found {ranks}; "
             "leave the option out"
         )
+    return components or getattr(bug, "COMPONENTS", ()), ranks
 
 
-def wanted(options: Namespace, tape: Tape, name: str) -> str:
+def wanted(given: str | None, tape: Tape, name: str) -> str:
     """The bug that was asked for, else the one that the tape of that name notes."""
-    if options.plant is not None:
-        return check(options.plant)
+    if given is not None:
+        return check(given)
     try:
         return check(tape.notes.get(NOTE, ""))
     except CallerError as error:

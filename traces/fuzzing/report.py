@@ -1,6 +1,6 @@
 """What a run of the fuzzer came to: the sums, the table and the JSON document.
 
-Must not live here: running anything, or the files of a failure (fuzz_command).
+Must not live here: running anything, or the files of a failure (commands/fuzz).
 """
 
 from __future__ import annotations

@@ -1,37 +1,63 @@
 """Where a command finds a tape: a file that `hicache fuzz` wrote, or a test that shrink exported.
 
-Must not live here: what a tape means, or whether this version knows what it speaks of.
+Such a test is read and never run: its TAPE is made of literals and of the tape's own records. Must
+not live here: what a tape means, or whether this version knows what it speaks of.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import runpy
+import ast
 from pathlib import Path
+from typing import Any
 
+from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from invariants.fuzz.tapes import lines
 from invariants.fuzz.tapes import tape as tapes
-from invariants.fuzz.tapes.tape import Tape
+from invariants.fuzz.tapes.tape import Act, Entry, Tape
+
+_RECORDS: dict[str, type[Any]] = {one.__name__: one for one in (Act, Config, Entry, Tape)}
+_UNFIT = (SyntaxError, ValueError, TypeError, AttributeError, RecursionError, MemoryError)
 
 
 def open_tape(path: str) -> Tape:
     """Raises CallerError, one line, for anything that holds no whole tape."""
     if not path.endswith(".py"):
         return tapes.read(Path(path))
-    lines.text_of(Path(path), "test that shrink exported")
+    text = lines.text_of(Path(path), "test that shrink exported")
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # where a document may be due
-            found = runpy.run_path(path).get("TAPE")
-    except (Exception, SystemExit) as error:
-        said = (str(error).splitlines() or [""])[0][:100]
+        node = _assigned(ast.parse(text))
+        found = None if node is None else _value(node)
+        said = tapes.dumps(found) if isinstance(found, Tape) else ""
+    except (*_UNFIT, CallerError) as error:
+        reason = (str(error).splitlines() or [""])[0][:100]
         raise CallerError(
             f"{path}: expected a test that shrink exported, found {type(error).__name__}"
-            f"{f': {said}' if said else ''}; name a tape"
+            f"{f': {reason}' if reason else ''}; name a tape"
         ) from None
-    if not isinstance(found, Tape):
+    if not said:
         raise CallerError(
             f"{path}: expected a test that shrink exported, with its TAPE, found none; name a tape"
         )
-    return found
+    return tapes.loads(said, f"{path}: TAPE")
+
+
+def _assigned(module: ast.Module) -> ast.expr | None:
+    """What the module calls TAPE."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TAPE":
+            return node.value
+    return None
+
+
+def _value(node: ast.expr) -> Any:
+    """A literal, a record of literals, or a tuple of these. Raises ValueError for anything else."""
+    if isinstance(node, ast.Tuple):
+        return tuple(map(_value, node.elts))
+    if not isinstance(node, ast.Call):
+        return ast.literal_eval(node)
+    name = ast.unparse(node.func)
+    if name not in _RECORDS:
+        raise ValueError(f"expected literals in its TAPE, found a call of {name}")
+    named = {one.arg or "": _value(one.value) for one in node.keywords}
+    return _RECORDS[name](*map(_value, node.args), **named)

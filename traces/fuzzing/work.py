@@ -1,7 +1,7 @@
 """One sequence of the fuzzer, from its seed to a result that may cross processes and machines.
 
 Lives here: what a worker does, its time limit, and the tape and words of a failure. Must not live
-here: which seeds there are, or who runs them (fuzz_command, fuzz_executors).
+here: which seeds there are, or who runs them (commands/fuzz, fuzzing/executors).
 """
 
 from __future__ import annotations

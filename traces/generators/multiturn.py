@@ -10,13 +10,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from traces.formats.base import Record
-from traces.terminal.options import at_least
+from traces.terminal.options import OptionRecord, at_least
 
 SUMMARY = "clients in conversation, closed loop; each turn repeats the whole history"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    clients: int
+    rounds: int
+    input_tokens: int
+    output_tokens: int
+    system_tokens: int
+    think_ms: int
+    start_ms: int
+    seed: int
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=at_least(0), default=0, help="draws starts and pauses")
 
 
-def records(options: argparse.Namespace) -> Iterator[Record]:
+def records(options: Options) -> Iterator[Record]:
     draw = np.random.default_rng([options.seed, 0])
     starts = sorted(
         int(start) for start in draw.integers(0, options.start_ms + 1, size=options.clients)

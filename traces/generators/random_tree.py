@@ -9,13 +9,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from traces.formats.base import Record
-from traces.terminal.options import at_least
+from traces.terminal.options import OptionRecord, at_least
 
 SUMMARY = "random walks down a tree of prompts, open loop; for stress, not realism"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    requests: int
+    depth: int
+    fanout: int
+    segment_tokens: int
+    output_tokens: int
+    rate: int
+    follow_percent: int
+    seed: int
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=at_least(0), default=0, help="draws everything")
 
 
-def records(options: argparse.Namespace) -> Iterator[Record]:
+def records(options: Options) -> Iterator[Record]:
     draw = np.random.default_rng([options.seed, 2])
     lengths: dict[str, int] = {}
     # only the latest may be followed, so that memory and prompts stay bounded
@@ -50,7 +63,7 @@ def records(options: argparse.Namespace) -> Iterator[Record]:
 
 
 def _walk(
-    draw: np.random.Generator, options: argparse.Namespace, lengths: dict[str, int]
+    draw: np.random.Generator, options: Options, lengths: dict[str, int]
 ) -> list[list[str | int]]:
     path = "t"
     prompt: list[list[str | int]] = []

@@ -9,13 +9,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from traces.formats.base import Record
-from traces.terminal.options import at_least
+from traces.terminal.options import OptionRecord, at_least
 
 SUMMARY = "groups of questions behind shared system prompts, the same again each round"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    groups: int
+    prompts: int
+    rounds: int
+    system_tokens: int
+    question_tokens: int
+    output_tokens: int
+    workers: int
+    seed: int
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=at_least(0), default=0, help="draws the order of each round")
 
 
-def records(options: argparse.Namespace) -> Iterator[Record]:
+def records(options: Options) -> Iterator[Record]:
     draw = np.random.default_rng([options.seed, 1])
     index = 0
     for turn in range(options.rounds):

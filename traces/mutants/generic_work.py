@@ -1,7 +1,7 @@
 """Hunting generic mutants in worker processes, each within its time.
 
 Lives here: clocks, the pool, the rounds, which tapes are hunted on. Must not live here: options and
-words (generic_report, mutants_command), or what a mutant is (invariants).
+words (generic_report, commands/mutants), or what a mutant is (invariants).
 
     survey   every tape is played once on the plain core: what it runs, how long it is, its digest
     rounds   each mutant gets a slice of time on the tapes that run its line; those that survive it

@@ -1,7 +1,7 @@
 """What workers that hunt share: how much time and memory one may take.
 
 Lives here: the limits, and what became of a mutant. Must not live here: the hunts (generic_work,
-planted_work), or options and words (mutants_command).
+planted_work), or options and words (commands/mutants).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from invariants.mutants.score import Hunt
 from invariants.mutants.steps import Endless
 
 from ..terminal.alarm import alarm
-from ..terminal.signals import leave_with_the_parent
+from ..terminal.workers import leave_with_the_parent
 
 SEQUENCE_S = 10.0  # many times what the longest sequence takes: then it is endless
 MEMORY = 4 << 30

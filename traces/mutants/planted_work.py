@@ -1,7 +1,7 @@
 """Hunting planted bugs in worker processes: who kills each, how small, which fault shows it.
 
 Lives here: clocks, the pool, one hunt as a job. Must not live here: options and words
-(planted_report, mutants_command), or what a bug is (invariants).
+(planted_report, commands/mutants), or what a bug is (invariants).
 
     rounds   each bug gets a slice of time, and those that survive it the whole; all times are those
              of one core, so that others on the machine do not count

@@ -6,34 +6,35 @@ Lives here: its parameters and what they are chosen to show. Must not live here:
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import replace
 from fractions import Fraction
-from typing import cast
 
-from hicache import registry
+from invariants.watch import Level
 
 from ..formats._open import parse
 from ..formats.base import Lines, Trace
-from ..generators import base
+from ..generators import base, multiturn
+from .options import ReplayOptions
 
-GENERATORS = "traces.generators"
 NAME = "built-in multiturn"
 GENERATOR = "multiturn"
-OPTIONS = {
-    "clients": 128,
-    "rounds": 12,
-    "system_tokens": 1024,
-    "think_ms": 10000,
-    "start_ms": 10000,
-    "seed": 1,
-}
+OPTIONS = multiturn.Options(
+    clients=128,
+    rounds=12,
+    input_tokens=256,
+    output_tokens=256,
+    system_tokens=1024,
+    think_ms=10000,
+    start_ms=10000,
+    seed=1,
+)
 
 # the conversations end with 0.8 M tokens: a fifth fits the device, most of the rest the host; LRU
 # falls off a cliff at a host a seventh smaller, and at a larger one nothing is computed twice
 DEVICE_TOKENS = 160_000
 HOST_RATIO = Fraction("3.5")
 
-CHECK = "every"
+CHECK: Level = "every"
 
 STORY = (
     "No trace was given, so this is the built-in workload: 128 conversations of 12 turns behind "
@@ -43,14 +44,16 @@ STORY = (
 )
 
 
-def load_generator(name: str) -> base.Generator:
-    """The generator of that name. Raises CallerError that says which exist."""
-    return cast(base.Generator, registry.load(GENERATORS, name))
+def filled(options: ReplayOptions) -> ReplayOptions:
+    """With the sizes and the checks that the workload is meant for, where none were asked for."""
+    if options.device_tokens is None and options.device_pages is None:
+        options = replace(options, device_tokens=DEVICE_TOKENS)
+    if options.host_ratio is None and options.host_pages is None:
+        options = replace(options, host_ratio=HOST_RATIO)
+    return replace(options, check=options.check or CHECK)
 
 
 def builtin_trace(limit: int) -> Trace:
     """The built-in workload, through the same reader as a file."""
-    generator = load_generator(GENERATOR)
-    options = argparse.Namespace(**{**vars(base.defaults(generator)), **OPTIONS})
-    lines = (line.encode() for line in base.text(GENERATOR, generator, options))
+    lines = (line.encode() for line in base.text(GENERATOR, base.load(GENERATOR), OPTIONS))
     return parse(Lines(NAME, lines), limit=limit)

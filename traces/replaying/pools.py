@@ -3,14 +3,13 @@
 Lives here: components, windows, intervals and page counts on device and host. Must not live here:
 time, or what a component requires of a path (hicache/core/components).
 
-A request owns a window of swa pages and three states while it runs (`_OWN`); beside those, caching
-one prefix of 4,096 tokens takes a window, or a state, more. A device whose size is not given is
-shared out in that proportion: as much of Full as leaves room for what goes with it.
+A request owns a window of swa pages and three states while it runs (`OWN_STATES`); beside those,
+caching one prefix of 4,096 tokens takes a window, or a state, more. A device whose size is not
+given is shared out in that proportion: as much of Full as leaves room for what goes with it.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,17 +20,13 @@ from hicache.memory.plan import plan_pools
 from hicache.models import ModelDescription
 
 from ..formats.base import Trace
-from ..terminal import options as read
 from ..terminal.options import UNBOUNDED
+from .options import BACKBONE, COMPONENTS, MODEL, STATES, WINDOW, Mode, ReplayOptions
 
-BACKBONE, WINDOW, STATES = "full", "swa", "mamba"
-COMPONENTS = (BACKBONE, WINDOW, STATES)
-MODEL = "llama-3.1-8b"
-HOST_RATIO = {"timed": Fraction(2), "hits": Fraction(0)}
-
-_STAND_IN_WINDOW = 1024
-_OWN_STATES = 3
-_PREFIX_TOKENS = 4096
+HOST_RATIO: dict[Mode, Fraction] = {"timed": Fraction(2), "hits": Fraction(0)}
+STAND_IN_WINDOW = 1024  # of a model that has none
+OWN_STATES = 3
+PREFIX_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,68 +42,7 @@ class Pools:
     interval: int
 
 
-def add_options(made: argparse.ArgumentParser) -> None:
-    """Those of components; the sizes of Full stand with the cache's other options."""
-    add = made.add_argument_group(
-        "components (pools beside full attention's; --model implies all of it)"
-    ).add_argument
-    add(
-        "--components",
-        type=components,
-        metavar="LIST",
-        help=f"of {', '.join(COMPONENTS)}, by commas (default: the model's); without --model, "
-        f"{MODEL} with its layers dealt out to them in turn",
-    )
-    at_least_1 = read.at_least(1)
-    add(
-        "--swa-window",
-        type=at_least_1,
-        metavar="TOKENS",
-        help=f"that a token attends to (default: the model's, {_STAND_IN_WINDOW:,} without one)",
-    )
-    add(
-        "--swa-tokens",
-        type=at_least_1,
-        metavar="N",
-        help="device pool of swa in tokens (default: a window for each running request, one chunk, "
-        f"and a window per {_PREFIX_TOKENS:,} tokens of full; at most as many as full)",
-    )
-    add(
-        "--mamba-states",
-        type=at_least_1,
-        metavar="N",
-        help=f"device pool of mamba in states (default: {_OWN_STATES} for each running request and "
-        f"one per {_PREFIX_TOKENS:,} tokens of full)",
-    )
-    add(
-        "--mamba-interval",
-        type=at_least_1,
-        metavar="TOKENS",
-        help="between depths at which a state is kept, a multiple of the page (default: the "
-        "model's rounded up to pages, a page without one)",
-    )
-    add(
-        "--mamba-states-per-path",
-        type=read.at_least(0),
-        default=0,
-        metavar="N",
-        help="states kept on one path of the tree; 0 for no limit",
-    )
-
-
-def components(text: str) -> tuple[str, ...]:
-    """A list such as full,mamba, in the project's order."""
-    names = [name.strip() for name in text.split(",")]
-    wrong = [name for name in names if name not in COMPONENTS]
-    if wrong or BACKBONE not in names or len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(
-            f"expected {BACKBONE}, and of {', '.join(COMPONENTS[1:])} each at most once, by "
-            f"commas, found {text!r}"
-        )
-    return tuple(name for name in COMPONENTS if name in names)
-
-
-def model_of(options: argparse.Namespace) -> ModelDescription:
+def model_of(options: ReplayOptions) -> ModelDescription:
     """The model that was named, or the usual one with pools for the components asked for.
 
     Raises CallerError where the model lacks a pool for a component, or has one too many.
@@ -121,7 +55,7 @@ def model_of(options: argparse.Namespace) -> ModelDescription:
             return usual
         _check_unused(options, wanted)
         return models.as_hybrid(
-            usual, wanted, options.swa_window or _STAND_IN_WINDOW, options.mamba_interval or 0
+            usual, wanted, options.swa_window or STAND_IN_WINDOW, options.mamba_interval or 0
         )
     model = models.get(options.model)
     found = tuple(name for name in COMPONENTS if name in model.components)
@@ -139,7 +73,7 @@ def model_of(options: argparse.Namespace) -> ModelDescription:
     return model
 
 
-def _check_unused(options: argparse.Namespace, found: Sequence[str]) -> None:
+def _check_unused(options: ReplayOptions, found: Sequence[str]) -> None:
     """An option of a component that is not there was meant for another run."""
     for component, name in (
         (WINDOW, "swa_window"),
@@ -155,9 +89,7 @@ def _check_unused(options: argparse.Namespace, found: Sequence[str]) -> None:
             )
 
 
-def resolve(
-    options: argparse.Namespace, model: ModelDescription, memory: int, trace: Trace
-) -> Pools:
+def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace: Trace) -> Pools:
     """memory: bytes of device memory for all pools of a rank, 0 or less if the weights fill it."""
     found = tuple(name for name in COMPONENTS if name in model.components)
     window = interval = 0
@@ -189,9 +121,8 @@ def resolve(
     )
 
 
-def _interval(options: argparse.Namespace, model: ModelDescription) -> int:
-    page: int = options.page_size
-    given: int | None = options.mamba_interval
+def _interval(options: ReplayOptions, model: ModelDescription) -> int:
+    page, given = options.page_size, options.mamba_interval
     if given is not None:
         if given % page:
             raise CallerError(
@@ -206,7 +137,7 @@ class _Device:
 
     def __init__(
         self,
-        options: argparse.Namespace,
+        options: ReplayOptions,
         model: ModelDescription,
         memory: int,
         window: int,
@@ -215,11 +146,11 @@ class _Device:
         self._options = options
         self._model = model
         self._memory = memory
-        self._page: int = options.page_size
-        self._window_pages: int = -(-window // self._page)
+        self._page = options.page_size
+        self._window_pages = -(-window // self._page)
         self._interval = interval
         self._least_window = self._window_pages + max(1, -(-interval // self._page))
-        self._running: int = options.max_running if options.mode == "timed" else 1
+        self._running = options.max_running if options.mode == "timed" else 1
         self._bytes = {
             name: model.bytes_per_page(name, self._page, options.tp) for name in model.components
         }
@@ -231,7 +162,7 @@ class _Device:
         if options.device_pages == UNBOUNDED:
             pages = sum(-(-(job.input_length + job.output_length) // page) for job in trace.jobs)
             return pages, "unbounded: room for the whole trace"
-        given: int | None = options.device_pages
+        given = options.device_pages
         if options.device_tokens is not None:
             given = options.device_tokens // page
             if not given:
@@ -261,25 +192,24 @@ class _Device:
         """Pages of another component, given those of Full."""
         given = self._given(name)
         if given is not None:
-            few = name == STATES and given < _OWN_STATES
-            rule = f"fewer than the {_OWN_STATES} of a request: hardly any is left behind"
+            few = name == STATES and given < OWN_STATES
+            rule = f"fewer than the {OWN_STATES} of a request: hardly any is left behind"
             return given, f"as given; {rule}" if few else "as given"
         if self._options.device_pages == UNBOUNDED:
             per_state = max(1, self._interval // self._page)
-            pages = full if name == WINDOW else full // per_state + _OWN_STATES
+            pages = full if name == WINDOW else full // per_state + OWN_STATES
             return pages, "unbounded: as much as full can use"
         what = "a window" if name == WINDOW else "a state"
         own = min(self._running, full)
         return (
             self._sizes[name](full),
-            f"{own} running, {what} per {_PREFIX_TOKENS:,} tokens",
+            f"{own} running, {what} per {PREFIX_TOKENS:,} tokens",
         )
 
     def _given(self, name: str) -> int | None:
         if name == STATES:
-            states: int | None = self._options.mamba_states
-            return states
-        tokens: int | None = self._options.swa_tokens
+            return self._options.mamba_states
+        tokens = self._options.swa_tokens
         if tokens is None:
             return None
         least = self._least_window * self._page
@@ -292,19 +222,18 @@ class _Device:
 
     def _swa(self, full: int) -> int:
         running = min(self._running, full)
-        budget: int = self._options.token_budget
-        own = running * self._least_window + -(-budget // self._page)
+        own = running * self._least_window + -(-self._options.token_budget // self._page)
         own = min(own, self._limit.get(WINDOW, own))
-        wanted: int = own + self._window_pages * self._prefixes(full)
+        wanted = own + self._window_pages * self._prefixes(full)
         return max(self._least_window, min(full, wanted))
 
     def _mamba(self, full: int) -> int:
-        own = _OWN_STATES * min(self._running, full)
+        own = OWN_STATES * min(self._running, full)
         own = min(own, self._limit.get(STATES, own))
-        return max(_OWN_STATES, own) + self._prefixes(full)
+        return max(OWN_STATES, own) + self._prefixes(full)
 
     def _prefixes(self, full: int) -> int:
-        return -(-full * self._page // _PREFIX_TOKENS)
+        return -(-full * self._page // PREFIX_TOKENS)
 
     def _fitting(self) -> int:
         """The most pages of Full that leave room for what goes with them; below 1 for none."""
@@ -324,13 +253,13 @@ class _Device:
 
 
 def _host(
-    options: argparse.Namespace,
+    options: ReplayOptions,
     model: ModelDescription,
     found: Sequence[str],
     device: Sequence[int],
 ) -> tuple[list[int], str]:
     if options.host_pages is not None:
-        pages: int = options.host_pages
+        pages = options.host_pages
         if not pages:
             return [0] * len(found), "none"
         others = [max(1, pages * size // device[0]) for size in device[1:]]

@@ -15,7 +15,7 @@ from ..formats.base import Trace
 from ..terminal.tables import console, pairs, percent, table
 from .account import Share
 from .components import NO_TRUTH, component_tables, order_table, turn_table
-from .pools import STATES
+from .options import STATES
 from .run import NS_PER_S, Run, Spread, spread
 from .settings import Settings
 

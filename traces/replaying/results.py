@@ -5,12 +5,10 @@ Must not live here: anything for people (traces/replaying/report).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
 from ..formats.base import Trace
-from ..terminal.output import write_whole
 from .account import Share
 from .components import describe
 from .run import NS_PER_S, ComponentUse, Run, Spread, spread
@@ -69,11 +67,6 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     found["digest"] = run.digest
     found["wall_s"] = round(run.wall_s, 3)
     return found
-
-
-def write_json(path: str, found: dict[str, object]) -> None:
-    """Whole or not at all."""
-    write_whole(path, [json.dumps(found, indent=1), "\n"])
 
 
 def _share(share: Share) -> dict[str, object]:

@@ -1,32 +1,30 @@
 """Option values, resolved: what a replay runs with once every default was filled in.
 
 Lives here: turning what the user asked for (tokens, ratios, nothing at all) into page counts and
-profiles, and the messages where it cannot be done. Must not live here: argparse (traces/cli.py).
+profiles, and the messages where it cannot be done. Must not live here: argparse
+(traces/commands/replay).
 """
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hicache import registry
 from hicache.core.components.base import Component
 from hicache.core.config import Config
-from hicache.core.core import COMPONENTS, EVICTION_POLICIES, WRITE_POLICIES
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from sim.engine.engine import EngineOptions
+from invariants.watch import Level
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
+from sim.options import EngineOptions
 
 from ..formats.base import Paged, Trace
 from ..terminal.options import Bandwidth
 from . import pools
+from .options import STATES, WINDOW, Mode, ReplayOptions
 from .pools import Pools
-
-MODES = ("timed", "hits")
-CHECKS = ("every", "sampled", "off")
 
 # what serving engines give to weights and cache together; the rest is for activations and graphs
 HBM_SHARE = Fraction(9, 10)
@@ -36,8 +34,8 @@ HBM_SHARE = Fraction(9, 10)
 class Settings:
     """Everything that decides a replay's outcome. `pools` says where each size came from."""
 
-    mode: str
-    check: str
+    mode: Mode
+    check: Level
     seed: int
     limit: int
     model: ModelDescription
@@ -87,11 +85,11 @@ class Settings:
         found: dict[str, object] = {}
         for place, name in enumerate(core.components):
             device, host = core.device_pages[place], core.host_pages[place]
-            if name == pools.WINDOW:
+            if name == WINDOW:
                 found["swa_window"] = core.swa_window
                 found["swa_tokens"] = device * core.page_size
                 found["swa_host_tokens"] = host * core.page_size
-            elif name == pools.STATES:
+            elif name == STATES:
                 found["mamba_states"] = device
                 found["mamba_host_states"] = host
                 found["mamba_interval"] = core.mamba_interval
@@ -99,17 +97,7 @@ class Settings:
         return found
 
 
-def write_policies() -> list[str]:
-    """Names of the write policies, as their authors spell them (with underscores)."""
-    return registry.stems(WRITE_POLICIES)
-
-
-def eviction_policies() -> list[str]:
-    """Names of the eviction orders."""
-    return registry.stems(EVICTION_POLICIES)
-
-
-def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]:
+def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     """Settings for this trace, and its pages. Raises CallerError where sizes do not fit."""
     paged = trace.paged(options.page_size)
     model = pools.model_of(options)
@@ -120,7 +108,7 @@ def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]
     sizes = pools.resolve(options, model, memory, trace)
     settings = Settings(
         mode=options.mode,
-        check=options.check,
+        check=options.check or "sampled",
         seed=options.seed,
         limit=options.limit,
         model=model,
@@ -159,7 +147,7 @@ def resolve(options: argparse.Namespace, trace: Trace) -> tuple[Settings, Paged]
 
 def load_components(core: Config) -> list[Component]:
     """What each component of a core requires, in order."""
-    return [registry.load(COMPONENTS, name).component(core) for name in core.components]
+    return [registry.load(registry.COMPONENTS, name).component(core) for name in core.components]
 
 
 def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth) -> HardwareProfile:

@@ -1,6 +1,6 @@
-"""Reading of option values: sizes, ratios, bandwidths, and the parser that fails in one line.
+"""Reading of option values (sizes, ratios, bandwidths, names), and the record that they become.
 
-Must not live here: which options exist (traces/cli.py, and each generator's own file).
+Must not live here: which options exist (each command's and generator's own file).
 """
 
 from __future__ import annotations
@@ -10,25 +10,28 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NoReturn
+from typing import Literal, Self
 
-from hicache import models, registry
-from hicache.core.errors import CallerError
-from sim.hardware import measured
-from sim.hardware import profile as hardware
+from hicache import registry
 
-UNBOUNDED = "unbounded"
+Unbounded = Literal["unbounded"]
+UNBOUNDED: Unbounded = "unbounded"
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _SIZE = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?(K|M|G|Ki|Mi|Gi|)", re.ASCII)
 _MOST = 1 << 48
 
 
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaints are one CallerError instead of a usage screen."""
+@dataclass(frozen=True, slots=True)
+class OptionRecord:
+    """What the options of a command or generator derive from: a frozen dataclass with a field for
+    each option, by its name. Only the parser knows the defaults."""
 
-    def error(self, message: str) -> NoReturn:
-        raise CallerError(f"{message} (see {self.prog} --help)")
+    @classmethod
+    def read(cls, found: argparse.Namespace) -> Self:
+        """The record of what a parser found. A repeated option becomes a tuple."""
+        values = vars(found).items()
+        return cls(**{name: tuple(one) if isinstance(one, list) else one for name, one in values})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,9 @@ def name(text: str) -> str:
     return text
 
 
-def device_pages(text: str) -> int | str:
+def device_pages(text: str) -> int | Unbounded:
     """A number of pages, or `unbounded`."""
-    return text if text == UNBOUNDED else at_least(1)(text)
+    return UNBOUNDED if text == UNBOUNDED else at_least(1)(text)
 
 
 def ratio(text: str) -> Fraction:
@@ -122,16 +125,6 @@ def bandwidth(text: str) -> Bandwidth:
 def entry(package: str, *also: str) -> Callable[[str], str]:
     """A name of a registry folder, or one of `also`."""
     return choice([*also, *registry.names(package)])
-
-
-def hardware_name(text: str) -> str:
-    """A profile's name, or the path of a measured one."""
-    return text if measured.is_path(text) else choice(hardware.names())(text)
-
-
-def model_name(text: str) -> str:
-    """A described model's name, its first words where only one has them, or a JSON file's path."""
-    return text if models.is_path(text) else choice(models.names())(models.spelled(text))
 
 
 def choice(known: Sequence[str]) -> Callable[[str], str]:

@@ -7,6 +7,7 @@ beside it, which is renamed. What stood there before stays until then.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
@@ -35,6 +36,11 @@ def write_whole(path: str, pieces: Iterable[str]) -> None:
     finally:
         if not special:
             beside.unlink(missing_ok=True)
+
+
+def write_json(path: str, found: dict[str, object]) -> None:
+    """A document, by `write_whole`."""
+    write_whole(path, [json.dumps(found, indent=1), "\n"])
 
 
 def check_writable(path: str) -> None:

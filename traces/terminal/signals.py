@@ -1,7 +1,8 @@
-"""Who asks a command to end, and what its workers do then.
+"""Who asks a command to end.
 
 Ctrl-C, SIGTERM (what a CI sends when a job is cancelled or out of time) and SIGHUP mean the same:
-what was found is said and kept. Must not live here: what that is (each command).
+what was found is said and kept. Must not live here: what that is (each command), or what workers do
+then (traces/terminal/workers).
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import parent_process
 from types import FrameType
 
+INTERRUPTED = 130  # the exit code
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 1.0  # the same word may come twice: to a process, and to its group
-_LOOK_EVERY_S = 0.5
 
 
 @contextmanager
@@ -47,24 +47,3 @@ def interruptible() -> Iterator[None]:
         if not first:  # else they go on to mean the end, while the process takes leave
             for one in ENDS:
                 signal.signal(one, before[one])
-
-
-def leave_signals_to_the_parent() -> None:
-    """Of a worker, which may be in the middle of something: the parent tells it to end, and where
-    the parent is gone, killed perhaps, it goes too."""
-    for one in ENDS:
-        signal.signal(one, signal.SIG_IGN)
-    leave_with_the_parent()
-
-
-def leave_with_the_parent() -> None:
-    """Of a worker: nobody waits for its result any more."""
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_watch, args=(parent.pid,), daemon=True).start()
-
-
-def _watch(parent: int | None) -> None:
-    while os.getppid() == parent:
-        time.sleep(_LOOK_EVERY_S)
-    os._exit(1)

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from hicache.core.errors import CallerError
 
@@ -18,7 +17,7 @@ from hicache.core.errors import CallerError
 def check_folder_is_there() -> None:
     """Every path is read from where the command runs. Raises CallerError."""
     try:
-        Path.cwd()
+        os.getcwd()
     except OSError as error:
         raise CallerError(
             f"expected to run in a folder that is there, found: {error.strerror}; go to another"

@@ -1,7 +1,7 @@
 """What calibration and twin ask of a kind of device: to exist, to be described, to be measured.
 
 A probe is one file in this folder, named after the device it makes. Must not live here: what is
-measured through the device itself, which is the same for all (traces/commands/calibrate).
+measured through the device itself, which is the same for all (traces/devices/copy_bench).
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from hicache import registry
+from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from traces.devices.stopwatch import TimedInspectable
 
+PROBES = "traces.devices.probes"
+MEMORY_LIMIT = 4 << 30
 Timer = Callable[[], int]
 
 
@@ -42,3 +46,30 @@ class Probe(Protocol):
 
     def make(self, geometry: Geometry, timer: Timer) -> AbstractContextManager[TimedInspectable]:
         """A device that is closed at the end of the block."""
+
+
+def load(device: str) -> Probe:
+    """The probe of a kind of device. Raises CallerError that lists the kinds, or that names the
+    package that this one needs."""
+    try:
+        return cast(Probe, registry.load(PROBES, device))
+    except ModuleNotFoundError as error:
+        raise CallerError(
+            f"device {device}: expected the package {error.name}, found none; install it "
+            f"(pip install hicache[torch]), or use --device cpu"
+        ) from None
+
+
+def check_memory(geometry: Geometry) -> None:
+    """Raises CallerError where the pools would take more than is sensible for a measurement."""
+    model, size = geometry.model, geometry.page_size
+    wanted = sum(
+        count * model.bytes_per_page(component, size)
+        for sizes in (geometry.device_pages, geometry.host_pages)
+        for component, count in sizes.items()
+    )
+    if wanted > MEMORY_LIMIT:
+        raise CallerError(
+            f"memory: expected pools of at most {MEMORY_LIMIT} bytes, found {wanted} for "
+            f"{model.name} at {size} tokens a page; use fewer pages or a smaller model"
+        )

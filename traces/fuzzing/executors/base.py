@@ -1,6 +1,6 @@
 """Who plays sequences: a file of this folder defines `run`, which streams results as they come.
 
-Must not live here: what a sequence is (fuzz_work).
+Must not live here: what a sequence is (fuzzing/work).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing import get_context
 
-from traces.terminal.signals import leave_signals_to_the_parent
+from traces.terminal.workers import leave_signals_to_the_parent
 
 from ..work import Result
 from .base import AHEAD, WorkerLost

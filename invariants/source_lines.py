@@ -15,12 +15,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-import hicache
-import invariants.planted
-
-HICACHE = Path(str(hicache.__file__)).resolve().parent
-PLANTED = Path(str(invariants.planted.__file__)).resolve().parent
-ROOT = HICACHE.parent
+ROOT = Path(__file__).resolve().parents[1]
+HICACHE = ROOT / "hicache"
+PLANTED = ROOT / "invariants" / "planted"
 DRIVER = "hicache/runtime/driver.py"  # between the core and whoever feeds it
 
 

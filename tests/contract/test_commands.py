@@ -1,0 +1,128 @@
+"""The suite of every file in traces/commands, and of what `hicache --help` may load."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+import pytest
+
+from hicache import registry
+from traces.cli import main, parse
+from traces.commands.base import COMMANDS, Command
+from traces.generators import base as generators
+
+PACKAGES = ("hicache", "sim", "invariants", "traces")
+NAMES = registry.names(COMMANDS)
+GENERATORS = registry.names(generators.GENERATORS)
+# What must be given beside the name.
+LEAST = {
+    "explain": ["t"],
+    "force": ["t"],
+    "generate": ["multiturn"],
+    "inspect": ["t"],
+    "shrink": ["t"],
+    "twin": ["t", "--profile", "p"],
+}
+# Nothing of what `hicache --help` loads knows a command.
+LIGHT = {
+    *("hicache", "hicache.core", "hicache.core.errors", "hicache.registry"),
+    *("traces", "traces.cli", "traces.commands", "traces.commands.base", "traces.terminal"),
+    *(f"traces.terminal.{name}" for name in ("options", "parser", "signals", "streams")),
+}
+
+
+def load(name: str) -> Command:
+    return cast(Command, registry.load(COMMANDS, name))
+
+
+def loaded(*arguments: str) -> set[str]:
+    """Modules in a fresh process after that command line."""
+    program = (
+        "import sys\nfrom traces.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("usage: hicache")
+    return set(done.stderr.split())
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of an annotated type."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind in (UnionType, Union):
+        return any(fits(value, one) for one in inner)
+    if kind is Literal:
+        return value in inner
+    if kind is tuple:
+        return isinstance(value, tuple) and all(fits(one, inner[0]) for one in value)
+    if hint in (None, NoneType):
+        return value is None
+    return isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_summary_is_read_without_importing_the_command(name: str) -> None:
+    assert registry.summary(COMMANDS, name) == load(name).SUMMARY
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_are_a_frozen_record_of_what_the_parser_finds(name: str) -> None:
+    command, options = parse([name, *LEAST.get(name, [])])
+    assert type(options) is command.Options
+    assert is_dataclass(options)
+    hints = get_type_hints(type(options))
+    for field in fields(options):
+        value = getattr(options, field.name)
+        assert fits(value, hints[field.name]), f"{field.name}: {value!r}"
+        with pytest.raises(AttributeError):
+            setattr(options, field.name, value)
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_options_of_a_generator_are_a_frozen_record_too(name: str) -> None:
+    generator, parser = generators.load(name), argparse.ArgumentParser()
+    generator.add_options(parser)
+    options = generator.Options.read(parser.parse_args([]))
+    hints = get_type_hints(type(options))
+    assert all(fits(getattr(options, one.name), hints[one.name]) for one in fields(options))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], *([name] for name in NAMES), *(["generate", name] for name in GENERATORS)],
+    ids=" ".join,
+)
+def test_help_of_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {' '.join(['hicache', *arguments])} ")
+    assert "(default: None)" not in text
+    assert all(f"\n    {name}" in text for name in NAMES) or arguments
+
+
+def test_help_loads_no_command() -> None:
+    found = loaded("--help")
+    roots = {
+        one for one in found if one.split(".")[0] in ("hicache", "sim", "invariants", "traces")
+    }
+    assert roots <= LIGHT
+    assert not found & {"numpy", "rich", "simpy"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_loads_no_other_and_no_torch(name: str) -> None:
+    """Every option is there before any device is."""
+    found = loaded(name, "--help")
+    others = {f"{COMMANDS}.{other.replace('-', '_')}" for other in NAMES if other != name}
+    assert not found & others
+    assert "torch" not in found

@@ -1,0 +1,51 @@
+"""`hicache generate`: a synthetic trace in the native format.
+
+Must not live here: any workload (traces/generators).
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Self
+
+from hicache import registry
+
+from ..generators import base
+from ..terminal.options import OptionRecord
+from ..terminal.output import write_whole
+from ..terminal.parser import Formatter
+
+SUMMARY = "write a synthetic trace in the native format"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """own: the options of the generator that was chosen."""
+
+    generator: str
+    output: str
+    own: OptionRecord
+
+    @classmethod
+    def read(cls, found: argparse.Namespace) -> Self:
+        rest = argparse.Namespace(**vars(found))
+        name, output = rest.generator, rest.output
+        del rest.generator, rest.output
+        return cls(name, output, base.load(name).Options.read(rest))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    names = parser.add_subparsers(dest="generator", metavar="GENERATOR", required=True)
+    for name in registry.names(base.GENERATORS):
+        generator = base.load(name)
+        about = generator.SUMMARY
+        one = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
+        generator.add_options(one)
+        one.add_argument("-o", "--output", default="-", metavar="FILE", help="- is stdout")
+
+
+def run(options: Options, command: str) -> int:
+    generator = base.load(options.generator)
+    write_whole(options.output, base.text(options.generator, generator, options.own))
+    return 0

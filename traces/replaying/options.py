@@ -1,0 +1,62 @@
+"""What `hicache replay` was asked for: one frozen record, and the names that its values may have.
+
+Must not live here: how options are read from the command line (traces/commands/replay), or what
+becomes of those that were not given (settings, pools).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, get_args
+
+from invariants.watch import Level
+
+from ..terminal.options import Bandwidth, OptionRecord, Unbounded
+
+Mode = Literal["timed", "hits"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+CHECKS: tuple[Level, ...] = get_args(Level)
+BACKBONE, WINDOW, STATES = "full", "swa", "mamba"
+COMPONENTS = (BACKBONE, WINDOW, STATES)
+MODEL = "llama-3.1-8b"  # where none was given
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions(OptionRecord):
+    """None: not given, so that it follows from the model, the hardware or the trace."""
+
+    trace: str | None
+    format: str
+    mode: Mode
+    limit: int
+    seed: int
+    check: Level | None
+    json: str | None
+
+    page_size: int
+    device_tokens: int | None
+    device_pages: int | Unbounded | None
+    host_ratio: Fraction | None
+    host_pages: int | None
+    host_bytes: int | None
+    write_policy: str
+    eviction: str
+    compare_eviction: str | None
+    load_threshold: int
+    load_quota: int
+
+    components: tuple[str, ...] | None
+    swa_window: int | None
+    swa_tokens: int | None
+    mamba_states: int | None
+    mamba_interval: int | None
+    mamba_states_per_path: int
+
+    model: str | None
+    hardware: str
+    tp: int
+    host_bandwidth: Bandwidth
+    scheduler: str
+    token_budget: int
+    max_running: int
