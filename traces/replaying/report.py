@@ -185,6 +185,8 @@ def _verdict(run: Run) -> Table:
     if checks.byte_checks:
         compared = f"{checks.byte_checks:,} pages by SHA-256, {checks.access_checks:,} accesses"
         rows.insert(1, ("bytes and order", compared))
+    if checks.unjudged:
+        rows.insert(1, ("not judged", checks.unjudged))
     if run.preempted:
         rows.insert(0, ("preempted", f"{run.preempted:,} times"))
     if run.refused:
