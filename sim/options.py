@@ -36,7 +36,7 @@ class WorldOptions:
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """token_budget   tokens of one pass: decoding sequences first, prefill chunks fill the rest.
-    max_running    sequences seated at once.
+    max_running    sequences admitted at once.
     order          who is admitted next: name of a file in sim/schedulers.
     window         waiting requests that an order looks at that asks for the match of each.
     growth_tokens  pages for this many tokens are asked for at a time while decoding.

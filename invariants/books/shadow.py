@@ -31,7 +31,7 @@ class Shadow:
     __slots__ = (
         "candidate",
         "digests",
-        "end",
+        "end_page",
         "gave",
         "hits",
         "id",
@@ -40,9 +40,9 @@ class Shadow:
         "kids",
         "kids_on",
         "label",
+        "live_distance",
         "locked",
         "namespace",
-        "near",
         "node",
         "pages",
         "parent",
@@ -60,7 +60,7 @@ class Shadow:
         self.key = b""
         self.label = b""
         self.namespace = ""
-        self.end = 0
+        self.end_page = 0
         self.span = 0  # pages of the run
         self.pages: list[Pages | None] = [None] * (2 * width)
         self.gave: list[Pages | None] = [None, None]  # of the backbone, what it had on each tier
@@ -74,7 +74,7 @@ class Shadow:
         self.inserted = 0  # the clock when it came into the tree
         self.hits = 0  # requests that used it
         self.priority = 0  # the highest of those
-        self.near = NONE  # as the record had it after the last operation
+        self.live_distance = NONE  # as the record had it after the last operation
         self.rank: list[Rank | None] = [None] * width  # None before the first look at it
         self.candidate = 0  # bit 3 * c + q: could be evicted from queue q of component c now
 
@@ -88,7 +88,7 @@ def valid(shadow: Shadow, kinds: Sequence[Kind]) -> bool:
     """Whether all that the node's end requires is on device."""
     for kind in kinds:
         step = shadow
-        while step.parent is not None and shadow.end - step.end < kind.need:
+        while step.parent is not None and shadow.end_page - step.end_page < kind.need:
             if step.pages[kind.at] is None:
                 return False
             step = step.parent

@@ -32,9 +32,11 @@ class BackupDue(Check):
 
     def _begun(self, book: Book, item: Backup, view: CoreView, least: int) -> None:
         name = book.writes.name
-        if not book.writes.on_evict and any(view.draining(kind.at) for kind in book.kinds):
+        if not book.writes.on_evict and any(view.writing_back(kind.at) for kind in book.kinds):
             self.fail(f"flight {item.flight}: an eviction waits for a copy, under {name}")
-        if any(view.draining(kind.at) > book.draining_before[kind.at] for kind in book.kinds):
+        if any(
+            view.writing_back(kind.at) > book.writing_back_before[kind.at] for kind in book.kinds
+        ):
             return
         if not least:
             self.fail(f"flight {item.flight}: a copy to host that no eviction waits for")
@@ -90,7 +92,7 @@ class BackupDue(Check):
                 if shadow.pages[kind.at] is not None
                 and shadow.pages[book.width + kind.at] is None
                 and book.pages[book.width + kind.at].capacity
-                and (not kind.at or serves(kind, shadow.near))
+                and (not kind.at or serves(kind, shadow.live_distance))
                 and (kind.at, shadow.id) not in under_way
             ]
             if not missing:
