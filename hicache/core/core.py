@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hicache import registry
-
-from . import admission
+from . import admission, registry
 from .actions import NO_REQUEST, KvRemoved, Outcome, Refused
 from .backup import land_backup
 from .components.base import UNBOUNDED, Component

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
@@ -16,8 +16,15 @@ from .draws import Draws
 from .executors import DEVICE, REPLIES, draw_device
 from .faults.base import names
 
+
+def _lateness(name: str) -> tuple[bool, int]:
+    """How late a write policy backs up."""
+    policy = registry.load(registry.WRITE_POLICIES, name).policy()
+    return policy.on_evict, policy.threshold
+
+
 COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
-POLICIES = tuple(registry.stems(registry.WRITE_POLICIES))
+POLICIES = tuple(sorted(registry.stems(registry.WRITE_POLICIES), key=_lateness))
 ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
 USUAL = ("lru", "lru")  # most users have it, so it is drawn more often than the others
 FAULTS = names()

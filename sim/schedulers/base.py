@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from hicache import registry
+from hicache.core import registry
 
 from ..workload import Job
 

@@ -13,7 +13,8 @@ from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TextIO
 
-from hicache import models, registry
+from hicache import models
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from invariants.watch import Watch
 from sim.hardware import measured

@@ -19,30 +19,27 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
+from invariants.contracts import eviction_policies, schedulers, write_policies
 
 
 class _Kind(NamedTuple):
-    """maker: what an entry of the folder defines. contract: the module that tries one. takes: what
-    a scheduler is made with."""
+    """maker: what an entry of the folder defines. wrong: tries one. takes: what a scheduler is made
+    with."""
 
     group: str
     maker: str
-    contract: str
+    wrong: Callable[[Any], str]
     takes: tuple[int, ...] = ()
 
 
 _KINDS = {
     registry.EVICTION_POLICIES: _Kind(
-        "hicache.eviction_policies", "policy", "invariants.contracts.eviction_policies"
+        "hicache.eviction_policies", "policy", eviction_policies.wrong
     ),
-    registry.WRITE_POLICIES: _Kind(
-        "hicache.write_policies", "policy", "invariants.contracts.write_policies"
-    ),
-    registry.SCHEDULERS: _Kind(
-        "hicache.schedulers", "scheduler", "invariants.contracts.schedulers", (1,)
-    ),
+    registry.WRITE_POLICIES: _Kind("hicache.write_policies", "policy", write_policies.wrong),
+    registry.SCHEDULERS: _Kind("hicache.schedulers", "scheduler", schedulers.wrong, (1,)),
 }
 _said: dict[tuple[str, str], str] = {}  # what the user wrote for an entry, by package and name
 
@@ -65,10 +62,11 @@ def find(package: str, text: str) -> str:
     """The name of the entry that the user wrote this for, loaded where it is none of ours. Raises
     CallerError, one line."""
     stem = text.replace("-", "_")
-    spelled = registry.names(package) if package == registry.SCHEDULERS else registry.stems(package)
-    for name in spelled:
+    for name in registry.spellings(package):
         if name.replace("-", "_") == stem:
             return name
+    if text.endswith(".py"):
+        raise CallerError(f"expected path.py:Name, found {text!r} without a name")
     made = _from_file(text) if ".py:" in text else _from_entry_point(package, text)
     name = _check(package, text, made)
     registry.add(package, name, SimpleNamespace(**{_KINDS[package].maker: made}))
@@ -84,6 +82,32 @@ def spelled(package: str, name: str) -> str:
 def given() -> Outside:
     """All that was loaded here, for another process to `load`."""
     return tuple((package, text) for (package, _), text in _said.items())
+
+
+def options() -> list[str]:
+    """The words of a command line that make known what was loaded here."""
+    flags = ((package, how.split()[0]) for package, how in registry.OPEN.items())
+    return [
+        word
+        for package, flag in flags
+        for (kind, _), text in _said.items()
+        if kind == package
+        for word in (flag, text)
+    ]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """For commands that play a tape: the policies of a user's own that it names."""
+    for flag, package in (
+        ("--eviction", registry.EVICTION_POLICIES),
+        ("--write-policy", registry.WRITE_POLICIES),
+    ):
+        parser.add_argument(
+            flag,
+            type=entry(package),
+            metavar="path.py:Name",
+            help="a policy of your own that the tape names",
+        )
 
 
 def load(outside: Sequence[Sequence[str]]) -> None:
@@ -116,8 +140,7 @@ def _from_entry_point(package: str, text: str) -> Any:
     group = _KINDS[package].group
     found = import_module("importlib.metadata").entry_points(group=group)
     if text not in found.names:
-        error = registry.unknown(_kind(package), text, registry.stems(package))
-        raise CallerError(f"{error}; a file of your own: path.py:Name")
+        raise registry.missing(package, text)
     try:
         return found[text].load()
     except Exception as error:
@@ -127,20 +150,15 @@ def _from_entry_point(package: str, text: str) -> Any:
 def _check(package: str, text: str, made: Any) -> str:
     """The entry's name. Raises CallerError unless it keeps to the contract of its kind."""
     kind = _KINDS[package]
-    wrong: Callable[[Any], str] = import_module(kind.contract).wrong
     try:
         one = made(*kind.takes)
-        found = wrong(made if kind.takes else one)
+        found = kind.wrong(made if kind.takes else one)
         name = getattr(one, "name", None) or getattr(made, "__name__", "")
     except Exception as error:
         found, name = f"expected no exception, found {_told(error)}", ""
     if found:
         raise CallerError(f"{text}: {found}; docs/policies.md says what is asked")
     return str(name).lower()
-
-
-def _kind(package: str) -> str:
-    return package.rpartition(".")[2].replace("_", " ")
 
 
 def _told(error: BaseException) -> str:

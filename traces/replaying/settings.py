@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.components.base import Component
 from hicache.core.config import Config
 from hicache.core.errors import CallerError

@@ -17,12 +17,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hicache.core.errors import CallerError
+from .errors import CallerError
 
 COMPONENTS = "hicache.core.components"
 EVICTION_POLICIES = "hicache.core.eviction_policies"
 WRITE_POLICIES = "hicache.core.write_policies"
 SCHEDULERS = "sim.schedulers"
+# Folders to which a user may add an entry, and how.
+OPEN = {
+    EVICTION_POLICIES: "--eviction path.py:Name",
+    WRITE_POLICIES: "--write-policy path.py:Name",
+    SCHEDULERS: "--scheduler path.py:Name",
+}
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _added: dict[str, dict[str, Any]] = {}  # by package, then by name
 _SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
@@ -48,9 +54,8 @@ def load(package: str, name: str) -> Any:
     added = _added.get(package, {}).get(name.replace("-", "_"))
     if added is not None:
         return added
-    known = names(package)
-    if not _NAME.fullmatch(name) or _spelled(name) not in known:
-        raise unknown(package.rpartition(".")[2].replace("_", " "), name, known)
+    if not _NAME.fullmatch(name) or _spelled(name) not in names(package):
+        raise missing(package, name)
     return importlib.import_module(f"{package}.{name.replace('-', '_')}")
 
 
@@ -59,10 +64,10 @@ def add(package: str, name: str, entry: Any) -> None:
     the package has. Raises CallerError where the name is one of the folder's own, or no name."""
     added, stem = _added.setdefault(package, {}), name.replace("-", "_")
     if not _NAME.fullmatch(name) or (stem not in added and stem in stems(package)):
-        kind = package.rpartition(".")[2].replace("_", " ")
+        taken = ", ".join(spellings(package))
         raise CallerError(
-            f"{kind}: expected a name in lower case that none of {', '.join(names(package))} has, "
-            f"found {name!r}; rename it"
+            f"{_kind(package)}: expected a name in lower case that none of {taken} has, found "
+            f"{name!r}; rename it"
         )
     added[stem] = entry
 
@@ -80,11 +85,28 @@ def summary(package: str, name: str) -> str:
     return found[1]
 
 
+def missing(package: str, name: str) -> CallerError:
+    """The error for a name that is not in the folder."""
+    known = spellings(package)
+    hint = f"; for your own: {OPEN[package]}" if package in OPEN else ""
+    return CallerError(f"{unknown(_kind(package), name, known)}{hint}")
+
+
+def spellings(package: str) -> list[str]:
+    """The names as their authors spell them: those of policies with underscores."""
+    own = package in (EVICTION_POLICIES, WRITE_POLICIES)
+    return stems(package) if own else names(package)
+
+
 def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:
     """The error for a name that does not exist: what does, and the closest of them."""
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return CallerError(f"{kind}: expected one of {', '.join(known)}, found {name!r}{hint}")
+
+
+def _kind(package: str) -> str:
+    return package.rpartition(".")[2].replace("_", " ")
 
 
 def _spelled(name: str) -> str:
