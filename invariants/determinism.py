@@ -86,7 +86,7 @@ def run_twice(command: Sequence[str], replay_command: str = "") -> list[str]:
     first = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
     raise Nondeterminism(
         "DETERMINISM",
-        "The same input leaves the same trail in every process.",
+        "The same input gives the same events in every process.",
         f"events {first * CHECKPOINT_EVERY + 1}..{(first + 1) * CHECKPOINT_EVERY}: "
         f"{_at(one, first)} under hash seed {HASH_SEEDS[0]}, "
         f"{_at(other, first)} under {HASH_SEEDS[1]}",

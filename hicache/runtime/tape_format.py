@@ -117,7 +117,7 @@ def parse(path: str, lines: Iterable[bytes]) -> Tape:
             if op == "end":
                 next_line = next(iter(source), None)
                 if next_line is not None:
-                    raise source.wrong("nothing behind the end", "another line", "cut it off")
+                    raise source.wrong("nothing after the end", "another line", "cut it off")
                 return Tape(path, config, made, tuple(entries), tuple(checks))
         elif op == "start":
             _fields(source, record, ("op", "t"))

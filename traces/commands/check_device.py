@@ -37,7 +37,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_json
 from ..terminal.progress import progress
 
-SUMMARY = "copy page sets of every pool, layout, backend and dtype, and compare every byte"
+SUMMARY = "copy sets of pages for every pool, layout, backend and dtype, and compare every byte"
 _NAMED = 5
 _SETS = 10_000
 _REQUESTS = 30
@@ -76,25 +76,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this model, or JSON file of one; may be repeated (default: all)",
+        help="a model, or a JSON file with one; may be repeated (default: all models)",
     )
     add(
         "--sets",
         type=read.at_least(1),
         default=_SETS,
         metavar="N",
-        help="random page sets, all cases together; at least one a case, component and direction",
+        help="number of random page sets over all cases; at least one for each case, component "
+        "and direction",
     )
-    add("--sample", type=_rate, default=1.0, metavar="RATE", help="share of pages, 0 to 1, hashed")
+    add(
+        "--sample",
+        type=_rate,
+        default=1.0,
+        metavar="RATE",
+        help="fraction of pages to hash, 0 to 1",
+    )
     add(
         "--shadow",
         type=read.at_least(0),
         default=_REQUESTS,
         metavar="N",
-        help="requests of a run in the device's shadow, repeated without each of its stream waits",
+        help="number of requests of the run with the hazard detector, which is repeated without "
+        "each of its stream waits",
     )
-    add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
-    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    add("--seed", type=read.at_least(0), default=0, help="seed of all random draws")
+    add("--json", metavar="FILE", help="also write the results to this file as JSON; - is stdout")
 
 
 def run(options: Options, command: str) -> int:

@@ -20,7 +20,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import write_json, write_whole
 from ..terminal.tables import console, table
 
-SUMMARY = "the described models: pools, bytes per token and page, shares of ranks, sources"
+SUMMARY = "list the described models: pools, bytes per token and page, shares of ranks, sources"
 
 # A page that every compression ratio in use divides.
 _PAGE_SIZE = 256
@@ -66,10 +66,15 @@ class Options(OptionRecord):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="models, or JSON files of them (default: all)")
+    add(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="models, or JSON files that describe models (default: all)",
+    )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="as one JSON document")
-    form.add_argument("--markdown", action="store_true", help="as the page docs/models.md")
+    form.add_argument("--json", action="store_true", help="print one JSON document")
+    form.add_argument("--markdown", action="store_true", help="print the page docs/models.md")
     one = read.at_least(1)
     add("--tp", type=one, default=1, metavar="N", help="ranks that share each layer")
     add("--pp", type=one, default=1, metavar="N", help="stages that share the layers")

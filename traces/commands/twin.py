@@ -1,4 +1,4 @@
-"""`hicache twin`: one trace on a device and on the simulator, side by side.
+"""`hicache twin`: run a trace on a device and on the simulator, and compare them.
 
 Lives here: the command and the runs. Must not live here: how copies are compared (twin_report), how
 a device serves a trace (device_run), or how a tape runs on the simulator (tape_on_sim).
@@ -48,7 +48,7 @@ from ..terminal.progress import progress
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
 
-SUMMARY = "one trace on a device and on the simulator, side by side"
+SUMMARY = "run a trace on a device and on the simulator, and compare them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
     add("--format", type=read.entry(FORMATS, "auto"), default="auto", help="of the trace")
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add("--profile", required=True, metavar="FILE", help="what hicache calibrate measured")
-    add("--force", action="store_true", help="also with a profile of another device")
+    add("--profile", required=True, metavar="FILE", help="a profile that hicache calibrate wrote")
+    add("--force", action="store_true", help="accept a profile of another device")
     add(
         "--limit",
         type=read.at_least(0),
@@ -90,7 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         type=read.choice(names()),
         default=None,
-        help="what is moved (default: what the profile was measured with)",
+        help="the model whose pages are moved (default: that of the profile)",
     )
     add("--device-pages", type=read.at_least(1), default=None, metavar="N", help="device pool")
     add("--host-pages", type=read.at_least(0), default=None, metavar="N", help="host pool")
@@ -100,10 +100,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="write_through",
         help=", ".join(write_policies()),
     )
-    add("--max-running", type=read.at_least(1), default=16, metavar="N", help="requests at once")
+    add(
+        "--max-running",
+        type=read.at_least(1),
+        default=16,
+        metavar="N",
+        help="requests running at once",
+    )
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
-    add("--tape", default=None, metavar="FILE", help="keep the device's tape there")
-    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    add(
+        "--tape",
+        default=None,
+        metavar="FILE",
+        help="write the recording of the device run to this file",
+    )
+    add("--json", metavar="FILE", help="also write the results to this file as JSON; - is stdout")
 
 
 def run(options: Options, command: str) -> int:
@@ -182,7 +193,7 @@ def check_machine(found: Measured, device: str, machine: dict[str, Any], force: 
     if then != now and not force:
         raise CallerError(
             f"{found.path}: expected a profile of this machine ({now}), found one of {then}; "
-            "calibrate here, or compare all the same with --force"
+            "calibrate here, or compare anyway with --force"
         )
 
 
