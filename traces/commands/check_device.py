@@ -163,10 +163,10 @@ def _shadows(
         sizes = Sizes(case.model, case.page_size)
         result = prove(make, sizes, options.shadow, options.seed)
         print(
-            f"in the shadow, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
-            f"{result.accesses:,} accesses ordered, {result.spoiled:,} load targets spoiled first, "
-            f"{result.intact:,} free pages kept their poison, {result.reads:,} reads exact; "
-            f"{result.caught} of {result.waits} waits caught when dropped",
+            f"hazard detector, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
+            f"{result.accesses:,} accesses ordered, {result.spoiled:,} load targets overwritten "
+            f"first, {result.intact:,} poisoned free pages unchanged, {result.reads:,} reads exact; "
+            f"the loss of {result.caught} of {result.waits} waits was detected",
             file=out,
         )
         found.append({"model": case.name, "io_backend": backend, **asdict(result)})
@@ -265,7 +265,7 @@ def _print(
     console.print(table)
     console.print("page sets, device to host + host to device; every byte of every pool compared")
     refused = Table(title="refused", title_justify="left")
-    refused.add_column("asked for")
+    refused.add_column("illegal choice")
     refused.add_column("answer")
     for refusal in refusals:
         refused.add_row(
@@ -279,7 +279,7 @@ def _print(
         f"{sum(sets.values()):,} page sets ({sets[Direction.DEVICE_TO_HOST]:,} device to host, "
         f"{sets[Direction.HOST_TO_DEVICE]:,} host to device) on {len(outcomes)} devices in "
         f"{wall_s:.1f} s: {bad} mismatches; {sum(one.fine for one in refusals)} of "
-        f"{len(refusals)} illegal choices refused by name"
+        f"{len(refusals)} illegal choices were refused by name"
     )
     for line in [line for one in outcomes for line in one.wrong][:_NAMED]:
         console.print(line, style="red", markup=False)
@@ -289,7 +289,7 @@ def _samples_table(outcomes: list[Outcome]) -> Table:
     table = Table(title="sampled pages, SHA-256 on both sides", title_justify="left")
     for name in ("pool", "direction"):
         table.add_column(name)
-    for name in ("copied", "sampled", "bytes", "seen again", "mismatches"):
+    for name in ("copied", "sampled", "bytes", "compared again", "mismatches"):
         table.add_column(name, justify="right")
     for (pool, way), row in _sampled(outcomes).items():
         table.add_row(pool, way, *(f"{value:,}" for value in row.values()))

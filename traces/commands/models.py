@@ -79,8 +79,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print one JSON document")
     form.add_argument("--markdown", action="store_true", help="print the page docs/models.md")
     one = read.at_least(1)
-    add("--tp", type=one, default=1, metavar="N", help="ranks that share each layer")
-    add("--pp", type=one, default=1, metavar="N", help="stages that share the layers")
+    add("--tp", type=one, default=1, metavar="N", help="number of ranks that share each layer")
+    add(
+        "--pp",
+        type=one,
+        default=1,
+        metavar="N",
+        help="number of pipeline stages that share the layers",
+    )
     add("--page-size", type=one, default=_PAGE_SIZE, metavar="TOKENS", help="tokens per page")
 
 

@@ -67,8 +67,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--check",
         type=read.choice(CHECKS),
-        help="invariants after every operation, sampled at intervals, or off (default: sampled; "
-        "every for the built-in workload)",
+        help="check invariants after every operation, at intervals (sampled), or not (off) "
+        "(default: sampled; every for the built-in workload)",
     )
     add("--json", metavar="FILE", help="also write the results to this file as JSON; - is stdout")
     _add_cache(parser)
