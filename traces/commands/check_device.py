@@ -165,7 +165,7 @@ def _shadows(
         print(
             f"hazard detector, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
             f"{result.accesses:,} accesses ordered, {result.spoiled:,} load targets overwritten "
-            f"first, {result.intact:,} poisoned free pages unchanged, {result.reads:,} reads exact; "
+            f"first, {result.intact:,} poisoned pages unchanged, {result.reads:,} reads exact; "
             f"the loss of {result.caught} of {result.waits} waits was detected",
             file=out,
         )
