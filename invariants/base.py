@@ -122,7 +122,7 @@ class Check:
         """In a full check: what only a look at everything can tell."""
 
     def still(self, book: Book, view: CoreView) -> None:
-        """At the end, where nothing is seated or in flight any more."""
+        """At the end, where nothing is admitted or in flight any more."""
 
     def fail(self, equation: str, *about: About) -> NoReturn:
         """The sentence is false: here are the numbers, and whose story explains them."""

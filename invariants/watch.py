@@ -147,11 +147,11 @@ class Watch:
         self._guard(self._recount, view)
 
     def finish(self, view: CoreView) -> None:
-        """Audits a last time; and quiescence, where nothing is seated or in flight any more."""
+        """Audits a last time; and quiescence, where nothing is admitted or in flight any more."""
         self.audit(view)
         if self.book is None or self.level != "every":
             return
-        if not self.book.tickets.open and not self.book.seats.seated:
+        if not self.book.tickets.open and not self.book.seats.admitted:
             self._guard(self._be_still, view)
 
     def summary(self) -> dict[str, int | str]:

@@ -34,7 +34,7 @@ def _tags(leaf: Node) -> Words:
     while node.parent is not None and node.parent.parent is not None:
         node = node.parent
         runs.append(node.key)
-    stride = len(leaf.key) // (leaf.end - (leaf.parent.end if leaf.parent else 0))
+    stride = len(leaf.key) // (leaf.end_page - (leaf.parent.end_page if leaf.parent else 0))
     # the root holds a child by its namespace, a zero byte and its first row, or by the row alone
     namespace = node.label[: -stride - 1].decode()
     return prefix_tags(Key(b"".join(reversed(runs)), stride, namespace))
@@ -42,7 +42,7 @@ def _tags(leaf: Node) -> Words:
 
 def _compare(view: CoreView, memory: Memory, node: Node, tags: Words) -> None:
     assert node.parent is not None
-    first, last, layers = node.parent.end, node.end, (0, memory.layers)
+    first, last, layers = node.parent.end_page, node.end_page, (0, memory.layers)
     for index, component in enumerate(view.components):
         expected = tags[first:last] if component.positional else tags[last - 1 : last]
         for tier in (Tier.DEVICE, Tier.HOST):

@@ -36,7 +36,7 @@ class WorldOptions:
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """token_budget   tokens of one pass: decoding sequences first, prefill chunks fill the rest.
-    max_running    sequences seated at once.
+    max_running    sequences admitted at once.
     order          who is admitted next: fcfs or longest-prefix.
     window         waiting requests that longest-prefix looks at. It may pass over a request without
                    a prefix for as long as others with one keep arriving.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Cached,
     Evicted,
@@ -23,14 +24,13 @@ from hicache.core.actions import (
     Refused,
     Released,
     Restarted,
-    Seated,
 )
 from hicache.core.events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
-    Continued,
+    ContinueWanted,
     Event,
     EvictWanted,
     Finished,
@@ -48,9 +48,18 @@ _CODES: dict[type, int] = {
     kind: code
     for code, kind in enumerate(
         (
-            *(Arrived, MatchWanted, Admitted, Continued, PagesWanted, Finished, Aborted, Retracted),
+            *(
+                Arrived,
+                MatchWanted,
+                AdmitWanted,
+                ContinueWanted,
+                PagesWanted,
+                Finished,
+                Aborted,
+                Retracted,
+            ),
             *(EvictWanted, Flushed, LoadDone, BackupDone, PrefillDone),
-            *(Load, Backup, Prefill, Matched, Seated, Refused, Granted, Cached, Released),
+            *(Load, Backup, Prefill, Matched, Admitted, Refused, Granted, Cached, Released),
             *(Restarted, Evicted, KvStored, KvRemoved),
         ),
         start=1,
@@ -94,12 +103,14 @@ class Recorder:
                 words.append(int(outcome.tier))
                 words.frombytes(outcome.pages.tobytes())
             elif isinstance(outcome, Prefill):
-                words.extend((outcome.flight, outcome.request, outcome.start, outcome.end))
+                words.extend(
+                    (outcome.flight, outcome.request, outcome.start_token, outcome.end_token)
+                )
                 words.frombytes(outcome.table.tobytes())
                 for table in outcome.tables[1:]:
                     words.frombytes(table.tobytes())
                 for slots in outcome.states:
-                    words.extend((slots.source, slots.working, *slots.tracks))
+                    words.extend((slots.source, slots.working, *slots.checkpoint_slots))
                     words.extend(number for pair in slots.checkpoints for number in pair)
             else:
                 words.extend([field for field in outcome if type(field) is int])

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from .types import FlightId, Pages, RequestId, Tier
 
-RefusalReason: TypeAlias = Literal["too_large", "no_pages", "draining", "arriving", "running"]
+RefusalReason: TypeAlias = Literal["too_large", "no_pages", "writing_back", "arriving", "running"]
 
 
 class Copy(NamedTuple):
@@ -47,39 +47,41 @@ class StateSlots(NamedTuple):
     source: the page to copy into `working` before the pass; -1: a pass that starts at token 0
     begins with the zero state, any other goes on with what `working` holds.
     checkpoints: of a prefill, (depth in tokens, page): leave a copy of the state after exactly that
-    many tokens there; start < depth <= end. Empty in notices.
-    tracks: in decode, when the request's computed length reaches a multiple d of `interval`, a copy
-    of the state goes to tracks[(d // interval) % 2], or nowhere if that is -1.
+    many tokens there; start_token < depth <= end_token. Empty in notices.
+    checkpoint_slots: in decode, when the request's computed length reaches a multiple d of
+    `interval`, a copy of the state goes to checkpoint_slots[(d // interval) % 2], or nowhere if
+    that is -1.
     """
 
     component: str
     source: int
     working: int
-    tracks: tuple[int, int]
+    checkpoint_slots: tuple[int, int]
     interval: int
     checkpoints: tuple[tuple[int, int], ...]
 
 
 class Prefill(NamedTuple):
-    """Compute tokens start..end of a request. Answered by `PrefillDone`.
+    """Compute tokens start_token..end_token of a request. Answered by `PrefillDone`.
 
-    table: the request's device pages in order, covering at least `end` tokens. Pages before `start`
-    are read; pages of start..end are written. after: flights of loads whose pages it reads; the
+    table: the request's device pages in order, covering at least `end_token` tokens. Pages before
+    `start_token` are read, those from there on are written. after: flights of loads whose pages it
+    reads; the
     pass may begin, but must not read a layer of those pages before the load delivered it. If such
-    a load fails, the pass fails too. start == end (everything hit) is legal and costs nothing.
-    last: whether it completes the prompt. end may fall short of the chunk that was granted, where
-    a pool has no pages for all of it.
+    a load fails, the pass fails too. start_token == end_token (everything hit) is legal and
+    costs nothing. end_token may fall short of the chunk that was granted, where a pool has no pages
+    for all of it.
     tables: per positional component, `table` first, page numbers by page position; -1 where the
     request has none (behind a window). states: per copy-on-use component.
     """
 
     flight: FlightId
     request: RequestId
-    start: int
-    end: int
+    start_token: int
+    end_token: int
     table: Pages
     after: tuple[FlightId, ...]
-    last: bool
+    completes_prompt: bool
     tables: tuple[Pages, ...] = ()
     states: tuple[StateSlots, ...] = ()
 
@@ -96,21 +98,22 @@ class Matched(NamedTuple):
     depths: tuple[int, ...] = ()
 
 
-class Seated(NamedTuple):
+class Admitted(NamedTuple):
     """An admission succeeded: what was reused (disjoint tiers) and what must be computed.
 
     device_pages: to the deepest boundary that is valid on device for all components. host_pages:
-    what loads add. depths: as in `Matched`. loaded: pages of each component that are loaded (0 for
-    the first where only a window or a state is missing). matched: leading pages that are known.
+    what loads add. depths: as in `Matched`. loaded_pages: of each component, those that are loaded
+    (0 for the first where only a window or a state is missing). matched_pages: leading pages that
+    are known.
     """
 
     request: RequestId
     device_pages: int
     host_pages: int
-    computed_tokens: int
+    tokens_to_compute: int
     depths: tuple[int, ...] = ()
-    loaded: tuple[int, ...] = ()
-    matched: int = 0
+    loaded_pages: tuple[int, ...] = ()
+    matched_pages: int = 0
 
 
 class Refused(NamedTuple):
@@ -118,8 +121,8 @@ class Refused(NamedTuple):
 
     too_large  never fits this pool: give up or buy memory (`needed` > capacity).
     no_pages   everything else is in use: wait for a request to end, or retract `preempt`.
-    draining   pages wait for a reply (a backup's, or a flight of an aborted request): ask again
-               after the next one.
+    writing_back  pages wait for a reply (a backup's, or that of a flight whose request is gone):
+               ask again after the next one.
     arriving   another request is loading this prefix: ask again after the next `LoadDone`.
     running    a flush needs every request and every forward pass to have ended.
     """
@@ -160,7 +163,7 @@ class Released(NamedTuple):
 
 
 class Restarted(NamedTuple):
-    """A transfer or forward pass of a seated request failed: it waits again, holding nothing."""
+    """A transfer or forward pass of an admitted request failed: it waits again, holding nothing."""
 
     request: RequestId
 
@@ -192,7 +195,7 @@ class KvRemoved(NamedTuple):
 Action: TypeAlias = Load | Backup | Prefill
 Notice: TypeAlias = (
     Matched
-    | Seated
+    | Admitted
     | Refused
     | Granted
     | Cached

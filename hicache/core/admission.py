@@ -1,7 +1,7 @@
-"""A request's way in and out: arrive, match, be admitted, proceed, grow, leave.
+"""A request's way in and out: arrive, match, be admitted, continue, grow, leave.
 
 Lives here: one handler per event of the scheduler, and what it checks before anything changes. How
-a request is seated is in `seating`, what it leaves behind in `insertion`.
+a request is admitted is in `placement`, what it leaves behind in `insertion`.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import numpy as np
 from .actions import Cached, Granted, Matched, Prefill, Released, Restarted
 from .backup import consider
 from .checkpoints import (
-    boundaries,
-    last_boundaries,
+    boundaries_at_end,
+    boundaries_of_pass,
+    choose_checkpoint_slots,
     note_checkpoints,
     note_decoded,
-    plan,
-    positions,
-    refill,
-    states,
+    paged_tables,
+    refill_checkpoint_slots,
+    state_slots,
 )
 from .errors import CallerError
 from .events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
-    Continued,
+    ContinueWanted,
     Finished,
     MatchWanted,
     PagesWanted,
@@ -33,12 +33,12 @@ from .events import (
     Retracted,
 )
 from .insertion import insert
+from .placement import place, refuse, refuse_room
 from .radix.locks import release
 from .radix.matching import probe
 from .radix.node import Request
 from .radix.tree import BACKBONE
 from .reclaim import make_device_room
-from .seating import refuse, refuse_room, seat
 from .state import State
 from .transfers import (
     close_flight,
@@ -68,24 +68,24 @@ def want_match(state: State, event: MatchWanted) -> None:
     _report_match(state, _waiting(state, event.request))
 
 
-def admit(state: State, event: Admitted) -> None:
+def admit(state: State, event: AdmitWanted) -> None:
     request = _waiting(state, event.request)
     if event.chunk < 1:
         raise CallerError(f"chunk: expected at least 1 token, found {event.chunk}")
     if _is_too_large(state, request.id, pages_of(state, request.length)):
         return
-    end = seat(state, request, event.chunk)
-    if request.seated:
+    end = place(state, request, event.chunk)
+    if request.admitted:
         _begin_prefill(state, request, end)
 
 
-def proceed(state: State, event: Continued) -> None:
-    request = _seated(state, event.request)
-    if request.computed >= request.length:
+def continue_prefill(state: State, event: ContinueWanted) -> None:
+    request = _idle(state, event.request)
+    if request.computed_tokens >= request.length:
         raise CallerError(f"request {request.id}: its prompt of {request.length} is computed")
     if event.chunk < 1:
         raise CallerError(f"chunk: expected at least 1 token, found {event.chunk}")
-    start, end = request.computed, min(request.computed + event.chunk, request.length)
+    start, end = request.computed_tokens, min(request.computed_tokens + event.chunk, request.length)
     short = any(reachable_end(state, request, one, start, end) < end for one in state.bounded)
     release_behind(state, request, start, exactly=short)
     state.touched_requests[request.id] = None
@@ -95,7 +95,7 @@ def proceed(state: State, event: Continued) -> None:
             refuse_room(state, request.id, index, 1, preempt=True)
             return
     for index in state.bounded:
-        count = max(0, pages_of(state, end) - request.filled)
+        count = max(0, pages_of(state, end) - request.filled_pages)
         if not make_device_room(state, index, count):
             refuse_room(state, request.id, index, count, preempt=True)
             return
@@ -116,39 +116,40 @@ def prefill_done(state: State, event: PrefillDone) -> None:
     if not event.ok:
         restart(state, request)
         return
-    made = boundaries(state, request, request.computed, flight.end)
-    request.computed = flight.end
+    made = boundaries_of_pass(state, request, request.computed_tokens, flight.end_token)
+    request.computed_tokens = flight.end_token
     note_checkpoints(request, flight)
     path = insert(state, request, request.key, made, last=False)
-    release_behind(state, request, request.computed)
+    release_behind(state, request, request.computed_tokens)
     state.out.append(
         Cached(
             request.id,
-            request.shared,
+            request.shared_pages,
             request.tables[BACKBONE],
-            positions(state, request),
-            states(state, request),
+            paged_tables(state, request),
+            state_slots(state, request),
         )
     )
     consider(state, path)
 
 
 def want_pages(state: State, event: PagesWanted) -> None:
-    request = _seated(state, event.request)
+    request = _idle(state, event.request)
     total = pages_of(state, event.length)
-    if request.computed < request.length:
+    if request.computed_tokens < request.length:
         raise CallerError(
             f"request {request.id}: expected growth after the whole prompt is computed, found "
-            f"{request.computed} of its {request.length} tokens"
+            f"{request.computed_tokens} of its {request.length} tokens"
         )
     room = len(request.tables[BACKBONE]) * state.config.page_size
-    if not 0 <= event.computed <= room:
+    if not 0 <= event.computed_tokens <= room:
         raise CallerError(
-            f"request {request.id}: expected 0 to {room} computed tokens, found {event.computed}"
+            f"request {request.id}: expected 0 to {room} computed tokens, found "
+            f"{event.computed_tokens}"
         )
     if _is_too_large(state, request.id, total):
         return
-    computed = max(event.computed, request.computed) if event.computed else 0
+    computed = max(event.computed_tokens, request.computed_tokens) if event.computed_tokens else 0
     if computed:
         release_behind(state, request, computed)
         state.touched_requests[request.id] = None
@@ -165,31 +166,31 @@ def want_pages(state: State, event: PagesWanted) -> None:
             refuse_room(state, request.id, lacking, short, preempt=True)
             return
         _extend(state, request, total)
-    refill(state, request, room)
+    refill_checkpoint_slots(state, request, room)
     state.touched_requests[request.id] = None
     state.out.append(
         Granted(
             request.id,
             request.tables[BACKBONE],
-            positions(state, request),
-            states(state, request),
+            paged_tables(state, request),
+            state_slots(state, request),
         )
     )
 
 
 def finish(state: State, event: Finished) -> None:
-    request = _seated(state, event.request)
+    request = _idle(state, event.request)
     _check_committed(state, request, event.key, event.length)
-    _leave(state, request, event.key, event.length)
+    _commit_and_release(state, request, event.key, event.length)
     del state.requests[request.id]
 
 
 def retract(state: State, event: Retracted) -> None:
-    request = _seated(state, event.request)
+    request = _idle(state, event.request)
     _check_prompt(state, event.key, event.length, event.match_pages)
-    committed = event.key.first(event.committed // state.config.page_size)
-    _check_committed(state, request, committed, event.committed)
-    _leave(state, request, committed, event.committed)
+    committed = event.key.first(event.committed_tokens // state.config.page_size)
+    _check_committed(state, request, committed, event.committed_tokens)
+    _commit_and_release(state, request, committed, event.committed_tokens)
     state.requests[request.id] = Request(
         request.id, event.key, event.length, event.match_pages, may_load=request.may_load
     )
@@ -221,21 +222,21 @@ def _report_match(state: State, request: Request) -> None:
 def _begin_prefill(state: State, request: Request, end: int) -> None:
     """Queue the next chunk of the prompt."""
     flight = open_flight(state, "prefill", request)
-    flight.end = end
-    plan(state, request, flight, request.computed)
+    flight.end_token = end
+    choose_checkpoint_slots(state, request, flight, request.computed_tokens)
     lend_own(state, request, flight)
     request.prefill = flight.id
     state.out.append(
         Prefill(
             flight.id,
             request.id,
-            request.computed,
+            request.computed_tokens,
             end,
             request.tables[BACKBONE],
             (request.load,) if request.load else (),
             end == request.length,
-            positions(state, request),
-            states(state, request, flight),
+            paged_tables(state, request),
+            state_slots(state, request, flight),
         )
     )
     request.sources = [-1] * len(state.components)
@@ -264,14 +265,14 @@ def _extend(state: State, request: Request, total: int) -> None:
             fresh = state.pools[Tier.DEVICE][index].take(total - have, request.id)
             table = np.concatenate((request.tables[index], fresh))
             request.tables[index] = frozen(table)
-    request.filled = total
+    request.filled_pages = total
     state.touched_requests[request.id] = None
 
 
-def _leave(state: State, request: Request, key: Key, length: int) -> None:
+def _commit_and_release(state: State, request: Request, key: Key, length: int) -> None:
     """Committed pages enter the tree, the rest goes back, and the locks end."""
     note_decoded(state, request, length)
-    made = last_boundaries(state, request, key, length)
+    made = boundaries_at_end(state, request, key, length)
     path = insert(state, request, key, made, last=True)
     consider(state, path)
     _withdraw(state, request)
@@ -281,7 +282,7 @@ def _leave(state: State, request: Request, key: Key, length: int) -> None:
 def _withdraw(state: State, request: Request) -> None:
     """The request holds nothing any more; what is in flight for it ends without it."""
     state.touched_requests[request.id] = None
-    if not request.seated:
+    if not request.admitted:
         return
     del state.running[request.id]
     handed_over = orphan_flights(state, request)
@@ -314,17 +315,17 @@ def _check_prompt(state: State, key: Key, length: int, match_pages: int) -> None
 def _check_committed(state: State, request: Request, key: Key, length: int) -> None:
     room = len(request.tables[BACKBONE]) * state.config.page_size
     most = -(-length // state.config.page_size)
-    if request.computed < request.length and length > request.computed:
+    if request.computed_tokens < request.length and length > request.computed_tokens:
         raise CallerError(
-            f"request {request.id}: expected at most the {request.computed} tokens that its "
+            f"request {request.id}: expected at most the {request.computed_tokens} tokens that its "
             f"prefill has computed, found {length}"
         )
-    if not request.shared <= key.pages <= most or length > room:
+    if not request.shared_pages <= key.pages <= most or length > room:
         raise CallerError(
-            f"request {request.id}: expected {request.shared} to {most} committed pages and at "
-            f"most {room} tokens, found {key.pages} pages and {length} tokens"
+            f"request {request.id}: expected {request.shared_pages} to {most} committed pages and "
+            f"at most {room} tokens, found {key.pages} pages and {length} tokens"
         )
-    known = request.key.first(request.shared).raw
+    known = request.key.first(request.shared_pages).raw
     same = (key.namespace, key.stride) == (request.key.namespace, request.key.stride)
     if not same or not key.raw.startswith(known):
         raise CallerError(f"request {request.id}: its key no longer starts with its prompt")
@@ -340,15 +341,15 @@ def _is_text(namespace: str) -> bool:
 
 def _waiting(state: State, request_id: RequestId) -> Request:
     request = state.requests.get(request_id)
-    if request is None or request.seated:
-        found = "none" if request is None else "a seated one"
+    if request is None or request.admitted:
+        found = "none" if request is None else "an admitted one"
         raise CallerError(f"request {request_id}: expected a waiting request, found {found}")
     return request
 
 
-def _seated(state: State, request_id: RequestId) -> Request:
+def _idle(state: State, request_id: RequestId) -> Request:
     request = state.running.get(request_id)
     if request is None or request.prefill:
         found = "none" if request is None else "one whose prefill is in flight"
-        raise CallerError(f"request {request_id}: expected an idle seated request, found {found}")
+        raise CallerError(f"request {request_id}: expected an idle admitted request, found {found}")
     return request

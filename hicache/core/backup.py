@@ -46,7 +46,7 @@ def missing_on_host(state: State, node: Node) -> list[int]:
     for index, pages in enumerate(device):
         if pages is None or host[index] is not None or not state.pools[Tier.HOST][index].capacity:
             continue
-        if index and is_garbage(node, state.components[index].reach):
+        if index and is_garbage(node, state.components[index].window_pages):
             continue
         if not any(leg.component == index and leg.flight.kind == "backup" for leg in node.legs):
             missing.append(index)
@@ -73,7 +73,7 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     for index, wanted in enumerate(wanting):
         lock(state, receipt, wanted, Tier.DEVICE, index)
     flight = Flight(state.next_flight, "backup", NO_REQUEST, receipt)
-    flight.drains = [0] * len(state.components)
+    flight.frees = [0] * len(state.components)
     state.next_flight += 1
     state.flights[flight.id] = flight
     for index, wanted in enumerate(wanting):
@@ -85,8 +85,8 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
             _add_legs(state, flight, index, wanted)
     state.backups += 1
     if asked >= 0:
-        flight.drains[asked] = pages
-        state.draining[asked] += pages
+        flight.frees[asked] = pages
+        state.writing_back[asked] += pages
     names = state.config.components
     copies = tuple(Copy(names[leg.component], leg.source, leg.target) for leg in flight.legs)
     state.out.append(Backup(flight.id, copies))
@@ -113,7 +113,7 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     room = [pool.available for pool in pools]
     for node in path_to(nodes[-1][0]):
         above = node.pages[Tier.HOST][BACKBONE]
-        if above is not None and not node.holders[Tier.HOST][BACKBONE]:
+        if above is not None and not node.locks[Tier.HOST][BACKBONE]:
             room[BACKBONE] -= len(above)
     fitting: list[Wanted] = []
     for node, components in nodes:
@@ -136,7 +136,9 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
             continue
         node.legs.remove(leg)
         bit = 1 << leg.component
-        node.unsaved = node.unsaved & ~bit if ok or not any(flight.drains) else node.unsaved | bit
+        node.host_refused = (
+            node.host_refused & ~bit if ok or not any(flight.frees) else node.host_refused | bit
+        )
         if ok and _may_publish(state, node, leg.component):
             attach(state, node, Tier.HOST, leg.component, leg.target)
         else:
@@ -144,8 +146,8 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
             state.touched[node.id] = node
     flight.legs.clear()  # a leg names its flight: without this only a sweep would free them
     state.backups -= 1
-    for index, pages in enumerate(flight.drains):
-        state.draining[index] -= pages
+    for index, pages in enumerate(flight.frees):
+        state.writing_back[index] -= pages
     if flight.receipt is not None:
         release(state, flight.receipt)
 
@@ -154,9 +156,9 @@ def _may_publish(state: State, node: Node, index: int) -> bool:
     parent = node.parent
     if index != BACKBONE:
         return not state.writes.contiguous or node.pages[Tier.HOST][BACKBONE] is not None
-    if any(node.holders[Tier.HOST]) or (
+    if any(node.locks[Tier.HOST]) or (
         node.with_pages[Tier.HOST]
-        and any(child.holders[Tier.HOST][BACKBONE] for child in node.children.values())
+        and any(child.locks[Tier.HOST][BACKBONE] for child in node.children.values())
     ):
         return False  # unlocked above or beside a lock: neither protected nor in eviction's reach
     return not state.writes.contiguous or (

@@ -4,15 +4,16 @@ boundary   a page-aligned depth, multiple of every component's interval, where t
            node whose end is live: at the end of each pass and, where the prompt is known
            deeper than it could be reused, also there, because others are likely to part there
 
-slots      [working, track, track]: a pass or decode step overwrites the working state; the
-           state at depth d of a decode goes to track (d // interval) % 2, so the one before it
-           stays whole. A track whose state a node takes over is replaced, or nothing is taken.
+slots      [working, checkpoint, checkpoint]: a pass or decode step overwrites the working state;
+           the state at depth d of a decode goes to checkpoint slot (d // interval) % 2, so the one
+           before it stays whole. A slot whose state a node takes over is replaced, or nothing is
+           taken.
 """
 
 from __future__ import annotations
 
 from .actions import StateSlots
-from .eviction import bury
+from .eviction import tombstone
 from .radix.boundaries import is_there
 from .radix.node import Flight, Node, Request
 from .reclaim import evict_device
@@ -20,19 +21,20 @@ from .state import State
 from .types import Key, Pages, Tier, frozen
 
 
-def boundaries(state: State, request: Request, start: int, end: int) -> list[int]:
+def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> list[int]:
     """Pages up to the boundaries that a pass over tokens start..end makes, ascending."""
     interval, size = state.interval, state.config.page_size
     last = min(end, request.key.pages * size) // interval * interval
-    depths = [last] if state.widest < 0 else [request.branch * size // interval * interval, last]
+    branch = request.branch_pages * size // interval * interval
+    depths = [last] if state.every_end_is_live else [branch, last]
     return sorted({depth // size for depth in depths if start < depth <= last})
 
 
-def plan(state: State, request: Request, flight: Flight, start: int) -> None:
+def choose_checkpoint_slots(state: State, request: Request, flight: Flight, start: int) -> None:
     """Which slots get the states at the boundaries of a pass: the last one the slot that a decode
     would use for it, one before it the other."""
     size = state.config.page_size
-    made = boundaries(state, request, start, flight.end)
+    made = boundaries_of_pass(state, request, start, flight.end_token)
     for index, component in enumerate(state.components):
         if component.positional or not made:
             continue
@@ -45,38 +47,38 @@ def plan(state: State, request: Request, flight: Flight, start: int) -> None:
 def note_checkpoints(request: Request, flight: Flight) -> None:
     """The pass is over: the slots hold those states now."""
     for index, depth, slot in flight.checkpoints:
-        request.tracked[index][slot - 1] = depth
+        request.checkpoint_tokens[index][slot - 1] = depth
 
 
 def note_decoded(state: State, request: Request, length: int) -> None:
-    """The request may have decoded, up to `length` tokens: what its tracks hold by now.
+    """The request may have decoded, up to `length` tokens: what its checkpoint slots hold by now.
 
-    Only the track of the last boundary is counted on, because a step that ran ahead, by less than
-    two intervals, may have written the other one; and only where the request had that track already
+    Only the slot of the last boundary is counted on, because a step that ran ahead, by less than
+    two intervals, may have written the other one; and only where the request had that slot already
     when it passed the boundary.
     """
-    if request.computed < request.length:
+    if request.computed_tokens < request.length:
         return
     for index, component in enumerate(state.components):
         if component.positional:
             continue
         turn = length // component.interval
         depth, track = turn * component.interval, turn % 2
-        known = request.tracked[index][track]
+        known = request.checkpoint_tokens[index][track]
         if depth > request.length:
-            there = request.tables[index][1 + track] >= 0 and depth > request.since
+            there = request.tables[index][1 + track] >= 0 and depth > request.refilled_at_tokens
             known = depth if there else 0
-        request.tracked[index] = [0] * (component.slots - 1)
-        request.tracked[index][track] = known
+        request.checkpoint_tokens[index] = [0] * (component.slots - 1)
+        request.checkpoint_tokens[index][track] = known
 
 
-def last_boundaries(state: State, request: Request, key: Key, length: int) -> list[int]:
-    """Pages up to the boundaries, of at most `length` tokens, whose states are in the tracks of
-    every component that has states; without such a component, all of the key, whose last page may
-    be a partial one."""
+def boundaries_at_end(state: State, request: Request, key: Key, length: int) -> list[int]:
+    """Pages up to the boundaries, of at most `length` tokens, whose states are in the checkpoint
+    slots of every component that has states; without such a component, all of the key, whose last
+    page may be a partial one."""
     found: list[set[int]] = [
         set(depths)
-        for component, depths in zip(state.components, request.tracked, strict=True)
+        for component, depths in zip(state.components, request.checkpoint_tokens, strict=True)
         if not component.positional
     ]
     if not found:
@@ -86,15 +88,15 @@ def last_boundaries(state: State, request: Request, key: Key, length: int) -> li
     return sorted(depth // state.config.page_size for depth in common if 0 < depth <= limit)
 
 
-def has_tracks(state: State, request: Request) -> bool:
-    """Whether states can be left at all."""
+def owns_every_checkpoint_slot(state: State, request: Request) -> bool:
+    """Whether it owns every slot that it leaves states in."""
     return not state.stateful or all(
         component.positional or -1 not in request.tables[index].tolist()
         for index, component in enumerate(state.components)
     )
 
 
-def make_replacements(state: State, counts: list[int]) -> bool:
+def make_slot_room(state: State, counts: list[int]) -> bool:
     """Try to have that many free slots of each component: for what nodes take over. Optional:
     whatever cannot be had now is done without. Whether anything was evicted for it."""
     evicted = False
@@ -106,9 +108,9 @@ def make_replacements(state: State, counts: list[int]) -> bool:
     return evicted
 
 
-def refill(state: State, request: Request, since: int) -> None:
-    """Fill up the tracks that are missing, where slots are free. since: the tokens that it may have
-    computed by now, whose states they cannot hold."""
+def refill_checkpoint_slots(state: State, request: Request, since: int) -> None:
+    """Fill up the checkpoint slots that are missing, where slots are free. since: tokens that it
+    may have computed by now, whose states they cannot hold."""
     for index, component in enumerate(state.components):
         slots = request.tables[index]
         if component.positional or -1 not in slots.tolist():
@@ -117,11 +119,11 @@ def refill(state: State, request: Request, since: int) -> None:
         for slot in range(component.slots):
             if slots[slot] < 0 and state.pools[Tier.DEVICE][index].free:
                 slots[slot] = state.pools[Tier.DEVICE][index].take(1, request.id)[0]
-                request.since = max(request.since, since)
+                request.refilled_at_tokens = max(request.refilled_at_tokens, since)
         request.tables[index] = frozen(slots)
 
 
-def positions(state: State, request: Request) -> tuple[Pages, ...]:
+def paged_tables(state: State, request: Request) -> tuple[Pages, ...]:
     """The tables of the positional components."""
     return tuple(
         request.tables[index]
@@ -130,7 +132,9 @@ def positions(state: State, request: Request) -> tuple[Pages, ...]:
     )
 
 
-def states(state: State, request: Request, flight: Flight | None = None) -> tuple[StateSlots, ...]:
+def state_slots(
+    state: State, request: Request, flight: Flight | None = None
+) -> tuple[StateSlots, ...]:
     """The slots of the others, with what a pass is to do about them."""
     found = []
     for index, component in enumerate(state.components):
@@ -151,18 +155,18 @@ def states(state: State, request: Request, flight: Flight | None = None) -> tupl
     return tuple(found)
 
 
-def thin(state: State, path: list[Node]) -> None:
+def limit_states(state: State, path: list[Node]) -> None:
     """Keep no more states on a path than a component allows: the shallowest go first, but for those
     at which paths part, and those in use."""
     for index, component in enumerate(state.components):
         held = [node for node in path if is_there(node, index)] if component.per_path else []
         excess = len(held) - component.per_path
         for node in held[:-1]:
-            busy = any(side[index] for side in node.holders) or any(
+            busy = any(side[index] for side in node.locks) or any(
                 leg.component == index for leg in node.legs
             )
             if excess > 0 and not busy and len(node.children) <= 1:
                 excess -= 1
                 for tier in (Tier.HOST, Tier.DEVICE):
                     if node.pages[tier][index] is not None:
-                        bury(state, node, tier, index)
+                        tombstone(state, node, tier, index)

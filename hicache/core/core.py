@@ -19,10 +19,10 @@ from .config import Config
 from .errors import CallerError, CoreBug
 from .events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
-    Continued,
+    ContinueWanted,
     Event,
     EvictWanted,
     Finished,
@@ -119,7 +119,7 @@ def _flush(state: State, event: Flushed) -> None:
         return
     nodes = list(CoreView(state).nodes())
     for flight in state.flights.values():
-        flight.receipt, flight.drains = None, [0] * len(state.components)
+        flight.receipt, flight.frees = None, [0] * len(state.components)
         for leg in flight.legs:
             leg.node = None
     for node in nodes:
@@ -137,7 +137,7 @@ def _flush(state: State, event: Flushed) -> None:
             heap.clear()
     for pool in (pool for tier in state.pools for pool in tier):
         pool.protected = 0
-    state.draining = [0] * len(state.components)
+    state.writing_back = [0] * len(state.components)
     state.root = _new_root(state.config)
 
 
@@ -151,11 +151,11 @@ def _new_state(config: Config) -> State:
     ]
     _check_components(config, made)
     queues = [
-        Queue(index, kind, component.reach)
+        Queue(index, kind, component.window_pages)
         for index, component in enumerate(made)
         for kind in (DEVICE, HOST, DUPLICATE)
     ]
-    bounded = [component.reach for component in made if component.reach < UNBOUNDED]
+    windows = [one.window_pages for one in made if one.window_pages < UNBOUNDED]
     return State(
         config,
         tuple(made),
@@ -170,7 +170,8 @@ def _new_state(config: Config) -> State:
         ],
         queues,
         _new_root(config),
-        max(bounded, default=-1),
+        max(windows, default=0),
+        not windows,
         tuple(index for index, one in enumerate(made) if one.positional and index != BACKBONE),
         max(component.interval for component in made),
         not all(component.positional for component in made),
@@ -180,11 +181,11 @@ def _new_state(config: Config) -> State:
 
 def _check_components(config: Config, made: list[Component]) -> None:
     """Raises CallerError where they cannot work together, or a pool is too small for anything."""
-    if not made[BACKBONE].positional or made[BACKBONE].reach < UNBOUNDED:
+    if not made[BACKBONE].positional or made[BACKBONE].window_pages < UNBOUNDED:
         raise CallerError(f"components: expected full first, found {config.components[BACKBONE]}")
     between = max(component.interval for component in made) // config.page_size - 1
     for component, pages in zip(made, config.device_pages, strict=True):
-        bounded = component.positional and component.reach < UNBOUNDED
+        bounded = component.positional and component.window_pages < UNBOUNDED
         least = component.least_pages + (between if bounded else 0)
         if pages < least:
             raise CallerError(
@@ -208,8 +209,8 @@ def _entry(package: Any, name: str, maker: str) -> Any:
 _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     Arrived: admission.arrive,
     MatchWanted: admission.want_match,
-    Admitted: admission.admit,
-    Continued: admission.proceed,
+    AdmitWanted: admission.admit,
+    ContinueWanted: admission.continue_prefill,
     PagesWanted: admission.want_pages,
     Finished: admission.finish,
     Aborted: admission.abort,

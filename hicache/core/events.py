@@ -32,23 +32,23 @@ class MatchWanted(NamedTuple):
     request: RequestId
 
 
-class Admitted(NamedTuple):
+class AdmitWanted(NamedTuple):
     """The scheduler chose a waiting request and grants a first prefill chunk of `chunk` tokens.
 
-    Answered by `Seated` and `Prefill` (and `Load` where a host prefix is loaded back), or by
+    Answered by `Admitted` and `Prefill` (and `Load` where a host prefix is loaded back), or by
     `Refused`, which leaves the request waiting and the tree as it was but for splits and for
-    evictions already begun for it (`reason` "draining").
+    evictions already begun for it (`reason` "writing_back").
     """
 
     request: RequestId
     chunk: int
 
 
-class Continued(NamedTuple):
-    """The next prefill chunk of a seated request, `chunk` tokens.
+class ContinueWanted(NamedTuple):
+    """The next prefill chunk of an admitted request, `chunk` tokens.
 
     Answered by `Prefill`, or by `Refused` where a component that takes its pages chunk by chunk
-    finds none: the request stays seated, and idle.
+    finds none: the request stays admitted, and idle.
     """
 
     request: RequestId
@@ -58,13 +58,13 @@ class Continued(NamedTuple):
 class PagesWanted(NamedTuple):
     """A decoding request must be able to hold `length` tokens. `Granted` or `Refused`.
 
-    computed: tokens whose KV is in place, where no pass that still runs reads behind their window:
-    pages that only earlier tokens needed are given back. 0: nothing is.
+    computed_tokens: those whose KV is in place, where no pass that still runs reads behind their
+    window: pages that only earlier tokens needed are given back. 0: nothing is.
     """
 
     request: RequestId
     length: int
-    computed: int = 0
+    computed_tokens: int = 0
 
 
 class Finished(NamedTuple):
@@ -97,7 +97,7 @@ class Retracted(NamedTuple):
     key: Key
     length: int
     match_pages: int
-    committed: int
+    committed_tokens: int
 
 
 class EvictWanted(NamedTuple):
@@ -109,7 +109,7 @@ class EvictWanted(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """Forget every cached page. Refused ("running") while a request is seated or a pass runs."""
+    """Forget every cached page. Refused ("running") while a request is admitted or a pass runs."""
 
 
 class LoadDone(NamedTuple):
@@ -131,8 +131,8 @@ Reply: TypeAlias = LoadDone | BackupDone | PrefillDone
 Event: TypeAlias = (
     Arrived
     | MatchWanted
-    | Admitted
-    | Continued
+    | AdmitWanted
+    | ContinueWanted
     | PagesWanted
     | Finished
     | Aborted

@@ -14,7 +14,7 @@ from __future__ import annotations
 from .actions import Evicted
 from .radix.lru import DUPLICATE, HOST, is_garbage, next_victim, offer
 from .radix.node import NONE, Node
-from .radix.tree import BACKBONE, detach, remove, span, split, truncate
+from .radix.tree import BACKBONE, detach, span, split, truncate, unlink
 from .state import State
 from .types import Pages, Tier
 
@@ -41,17 +41,17 @@ def evict_host(state: State, index: int, count: int) -> None:
         if index == BACKBONE:
             pages = min(short, span(node, state.stride))
             if on_device:
-                vacate(state, tail(state, node, pages), Tier.HOST)
+                demote(state, cut_tail(state, node, pages), Tier.HOST)
             else:
-                drop(state, node, Tier.HOST, pages)
-        elif on_device or node.children or any(node.holders[Tier.HOST]):
-            bury(state, node, Tier.HOST, index)
+                delete_tail(state, node, Tier.HOST, pages)
+        elif on_device or node.children or any(node.locks[Tier.HOST]):
+            tombstone(state, node, Tier.HOST, index)
         else:
-            drop(state, node, Tier.HOST, span(node, state.stride))
-        prune(state)
+            delete_tail(state, node, Tier.HOST, span(node, state.stride))
+        delete_dead(state)
 
 
-def tail(state: State, node: Node, pages: int) -> Node:
+def cut_tail(state: State, node: Node, pages: int) -> Node:
     """The node that holds exactly the last `pages` pages; the node itself where that is all."""
     keep = span(node, state.stride) - pages
     if keep:
@@ -59,29 +59,29 @@ def tail(state: State, node: Node, pages: int) -> Node:
     return node
 
 
-def vacate(state: State, node: Node, tier: Tier) -> None:
+def demote(state: State, node: Node, tier: Tier) -> None:
     """The node leaves the tier with all it has there, and stays on the other."""
     for index in reversed(range(len(state.components))):
         if node.pages[tier][index] is not None:
-            _leave(state, node, tier, index)
+            _free_copy(state, node, tier, index)
     if tier == Tier.DEVICE:
         _refile(state, node)
 
 
-def bury(state: State, node: Node, tier: Tier, index: int) -> None:
+def tombstone(state: State, node: Node, tier: Tier, index: int) -> None:
     """The component leaves a node that stays: a tombstone. Later ones go with it where they lose
     nothing by it, or serve nobody any more."""
-    _leave(state, node, tier, index)
+    _free_copy(state, node, tier, index)
     for later in range(index + 1, len(state.components)):
-        if node.pages[tier][later] is None or node.holders[tier][later]:
+        if node.pages[tier][later] is None or node.locks[tier][later]:
             continue
         spare = node.pages[1 - tier][later] is not None
-        if spare or is_garbage(node, state.components[later].reach):
-            _leave(state, node, tier, later)
+        if spare or is_garbage(node, state.components[later].window_pages):
+            _free_copy(state, node, tier, later)
     _refile(state, node)
 
 
-def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
+def delete_tail(state: State, node: Node, tier: Tier, pages: int) -> None:
     """The last `pages` pages of a node whose backbone is on this tier only leave the tree.
 
     Host-only nodes below it go with them: without their prefix nothing could ever reach them.
@@ -90,11 +90,11 @@ def drop(state: State, node: Node, tier: Tier, pages: int) -> None:
     if keep and not node.children and _is_bare(node):
         _give_back(state, tier, BACKBONE, truncate(state, node, tier, keep), node)
         return
-    for below in _postorder(tail(state, node, pages)):
-        _uproot(state, below)
+    for below in _postorder(cut_tail(state, node, pages)):
+        _delete(state, below)
 
 
-def prune(state: State) -> None:
+def delete_dead(state: State) -> None:
     """After an eviction: drop the leaves that lost their last live boundary, up to the first node
     that is in use or serves one. Nobody could ever use them again. Boundaries die of nothing else,
     but for states that a path is thinned of, and those leave its end alive."""
@@ -102,21 +102,21 @@ def prune(state: State) -> None:
         node = state.dead.pop()
         if (
             node.parent is not None
-            and node.near == NONE
+            and node.live_distance == NONE
             and not (node.children or node.legs)
-            and not any(map(any, node.holders))
+            and not any(map(any, node.locks))
         ):
-            _uproot(state, node)
+            _delete(state, node)
 
 
-def _uproot(state: State, node: Node) -> None:
+def _delete(state: State, node: Node) -> None:
     """A childless node leaves the tree with all it has, and so may the one above it, which it may
     alone have kept."""
     above = node.parent
     assert above is not None, f"{node} is not in the tree"
     for side in (Tier.HOST, Tier.DEVICE):
-        vacate(state, node, side)
-    remove(state, node)
+        demote(state, node, side)
+    unlink(state, node)
     state.dead.append(above)
 
 
@@ -139,7 +139,7 @@ def _refile(state: State, node: Node) -> None:
             offer(state.queues, state.eviction, node, Tier.HOST, index)
 
 
-def _leave(state: State, node: Node, tier: Tier, index: int) -> None:
+def _free_copy(state: State, node: Node, tier: Tier, index: int) -> None:
     _give_back(state, tier, index, detach(state, node, tier, index), node)
 
 

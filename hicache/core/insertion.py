@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .checkpoints import make_replacements, refill, thin
+from .checkpoints import limit_states, make_slot_room, refill_checkpoint_slots
 from .errors import CoreBug
 from .radix.locks import lock_required
 from .radix.lru import offer
@@ -37,41 +37,41 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     Where the states of a boundary cannot be handed over, or a window is incomplete, that boundary
     is left out, and what lies behind the last one stays the request's own.
     """
-    new = [pages for pages in made if pages > request.shared]
-    if new and state.widest >= 0:
+    new = [pages for pages in made if pages > request.shared_pages]
+    if new and not state.every_end_is_live:
         needs = [_needs(state, request, key, pages) for pages in new]
-        if not last and make_replacements(state, _sums(needs, len(state.components))):
+        if not last and make_slot_room(state, _sums(needs, len(state.components))):
             needs = [_needs(state, request, key, pages) for pages in new]
         new = _ready(state, new, needs, last)
-    upto = new[-1] if new else request.shared
-    path = match(state, key, upto, request.last)
+    upto = new[-1] if new else request.shared_pages
+    path = match(state, key, upto, request.shared_node)
     for at in _cuts(state, new):
         cut(state, path, at)
-    _forget_unneeded(state, request, new)
+    _give_back_unneeded(state, request, new)
     _share(state, request, path)
-    if (path[-1].end if path else 0) < upto:
+    if (path[-1].end_page if path else 0) < upto:
         _grow(state, request, path, key, upto, new)
     _donate(state, request, path, new)
-    since, request.shared = request.shared, upto
-    request.last = path[-1] if path else None
+    since, request.shared_pages = request.shared_pages, upto
+    request.shared_node = path[-1] if path else None
     if request.receipt is None:
         raise CoreBug(f"request {request.id} has no receipt to lock with")
     lock_required(state, request.receipt, path, since)
     use(state, path, new)
     for node in path:
-        node.unsaved = 0
-    if state.widest >= 0:
+        node.host_refused = 0
+    if not state.every_end_is_live:
         _offer_unlocked(state, path, since)
-        thin(state, path)
+        limit_states(state, path)
         if not last:
-            refill(state, request, request.computed)
+            refill_checkpoint_slots(state, request, request.computed_tokens)
     return path
 
 
 def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
     """What the last boundary does not require of the path behind page `since` is not locked."""
     for node in path:
-        if node.end > since:
+        if node.end_page > since:
             for index in range(BACKBONE + 1, len(state.components)):
                 offer(state.queues, state.eviction, node, Tier.DEVICE, index)
 
@@ -84,7 +84,7 @@ def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
     for node in path:
         node.last_use[BACKBONE] = tick
         state.touched[node.id] = node
-    ends = made or [path[-1].end if path else 0]
+    ends = made or [path[-1].end_page if path else 0]
     for index, component in enumerate(state.components):
         if index == BACKBONE:
             continue
@@ -94,9 +94,9 @@ def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
             continue
         for end in ends:
             for node in reversed(path):
-                if end - node.end > component.reach:
+                if end - node.end_page >= component.window_pages:
                     break
-                if node.end <= end:
+                if node.end_page <= end:
                     node.last_use[index] = tick
 
 
@@ -120,16 +120,16 @@ def _ready(state: State, made: list[int], needs: list[list[int] | None], last: b
 
 def _needs(state: State, request: Request, key: Key, pages: int) -> list[int] | None:
     """Slots of each component that a node takes over at this boundary; None where a state is
-    neither in the tree nor in a track, or a window is incomplete."""
+    neither in the tree nor in a checkpoint slot, or a window is incomplete."""
     needs = [0] * len(state.components)
     if state.stateful:
         depth = pages * state.config.page_size
-        path = match(state, key, pages, request.last)
-        there = path[-1] if path and path[-1].end == pages else None
+        path = match(state, key, pages, request.shared_node)
+        there = path[-1] if path and path[-1].end_page == pages else None
         for index, component in enumerate(state.components):
             if component.positional or (there and there.pages[Tier.DEVICE][index] is not None):
                 continue
-            if depth not in request.tracked[index]:
+            if depth not in request.checkpoint_tokens[index]:
                 return None
             needs[index] = 1
     return needs if _has_windows(state, request, pages) else None
@@ -139,35 +139,37 @@ def _has_windows(state: State, request: Request, pages: int) -> bool:
     return all(
         index == BACKBONE
         or not component.positional
-        or bool((request.tables[index][max(0, pages - component.reach - 1) : pages] >= 0).all())
+        or bool((request.tables[index][max(0, pages - component.window_pages) : pages] >= 0).all())
         for index, component in enumerate(state.components)
     )
 
 
 def _cuts(state: State, made: Sequence[int]) -> list[int]:
     """Where nodes must end, ascending: at boundaries, and where what they require begins."""
+    if state.every_end_is_live:
+        return []
     starts = [
-        pages - component.reach - 1
+        pages - component.window_pages
         for component in state.components
         if component.positional
         for pages in made
     ]
-    return sorted({at for at in (*made, *starts) if at > 0}) if state.widest >= 0 else []
+    return sorted({at for at in (*made, *starts) if at > 0})
 
 
-def _forget_unneeded(state: State, request: Request, made: Sequence[int]) -> None:
+def _give_back_unneeded(state: State, request: Request, made: Sequence[int]) -> None:
     """Own pages of bounded components that none of the boundaries requires go back."""
     for index, component in enumerate(state.components):
         if index == BACKBONE or not component.positional:
             continue
-        start, gaps = request.shared, []
+        start, gaps = request.shared_pages, []
         for pages in made:
-            gaps.append(slice(start, max(start, pages - component.reach - 1)))
+            gaps.append(slice(start, max(start, pages - component.window_pages)))
             start = pages
-        _forget(state, request, index, [gap for gap in gaps if gap.start < gap.stop])
+        _give_back_at(state, request, index, [gap for gap in gaps if gap.start < gap.stop])
 
 
-def _forget(state: State, request: Request, index: int, gaps: list[slice]) -> None:
+def _give_back_at(state: State, request: Request, index: int, gaps: list[slice]) -> None:
     """Give back the request's own pages of a component at these positions."""
     table = request.tables[index]
     own = [part[part >= 0] for part in (table[gap] for gap in gaps)]
@@ -182,7 +184,7 @@ def _forget(state: State, request: Request, index: int, gaps: list[slice]) -> No
 
 def _share(state: State, request: Request, path: list[Node]) -> None:
     """Nodes that are there already: they adopt what they lack, or their pages replace own ones."""
-    behind = [node for node in path if node.end > request.shared]
+    behind = [node for node in path if node.end_page > request.shared_pages]
     for index, component in enumerate(state.components):
         if not component.positional or not behind:
             continue
@@ -190,14 +192,14 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
         table = fresh = request.tables[index]
         for node in behind:
             start = start_of(node, state.stride)
-            mine, held = table[start : node.end], node.pages[Tier.DEVICE][index]
+            mine, held = table[start : node.end_page], node.pages[Tier.DEVICE][index]
             if not len(mine) or mine[0] < 0:
                 continue
             if held is None:
                 attach(state, node, Tier.DEVICE, index, mine)
             else:
                 fresh = fresh.copy() if fresh is table else fresh
-                fresh[start : node.end] = held
+                fresh[start : node.end_page] = held
                 duplicates.append(mine)
         if duplicates:
             request.tables[index] = frozen(fresh)
@@ -210,9 +212,11 @@ def _grow(
     state: State, request: Request, path: list[Node], key: Key, upto: int, made: Sequence[int]
 ) -> None:
     """New nodes behind the path."""
-    covered = path[-1].end if path else 0
-    if covered < request.shared:
-        raise CoreBug(f"request {request.id} shares {request.shared} pages, its path {covered}")
+    covered = path[-1].end_page if path else 0
+    if covered < request.shared_pages:
+        raise CoreBug(
+            f"request {request.id} shares {request.shared_pages} pages, its path {covered}"
+        )
     for end in (*(at for at in _cuts(state, made) if covered < at < upto), upto):
         rows = key.raw[covered * key.stride : end * key.stride]
         first = rows[: key.stride]
@@ -231,18 +235,18 @@ def _grow(
 def _donate(state: State, request: Request, path: list[Node], made: Sequence[int]) -> None:
     """The nodes that end at the boundaries take over the states there, where they have none."""
     size = state.config.page_size
-    boundaries = [node for node in path if node.end in made] if made and state.stateful else []
+    boundaries = [node for node in path if node.end_page in made] if made and state.stateful else []
     for index, component in enumerate(state.components):
         if component.positional:
             continue
         for node in boundaries:
-            depth = node.end * size
-            if depth not in request.tracked[index]:
+            depth = node.end_page * size
+            if depth not in request.checkpoint_tokens[index]:
                 continue
-            track = request.tracked[index].index(depth)
+            track = request.checkpoint_tokens[index].index(depth)
             if node.pages[Tier.DEVICE][index] is None:
                 slots = request.tables[index].copy()
                 attach(state, node, Tier.DEVICE, index, slots[1 + track : 2 + track].copy())
                 slots[1 + track] = -1
                 request.tables[index] = frozen(slots)
-            request.tracked[index][track] = 0
+            request.checkpoint_tokens[index][track] = 0

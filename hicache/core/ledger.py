@@ -95,7 +95,7 @@ class Pool:
 
     def cache(self, pages: Pages, node: int) -> None:
         """Pages of a request or of a flight that has landed now belong to a node."""
-        self._leave(pages)
+        self._uncount(pages)
         self.counts[_CACHED] += len(pages)
         where = _where(pages)
         self.state[where] = _CACHED
@@ -189,7 +189,7 @@ class Pool:
         self._top += count
         self.counts[_FREE] += count
 
-    def _leave(self, pages: Pages) -> None:
+    def _uncount(self, pages: Pages) -> None:
         """Check that all pages are owned, or all lent, and take them out of that count."""
         before = int(self.state[pages[0]])
         if before not in (_OWNED, _LENT):

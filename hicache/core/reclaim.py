@@ -1,21 +1,21 @@
 """Making room on the device: what happens to the coldest copy when its pages are wanted.
 
     backed up       demoted: the node stays, on host only
-    not backed up   write_back copies it to host first: its pages *drain*, free one reply later;
-                    otherwise, or where host has no room, it is dropped
-    garbage         dropped, never copied
+    not backed up   the write_back policy copies it to host first, *writes it back*: its pages are
+                    free one reply later; otherwise, or where host has no room, it is deleted
+    garbage         deleted, never copied
 
 A leaf goes with all its components, whichever of them is wanted; on any other node, and on one
 whose backbone is locked, a component other than the backbone leaves a tombstone.
 
-Strictly in order: while colder pages drain, warmer ones are not taken in their place, neither in
-the place of those pages nor in that of the prefix above them, which comes up once they are gone.
+Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
+warmer than the prefix above it, which comes up once that page is gone.
 """
 
 from __future__ import annotations
 
 from .backup import begin_backup, missing_on_host
-from .eviction import bury, drop, prune, tail, vacate
+from .eviction import cut_tail, delete_dead, delete_tail, demote, tombstone
 from .radix.lru import DEVICE, is_garbage, next_victim, offer
 from .radix.node import NONE, Node
 from .radix.tree import BACKBONE, span
@@ -32,45 +32,48 @@ def make_device_room(state: State, index: int, count: int) -> bool:
 
 
 def evict_device(state: State, index: int, count: int) -> None:
-    """Free up to `count` device pages, now or by draining; less where the rest is in use."""
+    """Free up to `count` device pages, now or by writing back; less where the rest is in use."""
     pool = state.pools[Tier.DEVICE][index]
     queues = [state.queues[3 * index + DEVICE]]
     goal = pool.free + count
-    floor = _behind_drains(state) if state.draining[BACKBONE] and index == BACKBONE else None
-    while pool.free + state.draining[index] < goal:
+    floor = (
+        _behind_write_backs(state) if state.writing_back[BACKBONE] and index == BACKBONE else None
+    )
+    while pool.free + state.writing_back[index] < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
-        short = goal - pool.free - state.draining[index]
+        short = goal - pool.free - state.writing_back[index]
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
-        elif floor is not None and node.near != NONE and _rank(state, node) > floor:
+        elif floor is not None and node.live_distance != NONE and _rank(state, node) > floor:
             offer(state.queues, state.eviction, node, Tier.DEVICE, BACKBONE)
             return
         else:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
             if above is not None and above.parent is not None:
                 floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
-        prune(state)
+        delete_dead(state)
 
 
 def _rank(state: State, node: Node) -> int:
     return state.eviction.rank(node, BACKBONE)
 
 
-def _behind_drains(state: State) -> int:
-    """The lowest rank that will be up for eviction once what drains has gone: that of a parent."""
-    draining = [
+def _behind_write_backs(state: State) -> int:
+    """The lowest rank that will be up for eviction once what is written back has gone: that of a
+    parent."""
+    leaving_nodes = [
         leg.node
         for flight in state.flights.values()
-        if flight.drains and flight.drains[BACKBONE]
+        if flight.frees and flight.frees[BACKBONE]
         for leg in flight.legs
         if leg.node is not None
     ]
-    leaving = {node.id for node in draining}
+    leaving = {node.id for node in leaving_nodes}
     ranks = [
         _rank(state, node.parent)
-        for node in draining
+        for node in leaving_nodes
         if node.parent is not None and node.parent.parent is not None
         if node.parent.id not in leaving
     ]
@@ -80,46 +83,46 @@ def _behind_drains(state: State) -> int:
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
     """Evict another component than the backbone. One that is on host already does not wait for
     what else its leaf has to bring there."""
-    free = node.with_pages[Tier.DEVICE] == 0 and not any(node.holders[Tier.DEVICE])
-    missing = _to_drain(state, node, index, whole=free)
+    free = node.with_pages[Tier.DEVICE] == 0 and not any(node.locks[Tier.DEVICE])
+    missing = _to_write_back(state, node, index, whole=free)
     if free and (index in missing or not missing):
         pages = span(node, state.stride)
         positional = state.components[index].positional
         _evict_leaf(state, node, index, min(short, pages) if positional else pages)
-    elif index not in missing or not _drain(state, node, index, [index]):
-        bury(state, node, Tier.DEVICE, index)
+    elif index not in missing or not _write_back(state, node, index, [index]):
+        tombstone(state, node, Tier.DEVICE, index)
 
 
 def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None:
-    """Evict a leaf's last pages; where they have to drain first, the node above them."""
-    missing = _to_drain(state, node, index, whole=True)
+    """Evict a leaf's last pages; where they have to be written back first, the node above them."""
+    missing = _to_write_back(state, node, index, whole=True)
     if missing:
-        node = tail(state, node, pages)
-        if _drain(state, node, index, missing):
+        node = cut_tail(state, node, pages)
+        if _write_back(state, node, index, missing):
             return node.parent
     if node.pages[Tier.HOST][BACKBONE] is not None:
-        vacate(state, tail(state, node, pages), Tier.DEVICE)
+        demote(state, cut_tail(state, node, pages), Tier.DEVICE)
     else:
-        drop(state, node, Tier.DEVICE, pages)
+        delete_tail(state, node, Tier.DEVICE, pages)
     return None
 
 
-def _to_drain(state: State, node: Node, index: int, whole: bool) -> list[int]:
+def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[int]:
     """The components that the policy wants on host before this one, or the whole node, leaves the
     device; none where something goes that could not be there, because the boundary dies with it."""
     if not state.writes.on_evict or not state.config.has_host:
         return []
-    if is_garbage(node, state.components[index].reach):
+    if is_garbage(node, state.components[index].window_pages):
         return []
     for one in range(len(state.components)) if whole else (index,):
         lacking = node.pages[0][one] is not None and node.pages[1][one] is None
-        if lacking and (node.unsaved >> one & 1 or not state.pools[Tier.HOST][one].capacity):
+        if lacking and (node.host_refused >> one & 1 or not state.pools[Tier.HOST][one].capacity):
             return []
     return missing_on_host(state, node)
 
 
-def _drain(state: State, node: Node, index: int, components: list[int]) -> bool:
+def _write_back(state: State, node: Node, index: int, components: list[int]) -> bool:
     """Begin the copy that an eviction waits for. False where host has no room for it."""
     pages = node.pages[Tier.DEVICE][index]
-    assert pages is not None, f"{node} has nothing to drain"
+    assert pages is not None, f"{node} has nothing to write back"
     return begin_backup(state, [(node, components)], index, len(pages))

@@ -21,8 +21,9 @@ from .types import FlightId, RequestId
 class State:
     """All that a core remembers between two events.
 
-    widest            pages above a boundary that the farthest-reaching bounded component requires;
-                      -1 where there is none, and every node's end is a live boundary.
+    widest_window_pages  the widest window of a component that requires less than the whole path; 0
+                      where there is none.
+    every_end_is_live whether there is none: then every node's end is a live boundary.
     bounded           components that hold a page per position, and require only the last of them.
     interval          tokens between depths that can be a boundary of every component.
     stateful          whether a component has states: one page per node, not one per position.
@@ -35,10 +36,10 @@ class State:
     dead              nodes that lost their last live boundary, until the eviction at hand has
                       dropped those that nobody uses.
     out               what the current event answers.
-    running           the seated requests, latest last.
+    running           the admitted requests, latest last.
     stride            bytes per key row, set by the first key.
     backups           how many are in flight.
-    draining          [component]: device pages whose eviction waits for a backup's reply.
+    writing_back      [component]: device pages whose eviction waits for a backup's reply.
     """
 
     config: Config
@@ -48,11 +49,12 @@ class State:
     pools: list[list[Pool]]
     queues: list[Queue]
     root: Node
-    widest: int
+    widest_window_pages: int
+    every_end_is_live: bool
     bounded: tuple[int, ...]
     interval: int
     stateful: bool
-    draining: list[int]
+    writing_back: list[int]
     requests: dict[RequestId, Request] = field(default_factory=dict)
     running: dict[RequestId, Request] = field(default_factory=dict)
     flights: dict[FlightId, Flight] = field(default_factory=dict)

@@ -108,7 +108,7 @@ def land(state: State, flight: Flight) -> None:
 def _replace(request: Request, index: int, node: Node, held: Pages) -> None:
     """The node got its copy meanwhile: the request's table names that one from now on."""
     table = request.tables[index].copy()
-    table[node.end - len(held) : node.end] = held
+    table[node.end_page - len(held) : node.end_page] = held
     request.tables[index] = frozen(table)
 
 
@@ -148,9 +148,9 @@ def own_pages(state: State, request: Request, index: int) -> Pages:
     """Device pages of a component that belong to the request itself."""
     pages = request.tables[index]
     if index == BACKBONE:
-        return pages[request.shared :]
+        return pages[request.shared_pages :]
     if state.components[index].positional:
-        pages = pages[request.shared :]
+        pages = pages[request.shared_pages :]
     own: Pages = pages[pages >= 0]
     return own
 

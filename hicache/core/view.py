@@ -60,9 +60,9 @@ class CoreView:
     def components(self) -> tuple[Component, ...]:
         return self._state.components
 
-    def draining(self, component: int = 0) -> int:
+    def writing_back(self, component: int = 0) -> int:
         """Device pages whose eviction waits for a backup's reply."""
-        return self._state.draining[component]
+        return self._state.writing_back[component]
 
     def pool(self, tier: Tier, component: int = 0) -> Pool:
         return self._state.pools[tier][component]
@@ -90,7 +90,7 @@ class CoreView:
         if tier == Tier.DEVICE:
             for request in self._state.running.values():
                 full, other = request.tables[0], request.tables[component]
-                found[full[request.shared :]] = other[request.shared :] + 1
+                found[full[request.shared_pages :]] = other[request.shared_pages :] + 1
         return found
 
     def nodes(self) -> Iterator[Node]:

@@ -5,7 +5,7 @@ what an event means. `t` is for the reader's eyes and for twins; no decision dep
 
 JSON lines. The first has the version, the core's configuration and what the maker says of itself:
 
-    {"hicache_tape": 2, "config": {...}, "made": {...}}
+    {"hicache_tape": 3, "config": {...}, "made": {...}}
     {"op": "Arrived", "t": 1200, "args": [0, [8, "", "AAAAAAAAAAA="], 64, 0], "d": "5f0c11d2"}
     {"op": "start", "t": 1300}                           everything queued goes to the device
     {"op": "check", "events": 256, "digest": "..."}      of the decisions so far
@@ -31,15 +31,15 @@ from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.types import Key, Tier
 
-VERSION = 2  # 1 was of a single component, and its digests of fewer decisions
+VERSION = 3  # 1 was of a single component; 2 had other names for two events
 MAX_LINE_BYTES = 64 << 20
 
 _INT, _KEY, _OK, _TIER, _TEXT = "an integer", "a key", "true or false", "a tier", "text"
 _ARGUMENTS: dict[type, tuple[str, ...]] = {
     events.Arrived: (_INT, _KEY, _INT, _INT),
     events.MatchWanted: (_INT,),
-    events.Admitted: (_INT, _INT),
-    events.Continued: (_INT, _INT),
+    events.AdmitWanted: (_INT, _INT),
+    events.ContinueWanted: (_INT, _INT),
     events.PagesWanted: (_INT, _INT, _INT),
     events.Finished: (_INT, _KEY, _INT),
     events.Aborted: (_INT,),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Cached,
     Evicted,
@@ -23,13 +24,12 @@ from hicache.core.actions import (
     Prefill,
     Refused,
     Restarted,
-    Seated,
 )
 from hicache.core.events import (
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
-    Continued,
+    ContinueWanted,
     Event,
     Finished,
     Flushed,
@@ -86,14 +86,14 @@ class Book:
         self.free_before = [book.capacity for book in self.pages]
         self.evictable_before = [0] * len(self.pages)
         self.idle_before = [0] * self.width  # of states, before a pass is answered
-        self.draining_before = [0] * self.width
+        self.writing_back_before = [0] * self.width
         self.moves: list[Move] = []  # of the transfer being filed
         self.uses: list[Use] = []  # of the pass being filed
         self.missing: list[str] = []  # paths that were used but are not in the tree
         self.answered: Ticket | None = None  # the ticket that the present event answered
         self._arriving = Seat(-1, Key(b"", 1), 0, 0, self.width)
         self.left: tuple[Seat, Tags, list[int]] | None = None  # a request that committed and left
-        self.parted: list[Seat] = []  # requests that are not seated any more
+        self.parted: list[Seat] = []  # requests that are not admitted any more
 
     def before(self, event: Event, view: CoreView) -> None:
         """The core is about to see the event: note what only the state before can tell."""
@@ -104,7 +104,7 @@ class Book:
             self.free_before[slot] = pool.free
             self.evictable_before[slot] = book.held[NODE] - book.protected
         for index in range(self.width):
-            self.draining_before[index] = view.draining(index)
+            self.writing_back_before[index] = view.writing_back(index)
         kind = type(event)
         if kind is Arrived:
             key, pages = event.key, event.match_pages  # type: ignore[union-attr]
@@ -115,7 +115,7 @@ class Book:
             for one in self.kinds:
                 if not one.positional:
                     self.idle_before[one.at] = self.pages[one.at].idle()
-        elif kind is Admitted or kind is MatchWanted:
+        elif kind is AdmitWanted or kind is MatchWanted:
             known = self.seats.by_id.get(event.request)  # type: ignore[union-attr]
             if known is not None:
                 self._expect(known)
@@ -191,12 +191,12 @@ class Book:
             self.nodes.stride = event.key.stride
 
     def _leave(self, request_id: RequestId, view: CoreView) -> None:
-        """A request that is not seated any more gives everything back."""
+        """A request that is not admitted any more gives everything back."""
         seat, request = self.seats.by_id.get(request_id), view.requests.get(request_id)
-        if seat is None or (request is not None and request.seated):
+        if seat is None or (request is not None and request.admitted):
             return
         self.parted.append(seat)
-        if seat.seated:
+        if seat.admitted:
             prefill = self.tickets.open.get(seat.prefill)
             load = self.tickets.open.get(seat.load)
             locked = self.seats.leave(seat, keep_locks=prefill is not None)
@@ -232,28 +232,32 @@ class Book:
 
     def _uses(self, action: Prefill, view: CoreView) -> list[Use]:
         record = view.requests.get(action.request)
-        shared = record.shared if record is not None else 0
+        shared = record.shared_pages if record is not None else 0
         return uses_of(action, self.kinds, self.page_size, shared)
 
     def _heard(self, event: Event, outcomes: Sequence[Outcome]) -> None:
         """What requests were told: the boundary that they stand on, the slots of their states."""
-        if type(event) is PagesWanted and event.computed:
+        if type(event) is PagesWanted and event.computed_tokens:
             grown = self.seats.by_id.get(event.request)
             refused = any(getattr(item, "reason", "") == "too_large" for item in outcomes)
             if grown is not None and not refused:
-                self.seats.lower(grown, event.computed)
-        elif type(event) is Continued and event.request in self.seats.by_id:
+                self.seats.lower(grown, event.computed_tokens)
+        elif type(event) is ContinueWanted and event.request in self.seats.by_id:
             grown = self.seats.by_id[event.request]
-            self.seats.lower(grown, grown.computed)
+            self.seats.lower(grown, grown.computed_tokens)
         for item in outcomes:
             kind = type(item)
-            if kind is not Seated and kind is not Cached and kind is not Granted:
+            if kind is not Admitted and kind is not Cached and kind is not Granted:
                 continue
             seat = self.seats.by_id.get(item.request)  # type: ignore[union-attr]
             if seat is None:
                 continue
-            if kind is not Seated:
-                room = len(seat.tables[0]) * self.page_size if kind is Granted else seat.computed
+            if kind is not Admitted:
+                room = (
+                    len(seat.tables[0]) * self.page_size
+                    if kind is Granted
+                    else seat.computed_tokens
+                )
                 note_tracks(seat, item.states, room)  # type: ignore[union-attr]
             if kind is Granted:
                 continue
@@ -261,18 +265,18 @@ class Book:
             if kind is Cached:
                 seat.boundary = int(item.pages)  # type: ignore[union-attr]
                 seat.made = branch_of(seat, self.kinds, self._since(), self.page_size)
-                self.seats.lower(seat, seat.computed)
+                self.seats.lower(seat, seat.computed_tokens)
             else:
                 self.seats.sit_down(seat, item)  # type: ignore[arg-type]
 
     def _since(self) -> int:
         """The token at which the pass began that the present event ended."""
         action = self.answered.action if self.answered is not None else None
-        return action.start if type(action) is Prefill else 0
+        return action.start_token if type(action) is Prefill else 0
 
     def _sit(self, request_id: RequestId, view: CoreView) -> None:
         seat, request = self.seats.by_id.get(request_id), view.requests.get(request_id)
-        if seat is None or request is None or not request.seated:
+        if seat is None or request is None or not request.admitted:
             return
         load = self.tickets.open.get(seat.load)
         awaited = 0
@@ -283,7 +287,7 @@ class Book:
     def _advance_clock(self, outcomes: Sequence[Outcome]) -> None:
         """One tick per event that uses a path: a seat, computed pages, or committed pages."""
         for item in outcomes:
-            if type(item) is Seated:
+            if type(item) is Admitted:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
                     self._use(seat.tags, item.device_pages + item.host_pages, item.request)
@@ -329,7 +333,7 @@ class Book:
                     self.tickets.land(load, True)
                     seat.rehold = True
                 seat.load = 0
-                seat.computed = seat.working = ticket.action.end  # type: ignore[union-attr]
+                seat.computed_tokens = seat.working = ticket.action.end_token  # type: ignore[union-attr]
             self.tickets.land_prefill(ticket, event.ok, seat.tags)
         else:
             self.tickets.land_prefill(ticket, False, self.nodes.root.tags)
@@ -355,8 +359,8 @@ class Book:
         self._commit(event.request, event.key, event.length)
 
     def _retracted(self, event: Retracted) -> None:
-        whole = event.committed // self.page_size
-        self._commit(event.request, event.key.first(whole), event.committed)
+        whole = event.committed_tokens // self.page_size
+        self._commit(event.request, event.key.first(whole), event.committed_tokens)
 
     def _commit(self, request: RequestId, key: Key, length: int) -> None:
         seat = self.seats.by_id.get(request)

@@ -41,6 +41,6 @@ def _distances(nodes: list[Node], view: CoreView) -> list[int]:
         found = 0 if is_live(node, kinds) else below.get(node.id, nowhere)
         below[node.id] = found
         if node.parent is not None and found < nowhere:
-            distance = found + node.end - node.parent.end
+            distance = found + node.end_page - node.parent.end_page
             below[node.parent.id] = min(below.get(node.parent.id, nowhere), distance)
     return [below[node.id] for node in nodes]

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 from hicache.core.config import Config
 
-EVERYTHING = (1 << 40) + 1
+EVERYTHING = 1 << 40
 
 
 class Kind(NamedTuple):
     """window: tokens that a token reads, itself included. interval: tokens between depths at which
-    a boundary can come to be. slots: pages that a seated request has besides those by position.
+    a boundary can come to be. slots: pages that an admitted request has besides those by position.
     per_path: copies that a path may keep, 0 for all of them."""
 
     at: int

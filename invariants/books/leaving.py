@@ -29,7 +29,7 @@ def commit(
     """Behind the tokens that prefills computed, the engine vouches for the bytes by position, and
     for the states that decoding left in the tracks. Returns the boundaries, in pages and the
     deepest first, that the request has everything for; the one that it shares if there is none."""
-    known = min(seat.computed // page_size, len(seat.tags))
+    known = min(seat.computed_tokens // page_size, len(seat.tags))
     pages = min(len(tags), len(seat.tables[0]))
     states = iter(seat.states)
     for kind in kinds:
@@ -54,10 +54,10 @@ def commit(
 def note_tracks(seat: Seat, states: tuple[StateSlots, ...], room: int) -> None:
     """A track that is new cannot hold the state of a depth passed before; at most `room` tokens
     were computed by then."""
-    known = [page for state in seat.states for page in state.tracks]
-    fresh = [page for state in states for page in state.tracks if page >= 0]
+    known = [page for state in seat.states for page in state.checkpoint_slots]
+    fresh = [page for state in states for page in state.checkpoint_slots if page >= 0]
     if seat.states and any(page not in known for page in fresh):
-        seat.since = max(seat.since, room)
+        seat.refilled_at_tokens = max(seat.refilled_at_tokens, room)
     seat.states = states
 
 
@@ -66,15 +66,15 @@ def _left_in_tracks(
 ) -> None:
     """Decoding leaves a state at each multiple of the interval, by turns in the two tracks. What is
     in the other one nobody knows: a step that ran ahead may have written it."""
-    if state is None or seat.computed < seat.length:
+    if state is None or seat.computed_tokens < seat.length:
         return
     turn = length // state.interval
-    depth, last = turn * state.interval, state.tracks[turn % 2]
-    other = state.tracks[1 - turn % 2]
+    depth, last = turn * state.interval, state.checkpoint_slots[turn % 2]
+    other = state.checkpoint_slots[1 - turn % 2]
     if other >= 0:
         book.content[other] = POISON
-    if last >= 0 and depth > seat.computed:
-        fine = depth > seat.since and depth <= len(tags) * page_size
+    if last >= 0 and depth > seat.computed_tokens:
+        fine = depth > seat.refilled_at_tokens and depth <= len(tags) * page_size
         book.content[last] = tags[depth // page_size - 1] if fine else POISON
 
 
@@ -95,7 +95,7 @@ def branch_of(seat: Seat, kinds: Sequence[Kind], since: int, page_size: int) -> 
     if len(kinds) == 1:
         return 0
     each = max(kind.interval for kind in kinds)
-    depth = seat.branch * page_size // each * each // page_size
+    depth = seat.branch_pages * page_size // each * each // page_size
     if not since < depth * page_size < seat.boundary * page_size:
         return 0
     windows = [kind for kind in kinds[1:] if kind.positional]

@@ -22,7 +22,7 @@ def is_live(node: Node, kinds: Sequence[Kind]) -> bool:
     """Whether a request could reuse everything up to the node's end, loads included."""
     for kind in kinds[1:]:
         step = node
-        while step.parent is not None and node.end - step.end < kind.need:
+        while step.parent is not None and node.end_page - step.end_page < kind.need:
             if step.pages[0][kind.at] is None and step.pages[1][kind.at] is None:
                 return False
             step = step.parent
@@ -39,12 +39,12 @@ def near_of(node: Node, kinds: Sequence[Kind], most: int) -> int:
     """What the node's `near` has to be, given its children's: FAR beyond `most`, the widest reach
     of these components."""
     if node.parent is None:
-        return node.near
+        return node.live_distance
     if is_live(node, kinds):
         return 0
     least = NONE
     for child in node.children.values():
-        if child.near != NONE:
-            distance = child.near + child.end - node.end
+        if child.live_distance != NONE:
+            distance = child.live_distance + child.end_page - node.end_page
             least = min(least, distance if distance <= most else FAR)
     return least

@@ -178,10 +178,12 @@ class NodeBook:
             lower = self.by_id.get(child.id)
             if lower is None:
                 below.extend(child.children.values())
-            elif lower.end - lower.span < shadow.end:  # parents come first: it is not cut yet
+            elif (
+                lower.end_page - lower.span < shadow.end_page
+            ):  # parents come first: it is not cut yet
                 return lower.use.copy()
         for gone in self.gone:
-            at = shadow.end - (gone.end - gone.span) - 1
+            at = shadow.end_page - (gone.end_page - gone.span) - 1
             if 0 <= at < gone.span and gone.tags[at] == shadow.tags[-1]:
                 return gone.use.copy()
         return [self.clock] * self.width
@@ -207,14 +209,14 @@ class NodeBook:
         shadow.label = node.label
 
     def _rekey(self, shadow: Shadow, node: Node, parent: Shadow | None) -> None:
-        old, key, end = shadow.key, node.key, node.end
+        old, key, end = shadow.key, node.key, node.end_page
         if len(shadow.tags) and self.at.get(int(shadow.tags[-1])) is shadow:
             del self.at[int(shadow.tags[-1])]
         shadow.namespace, above = self._above(node, parent)
         pages = len(key) // self.stride
-        if end == shadow.end and len(key) <= len(old) and old.endswith(key):
+        if end == shadow.end_page and len(key) <= len(old) and old.endswith(key):
             first = len(shadow.tags) - pages
-        elif end - pages == shadow.end - len(shadow.tags) and pages and old.startswith(key):
+        elif end - pages == shadow.end_page - len(shadow.tags) and pages and old.startswith(key):
             first = 0
         else:
             first = -1
@@ -223,11 +225,11 @@ class NodeBook:
             if shadow.digests is not None:
                 shadow.digests = shadow.digests[first : first + pages]
         else:
-            start = parent.end if parent is not None else 0
+            start = parent.end_page if parent is not None else 0
             shadow.tags = run_tags(key, self.stride, start, above)
             if self.with_digests:
                 shadow.digests = chain(self._digest_above(shadow, parent), key, self.stride)
-        shadow.key, shadow.end, shadow.span = key, end, pages
+        shadow.key, shadow.end_page, shadow.span = key, end, pages
         if len(shadow.tags):
             self.at[int(shadow.tags[-1])] = shadow
 
@@ -250,10 +252,10 @@ class NodeBook:
         shadow = self.at.get(tag)
         if shadow is None:
             return False
-        end, clock, uses = shadow.end, self.clock, self.uses
+        end, clock, uses = shadow.end_page, self.clock, self.uses
         step: Shadow | None = shadow
         while step is not None and step is not self.root:
-            at = step.end
+            at = step.end_page
             for index, need in enumerate(uses):
                 if end - at < need or any(0 <= depth - at < need for depth in above):
                     step.use[index] = clock
@@ -276,8 +278,8 @@ class NodeBook:
         found: list[Shadow] = []
         if step is None:
             return found
-        end, need = step.end, self.kinds[index].need
-        while step is not None and step is not self.root and end - step.end < need:
+        end, need = step.end_page, self.kinds[index].need
+        while step is not None and step is not self.root and end - step.end_page < need:
             found.append(step)
             step = step.parent
         return found
@@ -294,11 +296,11 @@ class NodeBook:
             if (now > 0) != (before > 0):
                 book.protected += len(pages) if now else -len(pages)
         bits = candidacy(shadow, self.width)
-        fresh, near = bits & ~shadow.candidate, shadow.node.near if shadow.node else NONE
-        self.turned += near != shadow.near
-        if near == NONE != shadow.near:
+        fresh, near = bits & ~shadow.candidate, shadow.node.live_distance if shadow.node else NONE
+        self.turned += near != shadow.live_distance
+        if near == NONE != shadow.live_distance:
             self.died.add(shadow.id)
-        shadow.near = near
+        shadow.live_distance = near
         for kind, use in zip(self.kinds, shadow.use, strict=True):
             index = kind.at
             rank = use + SERVES if serves(kind, near) else use
@@ -331,4 +333,4 @@ class NodeBook:
 
 
 def _depth(pair: tuple[Shadow, Node]) -> int:
-    return pair[1].end
+    return pair[1].end_page

@@ -5,7 +5,7 @@ Must not live here: why a page changes hands, and any verdict: clashes are noted
 
     owner       0, or id * 4 + kind of the one holder that the books know
     content     tag of the prefix whose bytes the page holds (POISON: nobody wrote it)
-    locks       holders that protect it: seated requests that share it, pins of open flights
+    locks       holders that protect it: admitted requests that share it, pins of open flights
     busy        unanswered actions that read or write it
     writer      the unanswered action that writes it, 0 if none
     generation  the pool's generation when the page was last claimed

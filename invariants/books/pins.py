@@ -30,7 +30,7 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, seats: SeatBook) -
         for code in dict.fromkeys(codes if move.at else codes[-1:]):
             shadow = nodes.by_id[code >> 2]
             nodes.dirty[shadow.id] = shadow
-            if deepest is None or shadow.end > deepest.end:
+            if deepest is None or shadow.end_page > deepest.end_page:
                 deepest = shadow
         if move.at:
             book.locks[move.source] += 1

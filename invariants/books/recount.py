@@ -68,14 +68,19 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
                 book.pages[slot].protected += len(pages) if count else 0
         shadow.candidate = candidacy(shadow, book.width)
     book.changed = book.pages
-    book.seats.seated = sum(request.seated for request in view.requests.values())
+    book.seats.admitted = sum(request.admitted for request in view.requests.values())
     return book
 
 
 def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     before = kept.by_id.get(node.id)
     shadow = nodes.root if node.parent is None else Shadow(node.id, nodes.width)
-    shadow.node, shadow.key, shadow.label, shadow.end = node, node.key, node.label, node.end
+    shadow.node, shadow.key, shadow.label, shadow.end_page = (
+        node,
+        node.key,
+        node.label,
+        node.end_page,
+    )
     nodes.by_id[node.id] = shadow
     parent = nodes.by_id.get(node.parent.id) if node.parent is not None else None
     shadow.use = before.use if before is not None and history else list(node.last_use)
@@ -94,7 +99,7 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     if before is not None and same and (node.id + kept.recounts) % SAMPLE:
         shadow.tags = before.tags
     elif history:
-        shadow.tags = run_tags(node.key, nodes.stride, parent.end, above)
+        shadow.tags = run_tags(node.key, nodes.stride, parent.end_page, above)
     on_device, on_host = node.pages
     shadow.pages = [*on_device, *on_host]
     parent.kids_on[0] += on_device[0] is not None
@@ -104,7 +109,7 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
 def _seats(book: Book, view: CoreView, kept: Book, history: bool) -> None:
     """What requests own and, where history tells their boundaries, what they lock."""
     for request in view.requests.values():
-        if not request.seated:
+        if not request.admitted:
             continue
         seat, code = kept.seats.by_id.get(request.id), code_of(REQUEST, request.id)
         for kind in book.kinds:
@@ -112,7 +117,7 @@ def _seats(book: Book, view: CoreView, kept: Book, history: bool) -> None:
         if not history:
             _locked(book, request.receipt)
         elif seat is not None:
-            book.device.locks[seat.shared] += 1
+            book.device.locks[seat.shared_pages] += 1
             settled = not seat.load and not seat.low
             for index, before in enumerate(seat.held, 1):
                 held = kept.seats.required(seat, index) if settled else before
@@ -194,7 +199,7 @@ def _compare_pages(one: PageBook, other: PageBook) -> None:
         )
 
 
-_FIELDS = ("end", "kids", "kids_on", "locked", "candidate", "namespace")
+_FIELDS = ("end_page", "kids", "kids_on", "locked", "candidate", "namespace")
 
 
 def _compare_node(one: Shadow, other: Shadow) -> None:

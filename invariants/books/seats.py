@@ -14,7 +14,7 @@ insertion, from the moment they are on device. Where it decodes on, what its win
 
 from __future__ import annotations
 
-from hicache.core.actions import Seated, StateSlots
+from hicache.core.actions import Admitted, StateSlots
 from hicache.core.radix.node import Request
 from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 
@@ -26,12 +26,13 @@ from .tags import Tags, run_tags, seed_of
 
 
 class Seat:
-    """One request, waiting or seated. tags: of the prompt's pages, by prefix."""
+    """One request, waiting or admitted. tags: of the prompt's pages, by prefix."""
 
     __slots__ = (
+        "admitted",
         "boundary",
-        "branch",
-        "computed",
+        "branch_pages",
+        "computed_tokens",
         "expected",
         "handed",
         "held",
@@ -45,10 +46,9 @@ class Seat:
         "may_load",
         "own",
         "prefill",
+        "refilled_at_tokens",
         "rehold",
-        "seated",
-        "shared",
-        "since",
+        "shared_pages",
         "states",
         "tables",
         "tags",
@@ -68,21 +68,21 @@ class Seat:
         self.vacate(width)
 
     def vacate(self, width: int) -> None:
-        self.seated = False
-        self.computed = 0  # tokens whose bytes are in the table
+        self.admitted = False
+        self.computed_tokens = 0  # tokens whose bytes are in the table
         self.low = 0  # pages behind whose windows it holds nothing any more, and never again will
         self.boundary = 0  # pages whose required nodes it locks
-        self.branch = 0  # pages of it that were known when it was seated
+        self.branch_pages = 0  # pages of it that were known when it was admitted
         self.made = 0  # a boundary above it that may have been made with it
         self.rehold = False  # its boundary, or what is there of it, changed
-        self.shared: Pages = NO_PAGES  # the backbone's pages that it locks
+        self.shared_pages: Pages = NO_PAGES  # the backbone's pages that it locks
         self.tables: list[Pages] = [NO_PAGES] * width
         self.own: list[Pages] = [NO_PAGES] * width
         self.held: list[list[Pages]] = [[] for _ in range(width - 1)]
         self.prefill: FlightId = 0
         self.load: FlightId = 0
         self.states: tuple[StateSlots, ...] = ()  # as last handed out
-        self.since = 0  # tokens that it may have computed when a track became its own
+        self.refilled_at_tokens = 0  # tokens that it may have computed when a track became its own
         self.working = 0  # tokens that its working states have read, -1 where nobody knows
         self.handed: tuple[tuple[Pages, bytes], ...] = ()  # tables last given out, and copies
 
@@ -91,7 +91,7 @@ def own_of(request: Request, kind: Kind) -> Pages:
     """Device pages of a component that are the request's and no node's or load's."""
     own: Pages = request.tables[kind.at]
     if kind.positional:
-        own = own[request.shared :]
+        own = own[request.shared_pages :]
     if kind.at and len(own) and own.min() < 0:
         own = own[own >= 0]
         own.flags.writeable = False
@@ -110,45 +110,45 @@ class SeatBook:
         self.kinds = kinds
         self.nodes = nodes
         self.by_id: dict[RequestId, Seat] = {}
-        self.seated = 0
+        self.admitted = 0
         self._claims: list[tuple[Seat, int, Pages]] = []
         self._holds: list[Seat] = []
 
     def leave(self, seat: Seat, keep_locks: bool) -> list[list[Pages]]:
         """A request gives everything back; whoever keeps its locks gets what it locked, per
         component."""
-        locked = [[seat.shared], *seat.held]
+        locked = [[seat.shared_pages], *seat.held]
         code = code_of(REQUEST, seat.id)
         for index, book in enumerate(self.device):
             book.retract(seat.own[index], code)
             if not keep_locks:
                 for pages in locked[index]:
                     book.locks[pages] -= 1
-        if seat.seated:
-            self.seated -= 1
+        if seat.admitted:
+            self.admitted -= 1
         seat.vacate(len(self.kinds))
         return locked
 
     def retract(self, seat: Seat, request: Request, awaited: int) -> None:
         """First half: give up own pages that are no longer its own. awaited: the last of its
         shared positions that a load has yet to fill."""
-        if not seat.seated:
-            seat.seated = True
-            self.seated += 1
+        if not seat.admitted:
+            seat.admitted = True
+            self.admitted += 1
         for index, kind in enumerate(self.kinds):
             table = request.tables[index]
             if table is not seat.tables[index] or kind.positional:
                 self._own(seat, index, own_of(request, kind))
             seat.tables[index] = table
         book = self.device[0]
-        shared = seat.tables[0][: request.shared - awaited]
-        held = len(seat.shared)
-        if len(shared) >= held and same(shared[:held], seat.shared):
+        shared = seat.tables[0][: request.shared_pages - awaited]
+        held = len(seat.shared_pages)
+        if len(shared) >= held and same(shared[:held], seat.shared_pages):
             book.locks[shared[held:]] += 1
         else:
-            book.locks[seat.shared] -= 1
+            book.locks[seat.shared_pages] -= 1
             book.locks[shared] += 1
-        seat.shared = shared
+        seat.shared_pages = shared
         if seat.rehold:
             seat.rehold = False
             if seat.held:
@@ -201,23 +201,23 @@ class SeatBook:
         found = []
         for shadow in self.nodes.required(index, int(seat.tags[depth - 1])):
             pages = shadow.pages[index]
-            if pages is not None and shadow.end > least:
+            if pages is not None and shadow.end_page > least:
                 found.append(pages)
                 self.nodes.dirty[shadow.id] = shadow
         return found
 
-    def sit_down(self, seat: Seat, item: Seated) -> None:
+    def sit_down(self, seat: Seat, item: Admitted) -> None:
         """What it reuses, and where the prompt was known to."""
-        seat.boundary, seat.branch = item.device_pages + item.host_pages, item.matched
-        seat.computed = min(seat.length, seat.boundary * self.nodes.page_size)
-        seat.working = 0 if not seat.computed else -1
+        seat.boundary, seat.branch_pages = item.device_pages + item.host_pages, item.matched_pages
+        seat.computed_tokens = min(seat.length, seat.boundary * self.nodes.page_size)
+        seat.working = 0 if not seat.computed_tokens else -1
 
     def lower(self, seat: Seat, computed: int) -> None:
         """The request has computed that far. What the windows of later tokens, and of a boundary
         that it can still make, have passed is of no use to it."""
         size, interval = self.nodes.page_size, max(kind.interval for kind in self.kinds)
         low, boundary = computed // size, computed // interval * interval // size
-        kept = all(min(state.working, *state.tracks) >= 0 for state in seat.states)
+        kept = all(min(state.working, *state.checkpoint_slots) >= 0 for state in seat.states)
         if boundary > seat.boundary and kept:
             low = boundary
         seat.low, seat.rehold = max(seat.low, low), True

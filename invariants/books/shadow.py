@@ -30,15 +30,15 @@ class Shadow:
     __slots__ = (
         "candidate",
         "digests",
-        "end",
+        "end_page",
         "id",
         "key",
         "kids",
         "kids_on",
         "label",
+        "live_distance",
         "locked",
         "namespace",
-        "near",
         "node",
         "pages",
         "parent",
@@ -55,7 +55,7 @@ class Shadow:
         self.key = b""
         self.label = b""
         self.namespace = ""
-        self.end = 0
+        self.end_page = 0
         self.span = 0  # pages of the run
         self.pages: list[Pages | None] = [None] * (2 * width)
         self.locked = [0] * (2 * width)  # holders expected in each slot
@@ -64,7 +64,7 @@ class Shadow:
         self.kids = 0
         self.kids_on = [0, 0]  # children that have the backbone on each tier
         self.use = [0] * width
-        self.near = NONE  # as the record had it after the last operation
+        self.live_distance = NONE  # as the record had it after the last operation
         self.rank = [-1] * width  # how soon it is to go: its use, behind all that is garbage
         self.candidate = 0  # bit 3 * c + q: could be evicted from queue q of component c now
 
@@ -78,7 +78,7 @@ def valid(shadow: Shadow, kinds: Sequence[Kind]) -> bool:
     """Whether all that the node's end requires is on device."""
     for kind in kinds:
         step = shadow
-        while step.parent is not None and shadow.end - step.end < kind.need:
+        while step.parent is not None and shadow.end_page - step.end_page < kind.need:
             if step.pages[kind.at] is None:
                 return False
             step = step.parent

@@ -117,7 +117,7 @@ def _slots(state: Any, one: About) -> tuple[int, ...]:
     if state.component != one.component:
         return ()
     marks = (page for _, page in state.checkpoints)
-    return (state.source, state.working, *state.tracks, *marks)
+    return (state.source, state.working, *state.checkpoint_slots, *marks)
 
 
 def brief(item: Any) -> str:

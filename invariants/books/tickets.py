@@ -98,21 +98,21 @@ def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int)
     """What a pass reads and writes, per component; the pages at both ends perhaps in part. shared:
     leading positions that are not the request's own."""
     uses = []
-    first, last = action.start // page_size, -(-action.end // page_size)
+    first, last = action.start_token // page_size, -(-action.end_token // page_size)
     tables, states = iter(action.tables or (action.table,)), iter(action.states)
     for kind in kinds:
         if kind.positional:
             table = next(tables)
-            least = max(0, action.start - kind.window + 1) // page_size
-            reads = table[least : -(-action.start // page_size)]
-            writes = table[first:last] if action.end > action.start else NO_PAGES
+            least = max(0, action.start_token - kind.window + 1) // page_size
+            reads = table[least : -(-action.start_token // page_size)]
+            writes = table[first:last] if action.end_token > action.start_token else NO_PAGES
             busy = table[max(0, min(least, shared, first - kind.need)) :] if kind.at else table
         else:
             state = next(states)
             reads = np.array([state.source], dtype=np.int64)
             marks = [page for _, page in state.checkpoints]
             writes = np.array([state.working, *marks], dtype=np.int64)
-            busy = np.array([state.source, state.working, *state.tracks], dtype=np.int64)
+            busy = np.array([state.source, state.working, *state.checkpoint_slots], dtype=np.int64)
         if kind.at:
             reads, writes, busy = (pages[pages >= 0] for pages in (reads, writes, busy))
         uses.append(Use(kind.at, reads, writes, busy))
@@ -178,8 +178,8 @@ class TicketBook:
         action = ticket.action
         if type(action) is not Prefill:
             return
-        first = action.start // self.page_size
-        done = min(action.end // self.page_size, len(tags)) if ok else first
+        first = action.start_token // self.page_size
+        done = min(action.end_token // self.page_size, len(tags)) if ok else first
         tables, states = iter(action.tables or (action.table,)), iter(action.states)
         for use, kind in zip(ticket.uses, self.kinds, strict=True):
             book = self.pages[use.at]

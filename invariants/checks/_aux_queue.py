@@ -25,7 +25,7 @@ class AuxQueue(Check):
         if node.parent is None:
             return
         on_device, on_host = node.pages
-        on_tier, holders = node.pages[self.tier], node.holders[self.tier]
+        on_tier, holders = node.pages[self.tier], node.locks[self.tier]
         for kind in book.kinds[1:]:
             here = on_tier[kind.at]
             if here is None or holders[kind.at]:
@@ -33,7 +33,7 @@ class AuxQueue(Check):
             queue = DEVICE
             if on_tier is on_host:
                 queue = HOST if on_device[kind.at] is None else DUPLICATE
-            garbage = node.near >= kind.need
+            garbage = node.live_distance >= kind.need
             part = 2 * (3 * kind.at + queue) + garbage
             if not node.queued >> part & 1:
                 both = on_device[kind.at] is not None and on_host[kind.at] is not None

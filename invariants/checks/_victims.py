@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.actions import Cached, Evicted, Refused
-from hicache.core.events import Admitted, EvictWanted, PagesWanted
+from hicache.core.events import AdmitWanted, EvictWanted, PagesWanted
 from hicache.core.types import Tier
 from invariants.books.book import Book
 from invariants.books.pages import NODE, PageBook
@@ -20,7 +20,7 @@ def wanted(book: Book, slot: int) -> int:
         needed += sum(
             item.needed if item.component == pages.name else _at_most(book, item)
             for item in book.outcomes
-            if type(item) is Refused and item.reason == "draining"
+            if type(item) is Refused and item.reason == "writing_back"
         )
     return max(0, needed - book.free_before[slot])
 
@@ -68,7 +68,7 @@ def sheltered(book: Book) -> set[int]:
     hosted = sum(1 << 3 * kind.at + HOST for kind in book.kinds)
     found = {shadow.id for shadow in book.nodes.dirty.values() if shadow.candidate & hosted}
     found |= book.nodes.sank
-    if type(book.event) is not Admitted:
+    if type(book.event) is not AdmitWanted:
         return found
     seat = book.seats.by_id.get(book.event.request)
     for tag in seat.known if seat is not None else ():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Cached, Seated
+from hicache.core.actions import Admitted, Cached
 from hicache.core.events import LoadDone
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -19,9 +19,9 @@ class AllOrClamp(Check):
         "request's boundary requires of every component is on device; after it fails, none of its "
         "pages is cached."
     )
-    watches = (Cached, Seated, LoadDone)
+    watches = (Cached, Admitted, LoadDone)
 
-    def see(self, book: Book, item: Cached | Seated | LoadDone, view: CoreView) -> None:
+    def see(self, book: Book, item: Cached | Admitted | LoadDone, view: CoreView) -> None:
         if type(item) is LoadDone:
             ticket = book.answered
             if ticket is None:
@@ -33,7 +33,7 @@ class AllOrClamp(Check):
             )
         else:
             seat = book.seats.by_id.get(item.request)  # type: ignore[union-attr]
-        if seat is not None and seat.seated and not seat.load:
+        if seat is not None and seat.admitted and not seat.load:
             self._whole(book, seat)
 
     def _whole(self, book: Book, seat: Seat) -> None:

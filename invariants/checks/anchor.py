@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hicache.core.actions import Cached, Seated
+from hicache.core.actions import Admitted, Cached
 from hicache.core.events import Finished, Retracted
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
@@ -23,9 +23,11 @@ class Anchor(Check):
         "The pages that a request shares are exactly those of the nodes on the path to its "
         "anchor, in order, and that path is its own prefix."
     )
-    watches = (Seated, Cached, Finished, Retracted)
+    watches = (Admitted, Cached, Finished, Retracted)
 
-    def see(self, book: Book, item: Seated | Cached | Finished | Retracted, view: CoreView) -> None:
+    def see(
+        self, book: Book, item: Admitted | Cached | Finished | Retracted, view: CoreView
+    ) -> None:
         if book.missing:
             self.fail(f"expected a node, found none: {book.missing[0]}", request(item.request))
         if type(item) is Finished or type(item) is Retracted:
@@ -34,8 +36,8 @@ class Anchor(Check):
         if seat is None or record is None:
             self.fail(f"request {item.request} is answered but unknown", request(item.request))
         depth = _depth(item)  # type: ignore[arg-type]
-        shared = seat.shared
-        if len(shared) < depth or (type(item) is Seated and len(shared) != depth):
+        shared = seat.shared_pages
+        if len(shared) < depth or (type(item) is Admitted and len(shared) != depth):
             self.fail(
                 f"request {item.request}: expected {depth} shared pages, found {len(shared)}",
                 request(item.request),
@@ -43,7 +45,7 @@ class Anchor(Check):
         end = len(shared)
         step = book.nodes.at.get(int(seat.tags[end - 1])) if end else None
         while step is not None and step.parent is not None:
-            start = step.end - step.span
+            start = step.end_page - step.span
             if not _same(step, shared[start:end]):
                 self.fail(
                     f"request {item.request}: pages {start}..{end} of its table are not those of "
@@ -63,28 +65,28 @@ class Anchor(Check):
     def _window(self, seat: Seat, step: Shadow, kind: Kind) -> None:
         """A window's pages are the nodes', where it has any and where the boundary requires it."""
         held = step.pages[kind.at]
-        mine = seat.tables[kind.at][step.end - step.span : step.end]
+        mine = seat.tables[kind.at][step.end_page - step.span : step.end_page]
         if held is None or same(mine, held):
             return  # a load fills these positions, or nobody reads them
-        required = np.arange(step.end - step.span, step.end) >= seat.low - kind.need
-        required &= seat.boundary - kind.need < step.end <= seat.boundary
+        required = np.arange(step.end_page - step.span, step.end_page) >= seat.low - kind.need
+        required &= seat.boundary - kind.need < step.end_page <= seat.boundary
         wrong = (mine != held) & ((mine >= 0) | required)
         if wrong.any():
             at = int(wrong.argmax())
             self.fail(
                 f"request {seat.id}, boundary {seat.boundary}: {kind.name} page "
-                f"{step.end - step.span + at} of its table is {mine[at]}, expected node "
+                f"{step.end_page - step.span + at} of its table is {mine[at]}, expected node "
                 f"{step.id}'s {held[at]}",
                 request(seat.id),
                 node(step.id),
             )
 
 
-def _depth(item: Seated | Cached) -> int:
+def _depth(item: Admitted | Cached) -> int:
     """How many leading pages of the backbone it shares by now."""
     if type(item) is Cached:
         return item.pages
-    loads = item.loaded[0] if item.loaded else item.host_pages  # type: ignore[union-attr]
+    loads = item.loaded_pages[0] if item.loaded_pages else item.host_pages  # type: ignore[union-attr]
     return item.device_pages + item.host_pages - loads  # type: ignore[union-attr]
 
 

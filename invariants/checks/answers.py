@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from hicache.core.actions import (
     NO_REQUEST,
+    Admitted,
     Cached,
     Granted,
     Load,
@@ -15,14 +16,13 @@ from hicache.core.actions import (
     Refused,
     Released,
     Restarted,
-    Seated,
 )
 from hicache.core.events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
-    Continued,
+    ContinueWanted,
     EvictWanted,
     Finished,
     Flushed,
@@ -38,15 +38,15 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.story import request
 
-_NOTICES = {Matched, Seated, Prefill, Refused, Granted, Cached, Released, Restarted}
+_NOTICES = {Matched, Admitted, Prefill, Refused, Granted, Cached, Released, Restarted}
 _PAGELESS = {  # outcomes that hand out no pages to work with
     kind for kind in get_args(Outcome) if {"tables", "copies", "states"}.isdisjoint(kind._fields)
 }
 _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
     Arrived: ((Matched,),),
     MatchWanted: ((Matched,),),
-    Admitted: ((Seated, Prefill), (Refused,)),
-    Continued: ((Prefill,), (Refused,)),
+    AdmitWanted: ((Admitted, Prefill), (Refused,)),
+    ContinueWanted: ((Prefill,), (Refused,)),
     PagesWanted: ((Granted,), (Refused,)),
     Finished: ((Released,),),
     Aborted: ((Released,),),
@@ -68,7 +68,7 @@ class Answers(Check):
     watches = (*_ONE_OF, PrefillDone, LoadDone)
 
     def __init__(self) -> None:
-        self._running: dict[int, None] = {}  # seated requests, the latest last
+        self._running: dict[int, None] = {}  # admitted requests, the latest last
 
     def see(self, book: Book, item: Any, view: CoreView) -> None:
         said = [one for one in book.outcomes if type(one) in _NOTICES]
@@ -105,13 +105,13 @@ class Answers(Check):
 
     def _sit(self, said: list[Any]) -> None:
         for one in said:
-            if type(one) is Seated:
+            if type(one) is Admitted:
                 self._running[one.request] = None
             elif type(one) in (Released, Restarted):
                 self._running.pop(one.request, None)
 
     def _loads(self, book: Book, said: list[Any]) -> None:
-        seats = [one for one in said if type(one) is Seated and any(one.loaded)]
+        seats = [one for one in said if type(one) is Admitted and any(one.loaded_pages)]
         loads = [one for one in book.outcomes if type(one) is Load]
         if len(seats) != len(loads):
             self.fail(f"{len(loads)} loads are begun, expected {len(seats)}")
@@ -139,7 +139,7 @@ class Answers(Check):
                     )
             for slots in getattr(one, "states", ()):
                 told = slots.source >= 0 or slots.checkpoints
-                least = min(slots.source, slots.working, *slots.tracks)
+                least = min(slots.source, slots.working, *slots.checkpoint_slots)
                 if least < -1 or (told and type(one) is not Prefill):
                     self.fail(
                         f"{type(one).__name__}: expected slots from -1 up, and copies only of a "
@@ -147,7 +147,7 @@ class Answers(Check):
                     )
 
     def _refused(self, book: Book, item: Any, one: Refused, view: CoreView) -> None:
-        grows = type(item) in (Continued, PagesWanted) and one.reason == "no_pages"
+        grows = type(item) in (ContinueWanted, PagesWanted) and one.reason == "no_pages"
         latest = next(reversed(self._running), NO_REQUEST) if grows else NO_REQUEST
         if one.preempt != latest:
             self.fail(
@@ -160,13 +160,13 @@ class Answers(Check):
             passes = sum(type(open_.action) is Prefill for open_ in book.tickets.open.values())
             if one.needed != max(len(self._running), passes):
                 self.fail(
-                    f"refused (running): {len(self._running)} requests are seated and {passes} "
+                    f"refused (running): {len(self._running)} requests are admitted and {passes} "
                     f"passes run, found {one.needed}"
                 )
         room: int | None = 0 if one.reason == "running" else None
         if one.reason == "too_large":
             room = book.pages[index].capacity
-        elif type(item) in (Continued, PagesWanted):
+        elif type(item) in (ContinueWanted, PagesWanted):
             room = view.pool(Tier.DEVICE, index).available
         elif one.reason == "arriving":
             room = view.pool(Tier.DEVICE, index).free
@@ -177,20 +177,22 @@ class Answers(Check):
                 request(one.request),
             )
 
-    def _pass(self, book: Book, item: Admitted | Continued, one: Prefill, view: CoreView) -> None:
+    def _pass(
+        self, book: Book, item: AdmitWanted | ContinueWanted, one: Prefill, view: CoreView
+    ) -> None:
         seat = book.seats.by_id.get(one.request)
         if seat is None:
             return
-        wanted = min(one.start + item.chunk, seat.length)
+        wanted = min(one.start_token + item.chunk, seat.length)
         left = [
             view.pool(Tier.DEVICE, kind.at).available
             for kind in book.kinds
             if kind.at and kind.positional
         ]
-        if one.end > wanted or (one.end < wanted and (not left or min(left))):
+        if one.end_token > wanted or (one.end_token < wanted and (not left or min(left))):
             self.fail(
-                f"request {one.request}: expected a pass over {one.start}..{wanted}, found it to "
-                f"end at {one.end}",
+                f"request {one.request}: expected a pass over {one.start_token}..{wanted}, found "
+                f"it to end at {one.end_token}",
                 request(one.request),
             )
         loads = tuple(

@@ -34,11 +34,12 @@ class BackupDue(Check):
     def _begun(self, book: Book, item: Backup, view: CoreView, least: int) -> None:
         if not least:
             if not any(
-                view.draining(kind.at) > book.draining_before[kind.at] for kind in book.kinds
+                view.writing_back(kind.at) > book.writing_back_before[kind.at]
+                for kind in book.kinds
             ):
                 self.fail(f"flight {item.flight}: a copy to host that no eviction waits for")
             return
-        if any(view.draining(kind.at) for kind in book.kinds):
+        if any(view.writing_back(kind.at) for kind in book.kinds):
             self.fail(f"flight {item.flight}: an eviction waits for a copy, under write-through")
         under_way = sum(type(one.action) is Backup for one in book.tickets.open.values())
         if under_way > book.config.max_backups:
@@ -92,7 +93,7 @@ class BackupDue(Check):
                 if shadow.pages[kind.at] is not None
                 and shadow.pages[book.width + kind.at] is None
                 and book.pages[book.width + kind.at].capacity
-                and (not kind.at or serves(kind, shadow.near))
+                and (not kind.at or serves(kind, shadow.live_distance))
                 and (kind.at, shadow.id) not in under_way
             ]
             if not missing:

@@ -39,14 +39,14 @@ class Bytes(Check):
         if seat is None:
             return
         if type(item) is Prefill:
-            depth = min(item.start // book.page_size, len(seat.tags))
+            depth = min(item.start_token // book.page_size, len(seat.tags))
             start = depth
             awaited = book.tickets.open.get(seat.load)
             if awaited is not None and not awaited.landed:
-                depth = len(seat.shared)
+                depth = len(seat.shared_pages)
             self._states(book, seat, item)
         else:
-            depth = start = min(seat.computed // book.page_size, len(seat.tags))
+            depth = start = min(seat.computed_tokens // book.page_size, len(seat.tags))
         self._compare(book.device, item.table[:depth], seat.tags[:depth], "request", seat.id)
         tables = iter(item.tables[1:])
         for kind in book.kinds[1:]:
@@ -60,7 +60,7 @@ class Bytes(Check):
         """A pass goes on from the state of exactly the prefix before it."""
         kinds = [kind for kind in book.kinds if not kind.positional]
         for kind, state in zip(kinds, item.states, strict=True):
-            pages, start = book.pages[kind.at], item.start
+            pages, start = book.pages[kind.at], item.start_token
             if state.source < 0:
                 if start != seat.working:
                     self.fail(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hicache.core.events import Admitted, EvictWanted, PagesWanted
+from hicache.core.events import AdmitWanted, EvictWanted, PagesWanted
 from hicache.core.radix.node import Node
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.shadow import Shadow
 from invariants.books.story import node as node_story
 
-_ENDS_NO_LOCK = (EvictWanted, Admitted, PagesWanted)
+_ENDS_NO_LOCK = (EvictWanted, AdmitWanted, PagesWanted)
 
 
 class DeadLeaf(Check):
@@ -26,11 +26,11 @@ class DeadLeaf(Check):
             return  # who held it when its boundary went may have let go of it since
         if shadow.id not in book.nodes.died or node.children or node.parent is None:
             return
-        held = any(shadow.locked) or any(map(any, node.holders))
+        held = any(shadow.locked) or any(map(any, node.locks))
         if not held and not node.legs:
             self.fail(
-                f"leaf {node.id}, end {node.end}, lost its last live boundary: expected it to be "
-                "gone, found it in the tree",
+                f"leaf {node.id}, end {node.end_page}, lost its last live boundary: expected it to "
+                "be gone, found it in the tree",
                 node_story(node.id),
             )
 

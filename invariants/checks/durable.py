@@ -115,14 +115,14 @@ class Durable(Check):
         """What the live boundary at the node's end requires on device is on host as well."""
         for kind in book.kinds[1:]:
             step = record
-            while step.parent is not None and record.end - step.end < kind.need:
+            while step.parent is not None and record.end_page - step.end_page < kind.need:
                 here, there = (step.pages[tier][kind.at] for tier in (0, 1))
                 tag = int(book.nodes.by_id[step.id].tags[-1])
                 given_up = (kind.name, tag) in self._dropped or tag in self._failed
                 if here is not None and there is None and not given_up:
                     self.fail(
-                        f"boundary {record.end} at node {record.id}, {record.hits} uses: expected "
-                        f"{kind.name} of node {step.id} on host, found it on device only",
+                        f"boundary {record.end_page} at node {record.id}, {record.hits} uses: "
+                        f"expected {kind.name} of node {step.id} on host, found it on device only",
                         node(record.id),
                         node(step.id),
                     )

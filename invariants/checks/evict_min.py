@@ -100,13 +100,17 @@ def _died(book: Book, givers: dict[int, set[int]]) -> set[int]:
     """Nodes that left the tree because the copies that went were of the boundaries that they
     served: what was live among them required one of those copies."""
     nodes = set[int]().union(*givers.values())
-    return {shadow.id for shadow in book.nodes.gone if shadow.near or _lost(book, shadow, nodes)}
+    return {
+        shadow.id
+        for shadow in book.nodes.gone
+        if shadow.live_distance or _lost(book, shadow, nodes)
+    }
 
 
 def _lost(book: Book, shadow: Shadow, nodes: set[int]) -> bool:
     need = max((kind.need for kind in book.kinds[1:]), default=0)
     step: Shadow | None = shadow
-    while step is not None and shadow.end - step.end < need:
+    while step is not None and shadow.end_page - step.end_page < need:
         if step.id in nodes:
             return True
         step = step.parent

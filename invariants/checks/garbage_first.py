@@ -37,7 +37,7 @@ class GarbageFirst(Check):
         for queue in (DEVICE,) if item.tier == Tier.DEVICE else (HOST, DUPLICATE):
             colder = book.nodes.coldest(pages.component, queue, spared)
             if colder is not None and colder.rank[pages.component] < SERVES:
-                near = colder.node.near if colder.node is not None else -1
+                near = colder.node.live_distance if colder.node is not None else -1
                 self.fail(
                     f"{pages.where} page {item.pages[0]}, which served a live boundary, went while "
                     f"node {colder.id} has copies that serve none (the nearest is {near} pages "

@@ -29,7 +29,7 @@ class LeafLive(Check):
                 serving, garbage = node.queued >> 2 * at & 1, node.queued >> 2 * at + 1 & 1
                 if not garbage:
                     self.fail(
-                        f"leaf {node.id}, end {node.end}, is no live boundary: expected its "
+                        f"leaf {node.id}, end {node.end_page}, is no live boundary: expected its "
                         f"{kind.name} among the garbage of queue {queue}, found it "
                         f"{'among what serves' if serving else 'in no queue'}",
                         node_story(node.id),

@@ -28,7 +28,7 @@ class LeafSet(Check):
                 node_story(node.id),
             )
         bits, queued = shadow.candidate, node.queued
-        garbage = not serves(book.kinds[0], node.near)
+        garbage = not serves(book.kinds[0], node.live_distance)
         for queue in (DEVICE, HOST, DUPLICATE) if bits else ():
             if bits >> queue & 1 and not queued >> 2 * queue + garbage & 1:
                 self.fail(

@@ -41,12 +41,12 @@ class Leaves(Check):
         if not item.states:
             return
         size, step = book.page_size, _interval(book)
-        last = _last(book, seat, item.end)
-        depths = {last, seat.branch * size // step * step}
-        made = sorted(depth for depth in depths if item.start < depth <= last)
+        last = _last(book, seat, item.end_token)
+        depths = {last, seat.branch_pages * size // step * step}
+        made = sorted(depth for depth in depths if item.start_token < depth <= last)
         for slots in item.states:
             turn = made[-1] // slots.interval % 2 if made else 0
-            tracks = (slots.tracks[turn], slots.tracks[1 - turn])
+            tracks = (slots.checkpoint_slots[turn], slots.checkpoint_slots[1 - turn])
             wanted = [
                 (depth, track)
                 for depth, track in zip(made[::-1], tracks, strict=False)
@@ -54,8 +54,9 @@ class Leaves(Check):
             ]
             if slots.checkpoints != tuple(sorted(wanted)):
                 self.fail(
-                    f"request {item.request}, pass over {item.start}..{item.end}: expected "
-                    f"{slots.component} states {sorted(wanted)}, found {slots.checkpoints}",
+                    f"request {item.request}, pass over {item.start_token}..{item.end_token}: "
+                    f"expected {slots.component} states {sorted(wanted)}, found "
+                    f"{slots.checkpoints}",
                     request(item.request),
                 )
 
@@ -64,16 +65,16 @@ class Leaves(Check):
     ) -> None:
         for slots in states:
             free = view.pool(Tier.DEVICE, book.index_of(slots.component)).free
-            if free and -1 in slots.tracks:
+            if free and -1 in slots.checkpoint_slots:
                 self.fail(
                     f"request {number}: {free} slots of {slots.component} are free, and its "
-                    f"tracks are {slots.tracks}",
+                    f"tracks are {slots.checkpoint_slots}",
                     request(number),
                 )
 
     def _made(self, book: Book, seat: Seat, item: Cached, plan: Prefill) -> None:
-        deepest = _last(book, seat, plan.end) // book.page_size
-        if item.pages >= deepest or plan.end != seat.computed:
+        deepest = _last(book, seat, plan.end_token) // book.page_size
+        if item.pages >= deepest or plan.end_token != seat.computed_tokens:
             return
         for kind in book.kinds[1:]:
             if not _ready(book, seat, plan, kind, deepest):

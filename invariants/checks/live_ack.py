@@ -63,7 +63,7 @@ class LiveAck(Check):
             self.fail(f"flight {odd[0]} is in flight for only one side", flight(odd[0]))
 
     def still(self, book: Book, view: CoreView) -> None:
-        draining = sum(view.draining(kind.at) for kind in book.kinds)
+        draining = sum(view.writing_back(kind.at) for kind in book.kinds)
         if view.flights or draining:
             self.fail(
                 f"expected nothing in flight at quiescence, found {len(view.flights)} flights and "

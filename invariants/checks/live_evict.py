@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.actions import Backup, Evicted, Refused
-from hicache.core.events import Admitted, EvictWanted
+from hicache.core.events import AdmitWanted, EvictWanted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
@@ -52,13 +52,13 @@ class LiveEvict(Check):
         )
         spare = device.held[NODE] - device.protected - self._own_path(book, item, index)
         available = free + spare
-        if available >= item.needed and not (item.reason == "draining" and waiting):
+        if available >= item.needed and not (item.reason == "writing_back" and waiting):
             self.fail(
                 f"refused ({item.reason}): needed {item.needed} {item.component} pages, free "
                 f"{free} + evictable {spare} = {available}",
                 request(item.request),
             )
-        if (item.reason == "draining") != waiting:
+        if (item.reason == "writing_back") != waiting:
             self.fail(
                 f"refused ({item.reason}): {'some' if waiting else 'no'} pages come back by "
                 "themselves",
@@ -77,7 +77,7 @@ class LiveEvict(Check):
     def _own_path(self, book: Book, item: Refused, index: int) -> int:
         """Unlocked pages that the refused request would have reused from the device."""
         seat = book.seats.by_id.get(item.request)
-        if seat is None or type(book.event) is not Admitted:
+        if seat is None or type(book.event) is not AdmitWanted:
             return 0
         unlocked, depth = 0, seat.expected.device
         for tag in seat.known[max(0, depth - book.kinds[index].need) : depth]:
@@ -94,8 +94,8 @@ class LiveEvict(Check):
             for other in book.outcomes
             if type(other) is Evicted and (other.tier, other.component) == (tier, item.component)
         )
-        already = book.draining_before[index] if tier == Tier.DEVICE else 0
-        drained = view.draining(index) - already if tier == Tier.DEVICE else 0
+        already = book.writing_back_before[index] if tier == Tier.DEVICE else 0
+        drained = view.writing_back(index) - already if tier == Tier.DEVICE else 0
         slot = tier * book.width + index
         goal = min(item.pages - already, book.evictable_before[slot])
         if drained:

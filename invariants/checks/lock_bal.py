@@ -20,13 +20,13 @@ class LockBalance(Check):
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        on_device, on_host = node.holders
+        on_device, on_host = node.locks
         held = (*on_device, *on_host)
         if [len(holders) for holders in held] == shadow.locked:
             return
         for pages, holders, expected in zip(book.pages, held, shadow.locked, strict=True):
             if len(holders) != expected:
-                names = ", ".join(one.holder for one in holders.values()) or "nobody"
+                names = ", ".join(one.name for one in holders.values()) or "nobody"
                 self.fail(
                     f"node {node.id}, {pages.where}: expected {expected} holders, found "
                     f"{len(holders)} ({names})",
@@ -49,9 +49,9 @@ class LockBalance(Check):
     def still(self, book: Book, view: CoreView) -> None:
         for node in view.nodes():
             for pages in book.pages:
-                holders = node.holders[pages.tier][pages.component]
+                holders = node.locks[pages.tier][pages.component]
                 if holders:
-                    names = ", ".join(one.holder for one in holders.values())
+                    names = ", ".join(one.name for one in holders.values())
                     self.fail(
                         f"node {node.id}, {pages.where}: expected 0 holders at quiescence, "
                         f"found {len(holders)} ({names})",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Cached, Granted, Seated
+from hicache.core.actions import Admitted, Cached, Granted
 from hicache.core.radix.node import Request
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -17,9 +17,9 @@ class LockSpan(Check):
         "of a recurrence; the pages of a shared window that it still reads are locked."
     )
     of_several = True
-    watches = (Seated, Cached, Granted)
+    watches = (Admitted, Cached, Granted)
 
-    def see(self, book: Book, item: Seated | Cached | Granted, view: CoreView) -> None:
+    def see(self, book: Book, item: Admitted | Cached | Granted, view: CoreView) -> None:
         record = view.requests.get(item.request)
         if record is not None and book.width > 1:
             self._span(book, record)
@@ -43,7 +43,7 @@ class LockSpan(Check):
                 )
             if not kind.positional or record.load:
                 continue
-            shared = record.tables[kind.at][: record.shared]
+            shared = record.tables[kind.at][: record.shared_pages]
             pages_of = book.pages[kind.at]
             loose = [one for one in shared[shared >= 0].tolist() if not pages_of.locks[one]]
             if loose:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Matched, Seated
+from hicache.core.actions import Admitted, Matched
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
@@ -16,9 +16,9 @@ class MatchReference(Check):
         "A match finds the deepest boundary that is valid for every component, on device and on "
         "any tier, as brute force over all cached positions does, and it changes nothing."
     )
-    watches = (Matched, Seated)
+    watches = (Matched, Admitted)
 
-    def see(self, book: Book, item: Matched | Seated, view: CoreView) -> None:
+    def see(self, book: Book, item: Matched | Admitted, view: CoreView) -> None:
         seat = book.seats.by_id.get(item.request)
         if seat is None:
             self.fail(f"request {item.request} is answered but unknown", request(item.request))
@@ -38,11 +38,11 @@ class MatchReference(Check):
                 or (not item.host_pages and _too_dear(book, seat))
             ):
                 host = 0
-            found = item.loaded if host else loaded  # type: ignore[union-attr]
-            if found != loaded or item.matched != wanted.depths[0]:  # type: ignore[union-attr]
+            found = item.loaded_pages if host else loaded  # type: ignore[union-attr]
+            if found != loaded or item.matched_pages != wanted.depths[0]:  # type: ignore[union-attr]
                 self.fail(
                     f"request {item.request}: expected {loaded} pages of {_names(book)} loaded "
-                    f"and {wanted.depths[0]} known, found {found} and {item.matched}",  # type: ignore[union-attr]
+                    f"and {wanted.depths[0]} known, found {found} and {item.matched_pages}",  # type: ignore[union-attr]
                     request(item.request),
                 )
         if (item.device_pages, item.host_pages) != (wanted.device, host):

@@ -25,19 +25,21 @@ class Near(Check):
             return  # a recount looks at all of them
         most = book.nodes.widest
         expected = near_of(node, book.kinds, most)
-        if node.near != expected:
+        if node.live_distance != expected:
             self.fail(
-                f"node {node.id}, end {node.end}: expected the nearest live boundary {expected} "
-                f"pages below, found {node.near}",
+                f"node {node.id}, end {node.end_page}: expected the nearest live boundary "
+                f"{expected} pages below, found {node.live_distance}",
                 node_story(node.id),
             )
         if most < 0:
             return  # every end is a live boundary
-        close = {child.id for child in node.children.values() if child.end - node.end <= most}
-        if node.close.keys() != close:
+        close = {
+            child.id for child in node.children.values() if child.end_page - node.end_page <= most
+        }
+        if node.children_in_reach.keys() != close:
             self.fail(
-                f"node {node.id}, end {node.end}: expected the close children {sorted(close)}, "
-                f"found {sorted(node.close)}",
+                f"node {node.id}, end {node.end_page}: expected the close children "
+                f"{sorted(close)}, found {sorted(node.children_in_reach)}",
                 node_story(node.id),
             )
 

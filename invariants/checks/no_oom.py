@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.actions import Granted, Prefill, Refused
-from hicache.core.events import Continued, PagesWanted, PrefillDone
+from hicache.core.events import ContinueWanted, PagesWanted, PrefillDone
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
@@ -22,7 +22,7 @@ class NoOom(Check):
 
     def see(self, book: Book, item: Prefill | Granted | Refused, view: CoreView) -> None:
         if type(item) is Refused:
-            chunk = type(book.event) is Continued or type(book.event) is PrefillDone
+            chunk = type(book.event) is ContinueWanted or type(book.event) is PrefillDone
             if chunk and not book.index_of(item.component):
                 self.fail(
                     f"{type(book.event).__name__} of request {item.request} was refused "
@@ -35,9 +35,9 @@ class NoOom(Check):
             return
         event = book.event
         if type(item) is Prefill:
-            least = max(item.end, seat.length)
+            least = max(item.end_token, seat.length)
         else:
-            least = event.length if type(event) is PagesWanted else seat.computed
+            least = event.length if type(event) is PagesWanted else seat.computed_tokens
         room = len(item.table) * book.page_size  # type: ignore[union-attr]
         if room < least or len(seat.tables[0]) != len(item.table):  # type: ignore[union-attr]
             self.fail(
@@ -52,14 +52,14 @@ class NoOom(Check):
         """Of each component a pass has what its first token's window reads, and what it writes."""
         positional = [kind for kind in book.kinds if kind.positional]
         for kind, table in zip(positional, item.tables or (item.table,), strict=True):
-            least = max(0, item.start - kind.window + 1) // book.page_size
-            most = -(-item.end // book.page_size)
+            least = max(0, item.start_token - kind.window + 1) // book.page_size
+            most = -(-item.end_token // book.page_size)
             lacking = table[least:most] < 0 if kind.at else table[:0]
             if lacking.any() or len(table) < most:
                 at = least + int(lacking.argmax()) if lacking.any() else len(table)
                 self.fail(
-                    f"request {item.request}: a pass over {item.start}..{item.end} needs "
-                    f"{kind.name} pages {least}..{most}, page {at} is not there",
+                    f"request {item.request}: a pass over {item.start_token}..{item.end_token} "
+                    f"needs {kind.name} pages {least}..{most}, page {at} is not there",
                     request(item.request),
                 )
         for state in item.states:

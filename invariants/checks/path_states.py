@@ -44,7 +44,7 @@ class PathStates(Check):
                 self.fail(
                     f"the path to node {path[-1].id} has {len(held)} states of {kind.name}: "
                     f"expected at most {kind.per_path} but for those that must stay, found that "
-                    f"of node {spare[0].id}, end {spare[0].end}",
+                    f"of node {spare[0].id}, end {spare[0].end_page}",
                     node_story(spare[0].id),
                 )
 

@@ -21,7 +21,7 @@ class PinNode(Check):
         for shadow in book.nodes.gone:
             record = shadow.node
             if record is not None and type(book.event) is not Flushed:
-                held = [sum(map(len, record.holders[tier])) for tier in (0, 1)]
+                held = [sum(map(len, record.locks[tier])) for tier in (0, 1)]
                 if any(held):
                     self.fail(
                         f"node {shadow.id} left the tree with {held[0]} device and {held[1]} host "

@@ -26,9 +26,9 @@ class Quiescence(Check):
                     f"{pages.where}: free {pool.counts[PageState.FREE]} + cached "
                     f"{cached}, expected {pages.capacity}; evictable {pool.evictable}"
                 )
-        seated = sum(request.seated for request in view.requests.values())
-        if seated:
-            self.fail(f"expected no seated request, found {seated}")
+        admitted = sum(request.admitted for request in view.requests.values())
+        if admitted:
+            self.fail(f"expected no admitted request, found {admitted}")
 
 
 def check() -> Quiescence:

@@ -19,8 +19,8 @@ class Reset(Check):
     def see(self, book: Book, item: Flushed, view: CoreView) -> None:
         if any(type(other) is Refused for other in book.outcomes):
             passes = any(type(one.action) is Prefill for one in book.tickets.open.values())
-            if not book.seats.seated and not passes:
-                self.fail("a flush was refused although no request is seated and no pass runs")
+            if not book.seats.admitted and not passes:
+                self.fail("a flush was refused although no request is admitted and no pass runs")
             return
         nodes = sum(1 for _ in view.nodes())
         queued = sum(
@@ -29,7 +29,7 @@ class Reset(Check):
             for kind in book.kinds
             for garbage in (False, True)
         )
-        draining = sum(view.draining(kind.at) for kind in book.kinds)
+        draining = sum(view.writing_back(kind.at) for kind in book.kinds)
         if nodes or queued or draining or len(book.nodes.by_id) != 1:
             self.fail(
                 f"expected no nodes, entries or draining pages, found {nodes}, {queued} and "

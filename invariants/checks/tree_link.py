@@ -27,9 +27,9 @@ class TreeLink(Check):
             return
         key, label = node.key, node.label
         span = len(key) // stride
-        if not key or len(key) % stride or node.end != parent.end + span:
+        if not key or len(key) % stride or node.end_page != parent.end_page + span:
             self.fail(
-                f"node {node.id}: end {node.end}, expected parent's end {parent.end} + "
+                f"node {node.id}: end {node.end_page}, expected parent's end {parent.end_page} + "
                 f"{len(key)} bytes of key / {stride}",
                 node_story(node.id),
             )

@@ -23,9 +23,12 @@ from ..source_lines import Spot, spots_now
 
 RETIRING = "retiring"
 TAKING, MOVING, LENDING = ("take", "reserve"), ("cache", "move", "give_back"), ("lend", "repay")
-LINKS, MINOR = ("parent", "end", "near", "hits", "unsaved", "queued"), ("hits", "queued")
-BITS = ("unsaved", "queued")
-PROGRESS = ("seated", "shared", "computed", "last", "prefill", "load")
+LINKS, MINOR = (
+    ("parent", "end_page", "live_distance", "hits", "host_refused", "queued"),
+    ("hits", "queued"),
+)
+BITS = ("host_refused", "queued")
+PROGRESS = ("admitted", "shared_pages", "computed_tokens", "shared_node", "prefill", "load")
 HOLDER = re.compile(r"\b(request|backup|load) (\d+)")
 _UNSET = object()
 
@@ -206,7 +209,7 @@ class _Locks(dict[int, Any]):
         fresh = number not in self
         super().__setitem__(number, receipt)
         if fresh:
-            self.tell(*self.place, f"locked by {receipt.holder}", spots_now(), receipt)
+            self.tell(*self.place, f"locked by {receipt.name}", spots_now(), receipt)
 
     def __delitem__(self, number: int) -> None:
         self.pop(number)
@@ -218,8 +221,8 @@ class _Locks(dict[int, Any]):
     def pop(self, number: int, *default: Any) -> Any:
         receipt = super().pop(number, *default)
         if receipt is not None:
-            left = ", ".join(other.holder for other in self.values())
-            text = f"unlocked by {receipt.holder}{f', still locked by {left}' if left else ''}"
+            left = ", ".join(other.name for other in self.values())
+            text = f"unlocked by {receipt.name}{f', still locked by {left}' if left else ''}"
             self.tell(*self.place, text, spots_now(), receipt)
         return receipt
 
@@ -235,19 +238,19 @@ def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
         name = components[index]
         where = f"node {node}: {Tier(tier).name.lower()} {name}"
         lock = 0 if receipt is None else receipt.id
-        whom = () if receipt is None else holder_of(receipt.holder)
+        whom = () if receipt is None else holder_of(receipt.name)
         report(Change(f"{where} {text}", spots, tier, name, (), node, whom, lock=lock))
 
     def init(self: Node, number: int, parent: Node | None, *rest: Any) -> None:
         real(self, number, parent, *rest)
         sides = range(2)
         self.pages = [_Held(self.pages[tier], number, tier, tell) for tier in sides]
-        self.holders = [
+        self.locks = [
             [_Locks(number, tier, index, tell) for index in range(len(components))]
             for tier in sides
         ]
         above = "as the root" if parent is None else f"below {_shown('parent', parent)}"
-        text = f"node {number}: made {above}, ends at page {self.end}"
+        text = f"node {number}: made {above}, ends at page {self.end_page}"
         report(Change(text, spots_now(), node=number))
 
     return init
@@ -280,7 +283,7 @@ def _links(report: Report) -> Any:
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, Node):
         return f"node {value.id}" if value.parent is not None else "the root"
-    if name == "near":
+    if name == "live_distance":
         return {NONE: "none", FAR: "far"}.get(value, str(value))
     if name in BITS:
         return str([bit for bit in range(int(value).bit_length()) if value >> bit & 1])

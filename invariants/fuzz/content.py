@@ -107,7 +107,7 @@ class Content:
 
     def end_pass(self, action: Prefill, ids: list[int] | None) -> None:
         """Tokens start..end are computed; ids None: it failed, or nobody wants the result."""
-        start, end = action.start, action.end
+        start, end = action.start_token, action.end_token
         tables = action.tables or (action.table,)
         if ids is not None:
             for at in range(len(tables)):
@@ -144,7 +144,7 @@ class Content:
             pool[slots.working] = Held(ids, end)
             step = slots.interval
             for depth in range(start // step * step + step, end + 1, step):
-                track = slots.tracks[depth // step % 2]
+                track = slots.checkpoint_slots[depth // step % 2]
                 if track >= 0:
                     pool[track] = Held(ids, depth)
 
@@ -206,7 +206,7 @@ class Content:
                     pages = node.pages[tier][index]
                     if pages is None:
                         continue
-                    pool, end = self.pages[tier][index], (node.end - len(at)) * size
+                    pool, end = self.pages[tier][index], (node.end_page - len(at)) * size
                     for page, name in zip(pages.tolist(), at, strict=True):
                         end += size
                         held = pool[page]

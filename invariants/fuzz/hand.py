@@ -209,9 +209,9 @@ class Hand:
             return fine
         if fine:
             self.landed.update(action.after)
-            job.computed = action.end
-            job.stage = "decoding" if action.last else "idle"
-            if action.last:
+            job.computed = action.end_token
+            job.stage = "decoding" if action.completes_prompt else "idle"
+            if action.completes_prompt:
                 job.committed = job.prompt
                 job.asked = job.asked or job.prompt
                 if self.content is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hicache.core.actions import Refused
-from hicache.core.events import Admitted, Continued, EvictWanted, Finished
+from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, Finished
 from hicache.core.types import Tier
 from hicache.runtime.group import RankError
 from invariants.base import CRASH, HAZARD, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
@@ -165,13 +165,13 @@ def _help(hand: Hand) -> None:
         hand.feed(Finished(job.id, hand.key(job, job.committed), job.committed))
         del hand.jobs[job.id]
     elif job.stage == "idle":
-        hand.give_way(hand.feed(Continued(job.id, most)))
+        hand.give_way(hand.feed(ContinueWanted(job.id, most)))
     else:
         _admit(hand, job, most)
 
 
 def _admit(hand: Hand, job: Job, most: int) -> None:
-    outcomes = hand.feed(Admitted(job.id, most))
+    outcomes = hand.feed(AdmitWanted(job.id, most))
     if any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes):
         hand.abort(job)
 

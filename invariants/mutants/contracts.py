@@ -244,7 +244,7 @@ def _walks(one: Any, need: int, spans: tuple[int, ...]) -> bool:
     wanted = [at for at, end in enumerate(ends) if end > whole - need]
     if list(one.required(spans)) != wanted:
         return False
-    return all((whole - end <= one.reach) == (at in wanted) for at, end in enumerate(ends))
+    return all((whole - end < one.window_pages) == (at in wanted) for at, end in enumerate(ends))
 
 
 # -- free lists

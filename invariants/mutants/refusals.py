@@ -17,10 +17,10 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
-    Continued,
+    ContinueWanted,
     Event,
     EvictWanted,
     Finished,
@@ -46,7 +46,7 @@ class Stage:
     name: str
     driver: Driver
     length: int = PROMPT
-    seated: bool = False
+    admitted: bool = False
     computed: int = 0
     shared: int = 0
     table: int = 0
@@ -82,13 +82,13 @@ def stage(name: str) -> Stage:
     if at >= 1:
         feed(Arrived(0, key_of(PROMPT), PROMPT, 2))
     if at >= 2:
-        (made.flight,) = (one.flight for one in feed(Admitted(0, 2)) if type(one) is Prefill)
-        made.seated, made.table = True, 3
+        (made.flight,) = (one.flight for one in feed(AdmitWanted(0, 2)) if type(one) is Prefill)
+        made.admitted, made.table = True, 3
     if at >= 3:
         feed(PrefillDone(made.flight))
         made.flight, made.computed, made.shared = 0, 2, 1
     if at >= 4:
-        (flight,) = (one.flight for one in feed(Continued(0, 9)) if type(one) is Prefill)
+        (flight,) = (one.flight for one in feed(ContinueWanted(0, 9)) if type(one) is Prefill)
         feed(PrefillDone(flight))
         made.computed, made.shared = PROMPT, 2
     return made
@@ -124,22 +124,30 @@ def _outline(at: Stage) -> tuple[object, ...]:
     view = at.driver.core.view
     pool = view.pool(Tier.DEVICE)
     nodes = sum(1 for _ in view.nodes())
-    seated = [one.seated for one in view.requests.values()]
-    return (*pool.counts, pool.protected, nodes, view.tick, *view.flights, *view.requests, *seated)
+    admitted = [one.admitted for one in view.requests.values()]
+    return (
+        *pool.counts,
+        pool.protected,
+        nodes,
+        view.tick,
+        *view.flights,
+        *view.requests,
+        *admitted,
+    )
 
 
 def _events(at: Stage) -> Iterator[tuple[Event, bool]]:
     """Events, and whether they are legal at this stage."""
     there = at.name != "nobody"
-    waiting, idle = there and not at.seated, at.seated and not at.flight
+    waiting, idle = there and not at.admitted, at.admitted and not at.flight
     for number in (0, 1, -1):
         mine = number == 0
         yield MatchWanted(number), mine and waiting
         yield Aborted(number), mine and there
         for chunk in (-1, 0, 1):
-            yield Admitted(number, chunk), mine and waiting and chunk >= 1
+            yield AdmitWanted(number, chunk), mine and waiting and chunk >= 1
             more = mine and idle and at.computed < at.length
-            yield Continued(number, chunk), more and chunk >= 1
+            yield ContinueWanted(number, chunk), more and chunk >= 1
         decoding = mine and idle and at.computed >= at.length
         for length, computed in product((1, PROMPT, 7, 99), (-1, 0, 5, 6, 7)):
             yield PagesWanted(number, length, computed), decoding and 0 <= computed <= 6

@@ -25,7 +25,11 @@ def _sorted(state: Any, event: Any) -> None:
     _prefill_done(state, event)
     for at, item in enumerate(state.out):
         request = state.requests.get(getattr(item, "request", -1))
-        if type(item) is Cached and request is not None and request.computed < request.length:
+        if (
+            type(item) is Cached
+            and request is not None
+            and request.computed_tokens < request.length
+        ):
             state.out[at] = item._replace(table=frozen(np.sort(item.table)))
 
 

@@ -1,4 +1,4 @@
-"""Planted in `checkpoints.plan`: see TITLE."""
+"""Planted in `checkpoints.choose_checkpoint_slots`: see TITLE."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ def _nothing(state: Any, request: Any, flight: Any, start: int) -> None:
 
 
 def plant(patch: Patch) -> None:
-    patch(admission, "plan", _nothing)
+    patch(admission, "choose_checkpoint_slots", _nothing)

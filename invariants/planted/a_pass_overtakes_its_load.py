@@ -30,7 +30,7 @@ def _forgets_it(state: Any, event: Any) -> None:
         return
     load, request.load = request.load, 0
     _prefill_done(state, event)
-    if request.seated:
+    if request.admitted:
         request.load = load
 
 

@@ -9,7 +9,7 @@ from hicache.core import admission
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "A request that is seated may be admitted again."
+TITLE = "A request that is admitted may be admitted again."
 KILLS = ""
 FAULTS = ("admitted twice",)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import seating
+from hicache.core import placement
 
 from .base import Patch
 
@@ -12,14 +12,14 @@ ROWS: tuple[str, ...] = ()
 TITLE = "A request shares one page more than the path that it stands on."
 KILLS = "pool-sum"
 
-_take_seat = seating._take_seat
+_take_seat = placement._admit
 
 
 def _one_more(state: Any, request: Any, plan: Any) -> None:
     _take_seat(state, request, plan)
-    if request.shared < request.key.pages:
-        request.shared += 1
+    if request.shared_pages < request.key.pages:
+        request.shared_pages += 1
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "_take_seat", _one_more)
+    patch(placement, "_admit", _one_more)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import seating
+from hicache.core import placement
 
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "A table has sixteen places: a longer prompt is seated without its end."
+TITLE = "A table has sixteen places: a longer prompt is admitted without its end."
 KILLS = "no-oom"
 FAULTS = ("device squeezed", "allocation refused", "host squeezed")
 
 PLACES = 16
-_plan = seating._plan
+_plan = placement._plan
 
 
 def _cut(state: Any, request: Any, path: Any, loads: Any, chunk: int) -> Any:
@@ -25,4 +25,4 @@ def _cut(state: Any, request: Any, path: Any, loads: Any, chunk: int) -> Any:
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "_plan", _cut)
+    patch(placement, "_plan", _cut)

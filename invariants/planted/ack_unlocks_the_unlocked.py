@@ -21,7 +21,7 @@ def _unlock_again(state: Any, flight: Any, ok: bool) -> None:
     for node in nodes if state.writes.on_evict else ():
         above = node
         while above.parent is not None:
-            holders = above.holders[0][0]
+            holders = above.locks[0][0]
             if len(holders) == 1:
                 holders.clear()
                 state.pools[0][0].protected -= len(above.pages[0][0])

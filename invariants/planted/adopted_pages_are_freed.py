@@ -16,7 +16,9 @@ _share = insertion._share
 
 
 def _free_adopted(state: Any, request: Any, path: Any) -> None:
-    behind = [node for node in path if node.end > request.shared and node.pages[0][0] is None]
+    behind = [
+        node for node in path if node.end_page > request.shared_pages and node.pages[0][0] is None
+    ]
     _share(state, request, path)
     for node in behind:
         state.pools[0][0].give_back(node.pages[0][0])

@@ -18,7 +18,7 @@ _abort = admission.abort
 
 def _unheard(state: Any, event: Any) -> None:
     request = state.requests.get(event.request)
-    if request is not None and request.seated and not request.prefill:
+    if request is not None and request.admitted and not request.prefill:
         request.receipt = None
     _abort(state, event)
 

@@ -18,7 +18,7 @@ _anchors = matching.anchors
 def _backbone_only(state: Any, path: Any, part: int = 0) -> Any:
     found = _anchors(state, path, part)
     ends = matching._ends(path, part)
-    unbounded = state.components[0].reach
+    unbounded = state.components[0].window_pages
     return found._replace(device=matching._deepest(path, ends, found.best, 0, unbounded, True))
 
 

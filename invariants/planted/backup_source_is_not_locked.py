@@ -1,4 +1,4 @@
-"""Planted in `backup.lock`: the calls for the device do nothing."""
+"""Planted in `backup.begin_backup`: the locks of what a copy reads end as soon as it is queued."""
 
 from __future__ import annotations
 

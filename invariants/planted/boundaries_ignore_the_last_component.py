@@ -16,7 +16,11 @@ KILLS = "near"
 def _all_but_one(state: Any, node: Any) -> bool:
     for index, component in enumerate(state.components[:-1]):
         above = node
-        while node.end - above.end <= component.reach and above.parent is not None and index:
+        while (
+            node.end_page - above.end_page < component.window_pages
+            and above.parent is not None
+            and index
+        ):
             if not boundaries.is_there(above, index):
                 return False
             above = above.parent

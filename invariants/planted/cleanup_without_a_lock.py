@@ -10,16 +10,16 @@ from hicache.core.radix import locks
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("B11",)
-TITLE = "A request that was never seated releases a lock when it ends."
+TITLE = "A request that was never admitted releases a lock when it ends."
 KILLS = ""
 
 _withdraw = admission._withdraw
 
 
 def _always_release(state: Any, request: Any) -> None:
-    seated = request.seated
+    admitted = request.admitted
     _withdraw(state, request)
-    if not seated:
+    if not admitted:
         locks.release(state, request.receipt)
 
 

@@ -18,4 +18,4 @@ def _lazy(state: Any) -> None:
 
 
 def plant(patch: Patch) -> None:
-    patch(eviction, "prune", _lazy)
+    patch(eviction, "delete_dead", _lazy)

@@ -13,7 +13,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "A leaf that is demoted for the sake of its pages leaves its state on device."
 KILLS = "device-prefix"
 COMPONENTS = ("full", "mamba")
-_evict_leaf, _vacate = reclaim._evict_leaf, eviction.vacate
+_evict_leaf, _vacate = reclaim._evict_leaf, eviction.demote
 _WANTED: list[int] = []
 
 
@@ -32,11 +32,11 @@ def _all_but_states(state: Any, node: Any, tier: Any) -> None:
         return
     for index, component in reversed([*enumerate(state.components)]):
         if component.positional and node.pages[tier][index] is not None:
-            eviction._leave(state, node, tier, index)
+            eviction._free_copy(state, node, tier, index)
     eviction._refile(state, node)
 
 
 def plant(patch: Patch) -> None:
     _WANTED.clear()
     patch(reclaim, "_evict_leaf", _evict)
-    patch(eviction, "vacate", _all_but_states)
+    patch(eviction, "demote", _all_but_states)

@@ -13,7 +13,7 @@ ROWS: tuple[str, ...] = ("J7",)
 TITLE = "A state cannot be kept while every other one is locked, and that is taken for a defect."
 KILLS = ""
 
-_make_replacements = checkpoints.make_replacements
+_make_replacements = checkpoints.make_slot_room
 
 
 def _insist(state: Any, counts: list[int]) -> bool:
@@ -25,4 +25,4 @@ def _insist(state: Any, counts: list[int]) -> bool:
 
 
 def plant(patch: Patch) -> None:
-    patch(checkpoints, "make_replacements", _insist)
+    patch(checkpoints, "make_slot_room", _insist)

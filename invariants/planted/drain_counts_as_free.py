@@ -17,7 +17,7 @@ _make_device_room = reclaim.make_device_room
 
 def _too_soon(state: Any, index: int, count: int) -> bool:
     done = _make_device_room(state, index, count)
-    return done or bool(state.pools[0][index].free + state.draining[index] >= count)
+    return done or bool(state.pools[0][index].free + state.writing_back[index] >= count)
 
 
 def plant(patch: Patch) -> None:

@@ -18,7 +18,7 @@ _begin_backup = backup.begin_backup
 def _count_again(state: Any, nodes: list[Any], asked: int = -1, pages: int = 0) -> bool:
     begun = _begin_backup(state, nodes, asked, pages)
     if begun and asked >= 0:
-        state.draining[asked] += pages
+        state.writing_back[asked] += pages
     return begun
 
 

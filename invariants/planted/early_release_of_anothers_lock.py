@@ -18,8 +18,8 @@ _unlock_above = locks.unlock_above
 def _skip_nothing(state: Any, receipt: Any, index: int, end: int) -> None:
     _unlock_above(state, receipt, index, end)
     for node, tier in receipt.locked[0]:
-        holders = node.holders[tier][index]
-        if tier == 0 and node.end < end and len(holders) == 1:
+        holders = node.locks[tier][index]
+        if tier == 0 and node.end_page <= end and len(holders) == 1:
             holders.clear()
             state.pools[0][index].protected -= len(node.pages[0][index])
             state.touched[node.id] = node

@@ -19,12 +19,12 @@ MARK = " (early)"
 def _mark(state: Any, receipt: Any, index: int, end: int) -> None:
     before = len(receipt.locked[index])
     _unlock_above(state, receipt, index, end)
-    if len(receipt.locked[index]) < before and not receipt.holder.endswith(MARK):
-        receipt.holder += MARK
+    if len(receipt.locked[index]) < before and not receipt.name.endswith(MARK):
+        receipt.name += MARK
 
 
 def _skip(state: Any, receipt: Any) -> None:
-    if receipt.holder.endswith(MARK):
+    if receipt.name.endswith(MARK):
         for entries in receipt.locked[1:]:
             entries.clear()
     _release(state, receipt)

@@ -15,8 +15,8 @@ KILLS = ""
 _required = locks.required
 
 
-def _never_empty(path: Any, reach: int) -> Any:
-    return path if path[-1].end <= reach else _required(path, reach)
+def _never_empty(path: Any, window_pages: int) -> Any:
+    return path if path[-1].end_page <= window_pages else _required(path, window_pages)
 
 
 def plant(patch: Patch) -> None:

@@ -17,9 +17,9 @@ _flush = core._flush
 
 
 def _keep_draining(state: Any, event: Any) -> None:
-    before = list(state.draining)
+    before = list(state.writing_back)
     _flush(state, event)
-    state.draining[:] = before
+    state.writing_back[:] = before
 
 
 def plant(patch: Patch) -> None:

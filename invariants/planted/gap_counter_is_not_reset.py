@@ -15,9 +15,9 @@ KILLS = "match-ref"
 _deepest = matching._deepest
 
 
-def _not_reset(path: Any, ends: Any, upto: int, index: int, reach: int, on_device: bool) -> int:
-    if not index or not reach:
-        return _deepest(path, ends, upto, index, reach, on_device)
+def _not_reset(path: Any, ends: Any, upto: int, index: int, window: int, on_device: bool) -> int:
+    if not index or window == 1:
+        return _deepest(path, ends, upto, index, window, on_device)
     while upto:
         node = path[upto - 1]
         if node.pages[0][index] is not None or not (on_device or node.pages[1][index] is None):

@@ -22,11 +22,11 @@ def _blindly(state: Any, event: Any) -> None:
     if not flight:
         _want_pages(state, event)
         return
-    computed, request.prefill, request.computed = request.computed, 0, request.length
+    computed, request.prefill, request.computed_tokens = request.computed_tokens, 0, request.length
     try:
         _want_pages(state, event)
     finally:
-        request.prefill, request.computed = flight, computed
+        request.prefill, request.computed_tokens = flight, computed
 
 
 def plant(patch: Patch) -> None:

@@ -9,7 +9,7 @@ from hicache.core import insertion
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("K1",)
-TITLE = "Being seated on cached pages is no use of them."
+TITLE = "Being admitted on cached pages is no use of them."
 KILLS = "lru"
 
 _use = insertion.use

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import seating
-from hicache.core.actions import Seated
+from hicache.core import placement
+from hicache.core.actions import Admitted
 
 from .base import Patch
 
@@ -13,17 +13,17 @@ ROWS: tuple[str, ...] = ("L4",)
 TITLE = "What is loaded for a request is reported as computed by it."
 KILLS = "metric-ref"
 
-_seat = seating.seat
+_seat = placement.place
 
 
 def _reported(state: Any, request: Any, chunk: int) -> int:
     end = _seat(state, request, chunk)
     for at, item in enumerate(state.out):
-        if type(item) is Seated and item.host_pages:
+        if type(item) is Admitted and item.host_pages:
             loaded = item.host_pages * state.config.page_size
-            state.out[at] = item._replace(computed_tokens=item.computed_tokens + loaded)
+            state.out[at] = item._replace(tokens_to_compute=item.tokens_to_compute + loaded)
     return end
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "seat", _reported)
+    patch(placement, "place", _reported)

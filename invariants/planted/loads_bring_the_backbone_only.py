@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import seating
+from hicache.core import placement
 
 from .base import Patch
 
@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "A load brings full attention's pages, and no window or state that is on host."
 KILLS = "match-ref"
 
-_to_load = seating._to_load
+_to_load = placement._to_load
 
 
 def _backbone_only(state: Any, path: list[Any]) -> list[list[Any]]:
@@ -21,4 +21,4 @@ def _backbone_only(state: Any, path: list[Any]) -> list[list[Any]]:
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "_to_load", _backbone_only)
+    patch(placement, "_to_load", _backbone_only)

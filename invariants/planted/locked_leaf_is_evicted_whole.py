@@ -19,7 +19,7 @@ def _whole(state: Any, node: Any, index: int, short: int) -> None:
     if node.with_pages[0] == 0:
         reclaim._evict_leaf(state, node, index, span(node, state.stride))
     else:
-        eviction.bury(state, node, Tier.DEVICE, index)
+        eviction.tombstone(state, node, Tier.DEVICE, index)
 
 
 def plant(patch: Patch) -> None:

@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ("M3",)
 TITLE = "The working state of a request is the very slot of the cached state that it should copy."
 KILLS = ""
 
-_states = checkpoints.states
+_states = checkpoints.state_slots
 
 
 def _in_place(state: Any, request: Any, flight: Any = None) -> Any:
@@ -23,4 +23,4 @@ def _in_place(state: Any, request: Any, flight: Any = None) -> Any:
 
 
 def plant(patch: Patch) -> None:
-    patch(checkpoints, "states", _in_place)
+    patch(checkpoints, "state_slots", _in_place)

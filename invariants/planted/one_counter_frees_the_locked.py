@@ -17,7 +17,7 @@ _kind_now = lru.kind_now
 
 def _shared_counter(node: Any, tier: int, component: int) -> int:
     if tier == 1 and component and node.pages[1][component] is not None:
-        free = node.parent is not None and not node.holders[1][0]
+        free = node.parent is not None and not node.locks[1][0]
         here = lru.HOST if node.pages[0][component] is None else lru.DUPLICATE
         return here if free else -1
     return _kind_now(node, tier, component)

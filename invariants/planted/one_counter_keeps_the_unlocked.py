@@ -16,7 +16,7 @@ _kind_now = lru.kind_now
 
 
 def _shared_counter(node: Any, tier: int, component: int) -> int:
-    return -1 if tier == 1 and any(node.holders[1]) else _kind_now(node, tier, component)
+    return -1 if tier == 1 and any(node.locks[1]) else _kind_now(node, tier, component)
 
 
 def plant(patch: Patch) -> None:

@@ -13,7 +13,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "Of the tracks that a request lacks, only the first is filled when slots are free."
 KILLS = "leaves"
 COMPONENTS = ("full", "mamba")
-_refill = checkpoints.refill
+_refill = checkpoints.refill_checkpoint_slots
 
 
 def _first(state: Any, request: Any, since: int) -> None:
@@ -31,4 +31,4 @@ def _first(state: Any, request: Any, since: int) -> None:
 
 
 def plant(patch: Patch) -> None:
-    patch(checkpoints, "refill", _first)
+    patch(checkpoints, "refill_checkpoint_slots", _first)

@@ -22,4 +22,4 @@ def _keep_names(state: Any, request: Any, index: int, gaps: list[slice]) -> None
 
 
 def plant(patch: Patch) -> None:
-    patch(insertion, "_forget", _keep_names)
+    patch(insertion, "_give_back_at", _keep_names)

@@ -23,10 +23,10 @@ def _forget(state: Any, request: Any, index: int, gaps: Any) -> None:
 
 
 def _clear(state: Any, request: Any, index: int, first: int) -> None:
-    request.cleared[index] = first
+    request.cleared_pages[index] = first
     _forget(state, request, index, [slice(0, first)])
 
 
 def plant(patch: Patch) -> None:
-    patch(insertion, "_forget", _forget)
+    patch(insertion, "_give_back_at", _forget)
     patch(windows, "_clear", _clear)

@@ -18,4 +18,4 @@ def _keep_all(state: Any, path: list[Any]) -> None:
 
 
 def plant(patch: Patch) -> None:
-    patch(checkpoints, "thin", _keep_all)
+    patch(checkpoints, "limit_states", _keep_all)

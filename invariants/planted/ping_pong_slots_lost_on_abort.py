@@ -17,7 +17,7 @@ _withdraw = admission._withdraw
 
 def _forget_tracks(state: Any, request: Any) -> None:
     for index, component in enumerate(state.components):
-        if not component.positional and request.seated and not request.prefill:
+        if not component.positional and request.admitted and not request.prefill:
             slots = request.tables[index].copy()
             slots[1:] = -1
             slots.flags.writeable = False

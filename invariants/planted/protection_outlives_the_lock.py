@@ -17,7 +17,7 @@ _release = locks.release
 
 def _still_protected(state: Any, receipt: Any) -> None:
     first = next((one for one in receipt.locked[0]), None)
-    alone = first is not None and len(first[0].holders[first[1]][0]) == 1
+    alone = first is not None and len(first[0].locks[first[1]][0]) == 1
     _release(state, receipt)
     if alone and first is not None:
         state.pools[first[1]][0].protected += 1

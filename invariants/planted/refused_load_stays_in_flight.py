@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import seating
+from hicache.core import placement
 from hicache.core.radix import locks
 
 from .base import Patch
@@ -21,4 +21,4 @@ def _close_nothing(state: Any, plan: Any) -> None:
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "_undo", _close_nothing)
+    patch(placement, "_undo", _close_nothing)

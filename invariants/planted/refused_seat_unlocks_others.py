@@ -1,10 +1,10 @@
-"""Planted in `seating._undo`: the release walks up to the root without regard to its boundary."""
+"""Planted in `placement._undo`: the release walks up to the root without regard to its boundary."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import seating
+from hicache.core import placement
 
 from .base import Patch
 
@@ -12,17 +12,17 @@ ROWS: tuple[str, ...] = ("B2",)
 TITLE = "A seat that is refused takes the window locks of other requests away."
 KILLS = "dlru"
 
-_undo = seating._undo
+_undo = placement._undo
 
 
 def _to_the_root(state: Any, plan: Any) -> None:
     _undo(state, plan)
     for node in plan.path:
-        for index, holders in enumerate(node.holders[0]):
+        for index, holders in enumerate(node.locks[0]):
             if index and holders:
                 del holders[next(iter(holders))]
                 state.touched[node.id] = node
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "_undo", _to_the_root)
+    patch(placement, "_undo", _to_the_root)

@@ -16,7 +16,7 @@ _withdraw = admission._withdraw
 
 
 def _from_the_start(state: Any, request: Any) -> None:
-    request.shared = 0
+    request.shared_pages = 0
     _withdraw(state, request)
 
 

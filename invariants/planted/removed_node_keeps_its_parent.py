@@ -1,4 +1,4 @@
-"""Planted in `tree.remove`: links of what has gone stay, and so does the memory behind them."""
+"""Planted in `tree.unlink`: links of what has gone stay, and so does the memory behind them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ("A10",)
 TITLE = "A node that was removed still names its parent."
 KILLS = ""
 
-_remove = tree.remove
+_remove = tree.unlink
 
 
 def _keep(state: Any, node: Any) -> None:
@@ -22,4 +22,4 @@ def _keep(state: Any, node: Any) -> None:
 
 
 def plant(patch: Patch) -> None:
-    patch(tree, "remove", _keep)
+    patch(tree, "unlink", _keep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import reclaim, seating
+from hicache.core import placement, reclaim
 
 from .base import Patch
 
@@ -21,4 +21,4 @@ def _without_loads(state: Any, plan: Any) -> int:
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "_make_room", _without_loads)
+    patch(placement, "_make_room", _without_loads)

@@ -15,7 +15,7 @@ KILLS = ""
 
 def _own_pages(state: Any, request: Any, index: int) -> Any:
     pages = request.tables[index]
-    return pages[request.shared :] if state.components[index].positional else pages
+    return pages[request.shared_pages :] if state.components[index].positional else pages
 
 
 def plant(patch: Patch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import seating
+from hicache.core import placement
 
 from .base import Patch
 
@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ("M3",)
 TITLE = "A working state is taken before it is known whether the seat can be had."
 KILLS = "pool-sum"
 
-_make_room = seating._make_room
+_make_room = placement._make_room
 
 
 def _take_too_early(state: Any, plan: Any) -> int:
@@ -24,4 +24,4 @@ def _take_too_early(state: Any, plan: Any) -> int:
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "_make_room", _take_too_early)
+    patch(placement, "_make_room", _take_too_early)

@@ -18,7 +18,7 @@ _split = tree.split
 def _unlocked(state: Any, node: Any, at: int) -> Any:
     upper = _split(state, node, at)
     for tier in (0, 1):
-        upper.holders[tier][0].clear()
+        upper.locks[tier][0].clear()
     return upper
 
 

@@ -1,10 +1,10 @@
-"""Planted in `seating._reused`: host page numbers stand where device page numbers belong."""
+"""Planted in `placement._reused`: host page numbers stand where device page numbers belong."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import seating
+from hicache.core import placement
 
 from .base import Patch
 
@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ("E14",)
 TITLE = "A state that is loaded for a request is read from a page that the load does not write."
 KILLS = ""
 
-_reused = seating._reused
+_reused = placement._reused
 
 
 def _host_numbers(state: Any, plan: Any, index: int, target: Any) -> Any:
@@ -20,8 +20,8 @@ def _host_numbers(state: Any, plan: Any, index: int, target: Any) -> Any:
     if state.components[index].positional or not len(target):
         return pages
     capacity = state.pools[0][index].capacity
-    return seating._host_pages(plan.path[-1], index) % capacity
+    return placement._host_pages(plan.path[-1], index) % capacity
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "_reused", _host_numbers)
+    patch(placement, "_reused", _host_numbers)

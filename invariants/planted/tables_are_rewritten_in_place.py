@@ -15,9 +15,9 @@ KILLS = "generation"
 
 
 def _in_place(state: Any, request: Any, index: int, first: int) -> None:
-    since, request.cleared[index] = request.cleared[index], first
+    since, request.cleared_pages[index] = request.cleared_pages[index], first
     table = request.tables[index]
-    own = table[max(since, request.shared) : first].copy()
+    own = table[max(since, request.shared_pages) : first].copy()
     state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
     table.flags.writeable = True
     table[since:first] = -1

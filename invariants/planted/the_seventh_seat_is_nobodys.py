@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import seating
+from hicache.core import placement
 from hicache.core.radix import locks
 
 from .base import Patch
@@ -15,7 +15,7 @@ KILLS = ""
 FAULTS = ("rival for the same prefix",)
 
 SEATS = 6
-_take_seat = seating._take_seat
+_take_seat = placement._admit
 
 
 def _unseats(state: Any, request: Any, plan: Any) -> None:
@@ -27,4 +27,4 @@ def _unseats(state: Any, request: Any, plan: Any) -> None:
 
 
 def plant(patch: Patch) -> None:
-    patch(seating, "_take_seat", _unseats)
+    patch(placement, "_admit", _unseats)

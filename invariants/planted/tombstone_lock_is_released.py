@@ -24,10 +24,10 @@ def _write_down(state: Any, receipt: Any, nodes: Any, tier: int, index: int = 0)
 
 def _take_any(state: Any, receipt: Any, entries: Any, index: int) -> None:
     for node, tier in entries:
-        holders = node.holders[tier][index]
+        holders = node.locks[tier][index]
         if receipt.id not in holders and holders:
             holders[receipt.id] = holders.pop(next(iter(holders)))
-    there = [one for one in entries if receipt.id in one[0].holders[one[1]][index]]
+    there = [one for one in entries if receipt.id in one[0].locks[one[1]][index]]
     _unlock(state, receipt, there, index)
 
 

@@ -1,4 +1,4 @@
-"""Planted in `insertion._forget_unneeded`: the frontier is counted in another unit."""
+"""Planted in `insertion._give_back_at`: the frontier is counted in another unit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ("E13",)
 TITLE = "The window that an insert keeps is one page short."
 KILLS = "own-d"
 
-_forget = insertion._forget
+_forget = insertion._give_back_at
 
 
 def _one_more(state: Any, request: Any, index: int, gaps: Any) -> None:
@@ -20,4 +20,4 @@ def _one_more(state: Any, request: Any, index: int, gaps: Any) -> None:
 
 
 def plant(patch: Patch) -> None:
-    patch(insertion, "_forget", _one_more)
+    patch(insertion, "_give_back_at", _one_more)

@@ -14,7 +14,7 @@ TITLE = (
 )
 KILLS = "durable"
 
-_to_drain = reclaim._to_drain
+_to_drain = reclaim._to_write_back
 
 
 def _leaves_only(state: Any, node: Any, index: int, whole: bool) -> list[int]:
@@ -22,4 +22,4 @@ def _leaves_only(state: Any, node: Any, index: int, whole: bool) -> list[int]:
 
 
 def plant(patch: Patch) -> None:
-    patch(reclaim, "_to_drain", _leaves_only)
+    patch(reclaim, "_to_write_back", _leaves_only)

@@ -13,14 +13,14 @@ TITLE = "A track that a request takes while it decodes counts as if it had had i
 KILLS = "lru"
 COMPONENTS = ("full", "mamba")
 
-_refill = checkpoints.refill
+_refill = checkpoints.refill_checkpoint_slots
 
 
 def _forgetful(state: Any, request: Any, since: int) -> None:
-    before = request.since
+    before = request.refilled_at_tokens
     _refill(state, request, since)
-    request.since = before
+    request.refilled_at_tokens = before
 
 
 def plant(patch: Patch) -> None:
-    patch(checkpoints, "refill", _forgetful)
+    patch(checkpoints, "refill_checkpoint_slots", _forgetful)

@@ -14,4 +14,4 @@ FAULTS = ("chunk in flight",)
 
 
 def plant(patch: Patch) -> None:
-    patch(admission, "proceed", blind_to_its_pass(admission.proceed))
+    patch(admission, "continue_prefill", blind_to_its_pass(admission.continue_prefill))

@@ -15,8 +15,8 @@ KILLS = "lock-span"
 
 
 def _clear(state: Any, request: Any, index: int, first: int) -> None:
-    since, request.cleared[index] = request.cleared[index], first
-    own = request.tables[index][max(since, request.shared) : first]
+    since, request.cleared_pages[index] = request.cleared_pages[index], first
+    own = request.tables[index][max(since, request.shared_pages) : first]
     state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
 
 

@@ -18,7 +18,7 @@ _begin_prefill = admission._begin_prefill
 def _short_table(state: Any, request: Any, end: int) -> None:
     for index, component in enumerate(state.components):
         if index and component.positional:
-            request.tables[index] = request.tables[index][: request.filled]
+            request.tables[index] = request.tables[index][: request.filled_pages]
     _begin_prefill(state, request, end)
 
 

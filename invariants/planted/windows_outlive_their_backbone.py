@@ -13,16 +13,16 @@ ROWS: tuple[str, ...] = ()
 TITLE = "A leaf that leaves the device leaves its windows and states there."
 KILLS = "device-prefix"
 
-_vacate = eviction.vacate
+_vacate = eviction.demote
 
 
 def _backbone_only(state: Any, node: Any, tier: Any) -> None:
     if tier == Tier.DEVICE and node.pages[1][0] is not None:
-        eviction._leave(state, node, tier, 0)
+        eviction._free_copy(state, node, tier, 0)
         eviction._refile(state, node)
         return
     _vacate(state, node, tier)
 
 
 def plant(patch: Patch) -> None:
-    patch(eviction, "vacate", _backbone_only)
+    patch(eviction, "demote", _backbone_only)

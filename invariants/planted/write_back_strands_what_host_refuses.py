@@ -14,15 +14,15 @@ TITLE = "A leaf that host has no room for leaves the device all the same, and st
 KILLS = "dead-node"
 
 
-_drop = eviction.drop
+_drop = eviction.delete_tail
 
 
 def _vacate_only(state: Any, node: Any, tier: Any, pages: int) -> None:
     if tier == Tier.DEVICE:
-        eviction.vacate(state, eviction.tail(state, node, pages), tier)
+        eviction.demote(state, eviction.cut_tail(state, node, pages), tier)
     else:
         _drop(state, node, tier, pages)
 
 
 def plant(patch: Patch) -> None:
-    patch(eviction, "drop", _vacate_only)
+    patch(eviction, "delete_tail", _vacate_only)

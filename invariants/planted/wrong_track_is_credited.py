@@ -15,7 +15,7 @@ KILLS = "bytes"
 
 def _other_half(request: Any, flight: Any) -> None:
     for index, depth, slot in flight.checkpoints:
-        request.tracked[index][2 - slot] = depth
+        request.checkpoint_tokens[index][2 - slot] = depth
 
 
 def plant(patch: Patch) -> None:

@@ -60,33 +60,33 @@ class Accesses:
     def __init__(self, config: Config, components: Sequence[Component]) -> None:
         self._size = config.page_size
         self._tables = tuple(
-            # the only bound that a reach has is the one window of the configuration
-            _Table(each.name, 0 if each.reach >= UNBOUNDED else config.swa_window)
+            # the only bound that a component has is the one window of the configuration
+            _Table(each.name, 0 if each.window_pages >= UNBOUNDED else config.swa_window)
             for each in components
             if each.positional
         )
 
     def first(self, prefill: Prefill) -> list[Access]:
         """What a pass touches before it computes: what is cached, and the copy of a state."""
-        why = f"prefill of request {prefill.request} at token {prefill.start}"
-        found = self._whole(prefill.tables, prefill.start, why)
+        why = f"prefill of request {prefill.request} at token {prefill.start_token}"
+        found = self._whole(prefill.tables, prefill.start_token, why)
         for slots in prefill.states:
             if slots.source >= 0:
-                found.append(_state(slots.component, "r", slots.source, prefill.start))
-                found.append(_state(slots.component, "w", slots.working, prefill.start))
-            elif prefill.start:
-                found.append(_state(slots.component, "r", slots.working, prefill.start))
+                found.append(_state(slots.component, "r", slots.source, prefill.start_token))
+                found.append(_state(slots.component, "w", slots.working, prefill.start_token))
+            elif prefill.start_token:
+                found.append(_state(slots.component, "r", slots.working, prefill.start_token))
         return found
 
     def last(self, prefill: Prefill) -> list[Access]:
         """What it leaves behind."""
-        why = f"prefill of request {prefill.request} to token {prefill.end}"
-        found = self._written(prefill.tables, prefill.start, prefill.end, why)
+        why = f"prefill of request {prefill.request} to token {prefill.end_token}"
+        found = self._written(prefill.tables, prefill.start_token, prefill.end_token, why)
         for slots in prefill.states:
-            if prefill.end > prefill.start:
-                found.append(_state(slots.component, "w", slots.working, prefill.end))
+            if prefill.end_token > prefill.start_token:
+                found.append(_state(slots.component, "w", slots.working, prefill.end_token))
             for depth, page in slots.checkpoints:
-                if not prefill.start < depth <= prefill.end:
+                if not prefill.start_token < depth <= prefill.end_token:
                     raise CoreBug(f"{why}: a checkpoint at {depth}, outside of the pass")
                 found.append(_state(slots.component, "w", page, depth))
         return found
@@ -107,7 +107,7 @@ class Accesses:
             interval = slots.interval
             newest = held // interval
             for turn in range(max(since // interval, newest - _HALVES) + 1, newest + 1):
-                page = slots.tracks[turn % _HALVES]
+                page = slots.checkpoint_slots[turn % _HALVES]
                 if page >= 0:
                     found.append(_state(slots.component, "w", page, turn * interval))
         return found

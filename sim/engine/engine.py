@@ -6,7 +6,7 @@ decision about pages (the core).
 
 At a boundary no pass is in flight, and in this order: replies of transfers are taken, also when
 nothing is prefilled (or backups would hold their pages for ever); sequences that are due end or
-grow, which may retract others; the prefills under way go on; waiting requests are seated; queued
+grow, which may retract others; the prefills under way go on; waiting requests are admitted; queued
 transfers start; the next pass is launched.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Sequence as Several
 
 from hicache.core.actions import (
     NO_REQUEST,
+    Admitted,
     Cached,
     Granted,
     Matched,
@@ -24,14 +25,13 @@ from hicache.core.actions import (
     Prefill,
     Refused,
     Restarted,
-    Seated,
 )
 from hicache.core.components.base import Component
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.events import (
-    Admitted,
+    AdmitWanted,
     Arrived,
-    Continued,
+    ContinueWanted,
     Event,
     Finished,
     MatchWanted,
@@ -276,7 +276,7 @@ class Engine:
         """Whether it goes on, or was itself retracted so that others can."""
         index = sequence.job.index
         for _ in range(self._running + 1):
-            outcomes = self._feed(Continued(index, chunk))
+            outcomes = self._feed(ContinueWanted(index, chunk))
             refusal = self._refusal_of(outcomes, sequence)
             if refusal is None:
                 self._schedule(sequence, outcomes)
@@ -287,7 +287,7 @@ class Engine:
             self._retract(victim)
             if victim is sequence:
                 return True
-            self._blocked_at = self._progress  # or it would be seated again at once
+            self._blocked_at = self._progress  # or it would be admitted again at once
         raise CoreBug(f"request {index}: refused after every other was retracted")
 
     def _admit(self) -> None:
@@ -302,7 +302,7 @@ class Engine:
                 self._blocked_at = self._progress
                 return
             self._take_in(sequence)
-            outcomes = self._feed(Admitted(sequence.job.index, chunk))
+            outcomes = self._feed(AdmitWanted(sequence.job.index, chunk))
             if self._refusal_of(outcomes, sequence) is not None:
                 self._blocked_at = self._progress
                 return
@@ -333,12 +333,12 @@ class Engine:
     def _schedule(self, sequence: Sequence, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
             if type(outcome) is Prefill:
-                if outcome.end == outcome.start and not outcome.last:
+                if outcome.end_token == outcome.start_token and not outcome.completes_prompt:
                     raise CoreBug(f"request {outcome.request}: a chunk of nothing, not its last")
                 hold(sequence, outcome)
                 self._batch.append((sequence, outcome))
-                self._budget -= outcome.end - outcome.start
-            elif type(outcome) is Seated and not sequence.counted:
+                self._budget -= outcome.end_token - outcome.start_token
+            elif type(outcome) is Admitted and not sequence.counted:
                 count(sequence, outcome, self._components, self._page_size)
                 sequence.counted = True
                 sequence.admit_ns = self._clock.now_ns
@@ -357,8 +357,8 @@ class Engine:
     def _quiet_run(self, decoding: int) -> tuple[int, int]:
         """Duration and number of the decode steps up to the first that anything could change.
 
-        A boundary that seated nobody and continued nothing would do the same again at the next one
-        unless a sequence is due or some event of the world comes first, so both end the run.
+        A boundary that admitted nobody and continued nothing would do the same again at the next
+        one unless a sequence is due or some event of the world comes first, so both end the run.
         """
         limit = self._decode.quiet_steps() if self._options.fast_forward else 1
         horizon_ns = self._clock.next_ns()
@@ -387,8 +387,8 @@ class Engine:
         self._progress += 1
         if not ok:
             return
-        sequence.held = sequence.touched = prefill.end
-        if not prefill.last:
+        sequence.held = sequence.touched = prefill.end_token
+        if not prefill.completes_prompt:
             return
         del self._prefilling[sequence.job.index]
         sequence.generated += 1

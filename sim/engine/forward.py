@@ -88,7 +88,7 @@ class Forward:
         ended: Callable[[], None],
     ) -> None:
         """One pass over prefill chunks and decoding sequences; `ended` when the host sees it."""
-        chunks = [(prefill.start, prefill.end) for _, prefill in prefills]
+        chunks = [(prefill.start_token, prefill.end_token) for _, prefill in prefills]
         layer_ns = self._costs.layer_ns(chunks, decoding, context)
         overhead_ns = self._costs.overhead_ns(chunks, decoding)
         waits = self._load_marks(prefills)
@@ -167,14 +167,14 @@ class Forward:
     ) -> None:
         if self._checked:
             for sequence, prefill in prefills:
-                why = f"prefill of request {sequence.job.index} at token {prefill.start}"
+                why = f"prefill of request {sequence.job.index} at token {prefill.start_token}"
                 arriving = self._marks_of(prefill, layers[1])
                 for access in self._accesses.first(prefill):
                     self._perform(sequence, access, layers, why, arriving)
         self._model.compute(self._stream, duration_ns)
         if self._checked:
             for sequence, prefill in prefills:
-                why = f"prefill of request {sequence.job.index} to token {prefill.end}"
+                why = f"prefill of request {sequence.job.index} to token {prefill.end_token}"
                 for access in self._accesses.last(prefill):
                     self._perform(sequence, access, layers, why)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Several
 
-from hicache.core.actions import Seated
+from hicache.core.actions import Admitted
 from hicache.core.components.base import UNBOUNDED, Component
 from hicache.core.errors import CallerError
 from hicache.core.types import RequestId
@@ -17,20 +17,20 @@ from .sequence import Sequence
 
 
 def count(
-    sequence: Sequence, seated: Seated, components: Several[Component], page_size: int
+    sequence: Sequence, admitted: Admitted, components: Several[Component], page_size: int
 ) -> None:
     """Note what the request reused."""
-    sequence.device_tokens = seated.device_pages * page_size
-    sequence.host_tokens = seated.host_pages * page_size
-    sequence.computed_tokens = seated.computed_tokens
-    sequence.depths = tuple(depth * page_size for depth in seated.depths)
-    sequence.loaded = seated.loaded
-    sequence.capped = capped(seated, components)
+    sequence.device_tokens = admitted.device_pages * page_size
+    sequence.host_tokens = admitted.host_pages * page_size
+    sequence.computed_tokens = admitted.tokens_to_compute
+    sequence.depths = tuple(depth * page_size for depth in admitted.depths)
+    sequence.loaded = admitted.loaded_pages
+    sequence.capped = capped(admitted, components)
 
 
-def capped(seated: Seated, components: Several[Component]) -> str:
+def capped(admitted: Admitted, components: Several[Component]) -> str:
     """See `RequestResult.capped`."""
-    depths, reused = seated.depths, seated.device_pages + seated.host_pages
+    depths, reused = admitted.depths, admitted.device_pages + admitted.host_pages
     if not depths or reused >= depths[0]:
         return ""
     least = min(depths)
@@ -40,8 +40,12 @@ def capped(seated: Seated, components: Several[Component]) -> str:
 def stretch(components: Several[Component], page_size: int, wanted: int) -> int:
     """Tokens to ask for at a time while decoding. Pages ahead are pages that a window does not
     need: a component with one gets two of them, or an eighth of its window where that is more."""
-    bounds = [each.reach for each in components if each.positional and each.reach < UNBOUNDED]
-    ahead = [max(2, (reach + 1) // 8) * page_size for reach in bounds]
+    bounds = [
+        each.window_pages
+        for each in components
+        if each.positional and each.window_pages < UNBOUNDED
+    ]
+    ahead = [max(2, window // 8) * page_size for window in bounds]
     return max(page_size, min(wanted, *ahead) if ahead else wanted)
 
 

@@ -18,7 +18,7 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
     EvictWanted,
     Finished,
@@ -38,7 +38,7 @@ def one_life(core: Core, request: int, prompt: Key, length: int, final: Key, end
     """Match, lock, take (evicting), insert the prompt, grow, insert the whole, unlock."""
     handle = core.handle
     handle(Arrived(request, prompt, length, (length - 1) // 64))
-    prefill = handle(Admitted(request, WHOLE))[-1]
+    prefill = handle(AdmitWanted(request, WHOLE))[-1]
     assert isinstance(prefill, Prefill)
     handle(PrefillDone(prefill.flight))
     handle(PagesWanted(request, end))
@@ -104,7 +104,7 @@ def test_cost_against_tree_size(benchmark: Any, record: Record, leaves: int) -> 
         flights: list[int] = []
 
         def admit(request: int) -> None:
-            flights.append(core.handle(Admitted(request, WHOLE))[-1].flight)  # type: ignore[union-attr]
+            flights.append(core.handle(AdmitWanted(request, WHOLE))[-1].flight)  # type: ignore[union-attr]
 
         lock = _median_us([lambda r=r: admit(r) for r in waiting])
         for flight in flights:

@@ -1,4 +1,4 @@
-"""Every component in hicache/core/components: matching by its reach equals its definition.
+"""Every component in hicache/core/components: matching by its window equals its definition.
 
 Each is made over the corners of its settings: windows of one page to eight and no multiple of a
 page, and a page larger than the window. A component that has no window ignores it.
@@ -59,7 +59,7 @@ def matched(component: Component, path: list[tuple[int, bool]]) -> int:
     """How many nodes of a path, each of so many pages and held or not, the core matches."""
     ends = np.cumsum([span for span, _ in path]).tolist()
     nodes: Any = [
-        SimpleNamespace(end=end, pages=((np.arange(span) if held else None,), (None,)))
+        SimpleNamespace(end_page=end, pages=((np.arange(span) if held else None,), (None,)))
         for end, (span, held) in zip(ends, path, strict=True)
     ]
     state: Any = SimpleNamespace(components=(component,))
@@ -95,7 +95,7 @@ def test_required_is_what_ends_within_reach(
     component = make(name, *setting)
     lengths = [span for span, _ in path]
     ends = np.cumsum(lengths).tolist()
-    within = [index for index, end in enumerate(ends) if ends[-1] - end <= component.reach]
+    within = [index for index, end in enumerate(ends) if ends[-1] - end < component.window_pages]
     assert list(component.required(lengths)) == within
 
 
@@ -153,23 +153,23 @@ def test_a_split_loses_no_page_and_gives_each_half_what_it_should_hold(
 def test_what_a_component_says_of_itself_agrees(name: str) -> None:
     component = make(name, 4, 10, 16)
     assert component.name == name
-    assert component.reach >= 0
+    assert component.window_pages >= 1
     assert 0 <= component.least_slots <= component.slots
     assert bool(component.slots) != component.positional
     assert component.interval % 4 == 0
 
 
-def test_reach_and_interval_follow_from_the_settings() -> None:
-    assert make("full").reach >= 1 << 32, "no path is longer"
-    assert make("mamba").reach == 0
+def test_window_and_interval_follow_from_the_settings() -> None:
+    assert make("full").window_pages >= 1 << 32, "no path is longer"
+    assert make("mamba").window_pages == 1
     assert [
-        make("swa", *setting).reach for setting in ((4, 3), (4, 4), (4, 5), (4, 8), (1, 8))
+        make("swa", *setting).window_pages for setting in ((4, 3), (4, 4), (4, 5), (4, 8), (1, 8))
     ] == [
-        0,
-        0,
         1,
         1,
-        7,
+        2,
+        2,
+        8,
     ]
     assert make("mamba", 4, 8, 0).interval == 4
     assert make("mamba", 4, 8, 24).interval == 24

@@ -43,15 +43,15 @@ def path_of(node: Node) -> bytes:
 def _node(view: CoreView, node: Node) -> list[tuple[tuple[Any, ...], Any]]:
     """(path to the page, tier, component) -> (page, who locks it)."""
     path, found = path_of(node), []
-    stride = len(path) // node.end
-    start = node.end - len(node.key) // stride
+    stride = len(path) // node.end_page
+    start = node.end_page - len(node.key) // stride
     for tier in (Tier.DEVICE, Tier.HOST):
         for index, component in enumerate(view.components):
             held = node.pages[tier][index]
-            locks = sorted(_holder(one) for one in node.holders[tier][index].values())
+            locks = sorted(_holder(one) for one in node.locks[tier][index].values())
             if held is None:
                 continue
-            ends = range(start + 1, node.end + 1) if component.positional else (node.end,)
+            ends = range(start + 1, node.end_page + 1) if component.positional else (node.end_page,)
             for page, end in zip(held.tolist(), ends, strict=True):
                 spot = (path[: end * stride], int(tier), component.name)
                 found.append((spot, (page, tuple(locks), node.last_use[index])))
@@ -59,7 +59,7 @@ def _node(view: CoreView, node: Node) -> list[tuple[tuple[Any, ...], Any]]:
 
 
 def _holder(receipt: Receipt) -> str:
-    return receipt.holder
+    return receipt.name
 
 
 def _pool(view: CoreView, tier: Tier, index: int) -> tuple[Any, ...]:
@@ -76,10 +76,10 @@ def _pool(view: CoreView, tier: Tier, index: int) -> tuple[Any, ...]:
 
 def _request(request: Request) -> tuple[Any, ...]:
     return (
-        request.seated,
+        request.admitted,
         [table.tolist() for table in request.tables],
-        request.shared,
-        request.computed,
+        request.shared_pages,
+        request.computed_tokens,
         request.prefill,
         request.load,
         request.may_load,

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Evicted,
     Granted,
@@ -20,16 +21,15 @@ from hicache.core.actions import (
     Outcome,
     Prefill,
     Refused,
-    Seated,
 )
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
-    Continued,
+    ContinueWanted,
     Event,
     EvictWanted,
     Finished,
@@ -95,15 +95,15 @@ class Rig:
         return self.feed(Finished(request, key, length))
 
     def admit(self, request: int, chunk: int = 1 << 40) -> list[Outcome]:
-        return self.feed(Admitted(request, chunk))
+        return self.feed(AdmitWanted(request, chunk))
 
-    def seat(self, request: int, text: str, chunk: int = 1 << 40) -> tuple[Seated, Prefill]:
+    def begin(self, request: int, text: str, chunk: int = 1 << 40) -> tuple[Admitted, Prefill]:
         self.arrive(request, text)
         outcomes = self.admit(request, chunk)
-        return self.one(Seated, outcomes), self.one(Prefill, outcomes)
+        return self.one(Admitted, outcomes), self.one(Prefill, outcomes)
 
     def load(self, request: int, text: str) -> tuple[Load, Prefill]:
-        """It is seated on pages that a load brings."""
+        """It is admitted on pages that a load brings."""
         self.arrive(request, text)
         outcomes = self.admit(request)
         return self.one(Load, outcomes), self.one(Prefill, outcomes)
@@ -112,8 +112,8 @@ class Rig:
         self.arrive(request, text)
         return self.one(Refused, self.admit(request))
 
-    def proceed(self, request: int, chunk: int) -> Prefill:
-        return self.one(Prefill, self.feed(Continued(request, chunk)))
+    def continue_prefill(self, request: int, chunk: int) -> Prefill:
+        return self.one(Prefill, self.feed(ContinueWanted(request, chunk)))
 
     def settle(self, outcomes: list[Outcome], ok: bool = True) -> list[Outcome]:
         """Answer every action in `outcomes`, and every action that this leads to."""
@@ -130,10 +130,10 @@ class Rig:
         return seen
 
     def compute(self, request: int, chunk: int = 1 << 40) -> list[Prefill]:
-        """The rest of a seated request's prompt, chunk by chunk, every reply at once."""
+        """The rest of an admitted request's prompt, chunk by chunk, every reply at once."""
         passes: list[Prefill] = []
-        while self.view.requests[request].computed < self.view.requests[request].length:
-            passes.append(self.proceed(request, chunk))
+        while self.view.requests[request].computed_tokens < self.view.requests[request].length:
+            passes.append(self.continue_prefill(request, chunk))
             self.settle([passes[-1]])
         return passes
 
@@ -160,13 +160,13 @@ class Rig:
         length = len(text) * PAGE
         return self.feed(Retracted(request, key(text), length, len(text), length - spare))
 
-    def run(self, request: int, text: str, chunk: int = 1 << 40, **fields: int) -> Seated:
+    def run(self, request: int, text: str, chunk: int = 1 << 40, **fields: int) -> Admitted:
         """A whole life, every reply at once."""
         self.arrive(request, text, **fields)
         outcomes = self.settle(self.admit(request, chunk))
         self.compute(request, chunk)
         self.settle(self.finish(request))
-        return self.one(Seated, outcomes)
+        return self.one(Admitted, outcomes)
 
     def look(self, text: str) -> Matched:
         """What a new request with this text would hit; it goes away again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Backup, KvRemoved, KvStored, Refused, Seated
+from hicache.core.actions import Admitted, Backup, KvRemoved, KvStored, Refused
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.core.events import (
@@ -30,12 +30,12 @@ def test_namespaces_share_nothing() -> None:
     rig = Rig()
     rig.run(0, "ab")
     rig.arrive(1, "ab", namespace="tenant")
-    assert rig.one(Seated, rig.admit(1)).device_pages == 0
+    assert rig.one(Admitted, rig.admit(1)).device_pages == 0
 
 
 def test_flush_forgets_everything_but_not_what_is_in_flight() -> None:
     rig = Rig(device=8, host=8)
-    _, prefill = rig.seat(0, "abcd")
+    _, prefill = rig.begin(0, "abcd")
     backup = rig.one(Backup, rig.feed(PrefillDone(prefill.flight)))
     assert rig.one(Refused, rig.feed(Flushed())).reason == "running"
     rig.finish(0)
@@ -83,7 +83,7 @@ def test_bigram_keys_are_one_position_shorter() -> None:
 
 def test_the_caller_is_told_what_is_wrong() -> None:
     rig = Rig()
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     for event, message in (
         (PrefillDone(99), "expected a prefill in flight"),
         (PrefillDone(prefill.flight, True)._replace(flight=0), "expected a prefill"),
@@ -120,7 +120,7 @@ def test_nodes_keep_no_more_memory_than_their_own_pages() -> None:
 
 def test_contract_holes_are_closed_before_anything_changes() -> None:
     rig = Rig()
-    _, prefill = rig.seat(0, "abcd", chunk=8)
+    _, prefill = rig.begin(0, "abcd", chunk=8)
     rig.feed(PrefillDone(prefill.flight))
     other = Key.from_tokens(range(32), 8)
     for event, message in (

@@ -6,7 +6,14 @@ import pytest
 
 from hicache.core.actions import Backup, Granted, Load, Prefill
 from hicache.core.errors import CallerError
-from hicache.core.events import Aborted, BackupDone, Continued, EvictWanted, Finished, PagesWanted
+from hicache.core.events import (
+    Aborted,
+    BackupDone,
+    ContinueWanted,
+    EvictWanted,
+    Finished,
+    PagesWanted,
+)
 from hicache.core.types import Tier
 
 from .rig import PAGE, Rig, hybrid, key, windows
@@ -28,7 +35,7 @@ def test_a_copy_that_lands_beside_a_locked_window_is_not_out_of_reach() -> None:
     rig.evict("full", 2, Tier.HOST)
     rig.run(3, "xy")
     drain = rig.feed(EvictWanted(Tier.DEVICE, "full", 2))
-    rig.seat(4, "abe")
+    rig.begin(4, "abe")
     assert any(isinstance(one, Load) for one in rig.log)
     for backup in drain:
         if isinstance(backup, Backup):
@@ -37,7 +44,7 @@ def test_a_copy_that_lands_beside_a_locked_window_is_not_out_of_reach() -> None:
     reachable = sum(
         len(node.pages[Tier.HOST][0])
         for node in rig.view.nodes()
-        if node.pages[Tier.HOST][0] is not None and not any(node.holders[Tier.HOST])
+        if node.pages[Tier.HOST][0] is not None and not any(node.locks[Tier.HOST])
     )
     assert rig.host.evictable == reachable
 
@@ -46,15 +53,15 @@ def test_a_step_ahead_may_have_written_the_track_of_an_older_chunk() -> None:
     """The prompt's last boundary had no track; the one before it is in the slot of the next."""
     rig = hybrid("full,mamba", (64, 5))
     text = "abcdefghijk"
-    rig.seat(0, "zyxw")
+    rig.begin(0, "zyxw")
     rig.arrive_key(1, key(text).first(9), 38)
     rig.texts[1] = text
     rig.settle(rig.admit(1, 4))
     for chunk in (12, 22):
-        rig.settle([rig.proceed(1, chunk)])
+        rig.settle([rig.continue_prefill(1, chunk)])
     forget(rig, 0)
     states = rig.one(Granted, rig.feed(PagesWanted(1, 41, 38))).states[0]
-    overwritten = states.tracks[40 // 4 % 2]
+    overwritten = states.checkpoint_slots[40 // 4 % 2]
     rig.finish_key(1, key(text).first(9), 39)
     held = [node.pages[Tier.DEVICE][1] for node in rig.view.nodes()]
     assert overwritten not in [int(pages[0]) for pages in held if pages is not None]
@@ -62,14 +69,14 @@ def test_a_step_ahead_may_have_written_the_track_of_an_older_chunk() -> None:
 
 def test_tracks_that_were_not_to_be_had_are_taken_in_decode() -> None:
     rig = hybrid("full,mamba", (64, 4))
-    rig.seat(0, "zyxw")
-    _, prefill = rig.seat(1, "abc")
-    assert prefill.states[0].tracks == (-1, -1)
+    rig.begin(0, "zyxw")
+    _, prefill = rig.begin(1, "abc")
+    assert prefill.states[0].checkpoint_slots == (-1, -1)
     rig.settle([prefill])
     forget(rig, 0)
     for letter in "defghijklm":
         granted = rig.decode(1, letter)
-    assert min(granted.states[0].tracks) >= 0
+    assert min(granted.states[0].checkpoint_slots) >= 0
     rig.finish(1)
     assert rig.look("abcdefghijklm").device_pages == 13
 
@@ -77,8 +84,8 @@ def test_tracks_that_were_not_to_be_had_are_taken_in_decode() -> None:
 def test_a_track_does_not_hold_what_was_passed_before_it_was_taken() -> None:
     """The boundary was passed with one slot; a track taken later cannot have its state."""
     rig = hybrid("full,mamba", (64, 4))
-    rig.seat(0, "zyxw")
-    _, prefill = rig.seat(1, "abc")
+    rig.begin(0, "zyxw")
+    _, prefill = rig.begin(1, "abc")
     rig.settle([prefill])
     rig.decode(1, "d")
     forget(rig, 0)
@@ -93,7 +100,7 @@ def test_a_request_does_not_grow_before_its_prompt_is_computed() -> None:
     rig.settle(rig.admit(0, 2 * PAGE))
     with pytest.raises(CallerError, match=r"request 0: expected a growth behind a prompt that is"):
         rig.feed(PagesWanted(0, 6 * PAGE))
-    rig.settle(rig.feed(Continued(0, 2 * PAGE)))
+    rig.settle(rig.feed(ContinueWanted(0, 2 * PAGE)))
     assert rig.one(Granted, rig.feed(PagesWanted(0, 6 * PAGE))).tables[1].min() >= -1
 
 
@@ -104,8 +111,8 @@ def test_a_window_beside_a_state_that_host_did_not_take_is_still_copied() -> Non
     rig.run(1, "abcdef")
     failed = rig.one(Backup, rig.feed(EvictWanted(Tier.DEVICE, "mamba", 1)))
     rig.feed(BackupDone(failed.flight, ok=False))
-    first = next(node for node in rig.view.nodes() if node.unsaved)
-    assert first.unsaved == 1 << 2
+    first = next(node for node in rig.view.nodes() if node.host_refused)
+    assert first.host_refused == 1 << 2
 
 
 def test_many_children_out_of_reach_are_not_looked_at() -> None:
@@ -115,4 +122,4 @@ def test_many_children_out_of_reach_are_not_looked_at() -> None:
     for request in range(1, 9):
         rig.run(request, "ab" + chr(98 + request) * 6)
     top = next(node for node in rig.view.nodes() if len(node.children) > 4)
-    assert not top.close
+    assert not top.children_in_reach

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Backup, Cached, Evicted, Load, Prefill, Refused, Seated
+from hicache.core.actions import Admitted, Backup, Cached, Evicted, Load, Prefill, Refused
 from hicache.core.events import Aborted, EvictWanted, Flushed, LoadDone, PrefillDone
 from hicache.core.types import PageState, Tier
 
@@ -67,11 +67,11 @@ def test_the_window_behind_the_last_checkpoint_is_alive() -> None:
 def test_chunks_that_end_between_checkpoints_lose_no_window() -> None:
     """E12, chunk by chunk: each insertion ends at a checkpoint whose window must still be there."""
     rig = three(mamba_interval=4 * PAGE, device=(32, 8, 16))
-    _, prefill = rig.seat(0, "abcdefghijkl", chunk=3 * PAGE)
+    _, prefill = rig.begin(0, "abcdefghijkl", chunk=3 * PAGE)
     rig.settle([prefill])
     depths = []
-    while rig.view.requests[0].computed < 12 * PAGE:
-        rig.settle([rig.proceed(0, 3 * PAGE)])
+    while rig.view.requests[0].computed_tokens < 12 * PAGE:
+        rig.settle([rig.continue_prefill(0, 3 * PAGE)])
         depths.append(rig.look("abcdefghijklm").device_pages)
     assert depths[-1] == 12
     assert depths == sorted(depths)
@@ -135,7 +135,7 @@ def test_all_parts_of_a_hit_come_back_in_one_load() -> None:
     load = rig.one(Load, outcomes)
     names = [copy.component for copy in load.copies]
     assert names == sorted(names, key=ALL.split(",").index), "Full first"
-    assert rig.one(Seated, outcomes).loaded == (6, 2, 1)
+    assert rig.one(Admitted, outcomes).loaded_pages == (6, 2, 1)
     rig.settle(outcomes)
     rig.settle(rig.finish(1))
     assert rig.look("abcdefgh").device_pages == 7
@@ -152,8 +152,8 @@ def test_only_what_is_missing_on_the_device_is_loaded(names: tuple[str, ...]) ->
         rig.evict(name, 2 if name == "swa" else 1)
     rig.arrive(2, "abx")
     outcomes = rig.admit(2)
-    seated = rig.one(Seated, outcomes)
-    assert (seated.device_pages, seated.host_pages, seated.loaded[0]) == (0, 2, 0)
+    admitted = rig.one(Admitted, outcomes)
+    assert (admitted.device_pages, admitted.host_pages, admitted.loaded_pages[0]) == (0, 2, 0)
     copied = {copy.component for copy in rig.one(Load, outcomes).copies}
     assert copied >= set(names)
     assert "full" not in copied
@@ -167,9 +167,9 @@ def test_a_copy_on_use_takes_no_lock_of_another_request_away() -> None:
     """B2: the prefix is longer than the window, the pool of states is full; B comes and goes."""
     rig = three(device=(32, 16, 7))
     rig.run(0, "abcdef")
-    _, running = rig.seat(1, "abcdefgh")
+    _, running = rig.begin(1, "abcdefgh")
     locked = [rig.pool(name).protected for name in ALL.split(",")]
-    _, other = rig.seat(2, "abcdefxy")
+    _, other = rig.begin(2, "abcdefxy")
     assert rig.pool("mamba").free == 0
     rig.settle([other])
     rig.finish(2)
@@ -191,7 +191,7 @@ def test_a_refusal_is_neutral_whichever_pool_is_short(short: str) -> None:
     rig = three(device=least[short], host=(64, 32, 32))
     rig.run(0, "ab")
     rig.demote()
-    _, other = rig.seat(1, "pqrs" if short == "swa" else "pqrstu")
+    _, other = rig.begin(1, "pqrs" if short == "swa" else "pqrstu")
     rig.arrive(2, "abcdef" if short == "full" else "abc")
     if isinstance(rig.admit(2)[-1], Prefill):
         pytest.fail(f"request 1 was to use up {short}")
@@ -225,7 +225,7 @@ def test_what_is_arriving_is_asked_for_once() -> None:
     assert rig.one(Refused, rig.admit(2)).reason == "arriving"
     assert dump(rig.view) == before
     rig.settle(outcomes)
-    assert rig.one(Seated, rig.admit(2)).device_pages == 4
+    assert rig.one(Admitted, rig.admit(2)).device_pages == 4
 
 
 def test_a_load_that_lands_after_its_request_left_is_kept() -> None:
@@ -243,7 +243,7 @@ def test_a_load_that_lands_after_its_request_left_is_kept() -> None:
 
 def test_a_flush_forgets_every_component_and_ends_what_is_in_flight() -> None:
     rig = tiers()
-    _, prefill = rig.seat(0, "abcdef")
+    _, prefill = rig.begin(0, "abcdef")
     backups = rig.feed(PrefillDone(prefill.flight))
     backups += rig.finish(0)
     rig.feed(Flushed())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hicache.core.actions import (
+    Admitted,
     Cached,
     Granted,
     Matched,
@@ -12,7 +13,6 @@ from hicache.core.actions import (
     Refused,
     Released,
     Restarted,
-    Seated,
 )
 from hicache.core.events import (
     Aborted,
@@ -51,7 +51,7 @@ def test_the_last_page_is_recomputed_where_the_engine_asks_for_it() -> None:
     rig.run(0, "abcd")
     rig.arrive(1, "abcd", match_pages=3)
     outcomes = rig.settle(rig.admit(1))
-    assert rig.one(Prefill, outcomes).start == 3 * PAGE
+    assert rig.one(Prefill, outcomes).start_token == 3 * PAGE
     # The recomputed page is a duplicate of the tree's; it was freed.
     assert rig.one(Cached, outcomes).table.tolist() == [0, 1, 2, 3]
     assert rig.device.free == 12
@@ -69,20 +69,20 @@ def test_a_partial_page_is_never_cached() -> None:
 
 def test_chunks_enter_the_tree_one_by_one() -> None:
     rig = Rig()
-    _, first = rig.seat(0, "abcd", chunk=6)
-    assert (first.start, first.end, first.last) == (0, 6, False)
+    _, first = rig.begin(0, "abcd", chunk=6)
+    assert (first.start_token, first.end_token, first.completes_prompt) == (0, 6, False)
     rig.feed(PrefillDone(first.flight))
     assert rig.residency() == {"a": "D"}
-    second = rig.proceed(0, 100)
-    assert (second.start, second.end, second.last) == (6, 16, True)
+    second = rig.continue_prefill(0, 100)
+    assert (second.start_token, second.end_token, second.completes_prompt) == (6, 16, True)
     rig.feed(PrefillDone(second.flight))
     assert rig.residency() == {"a": "D", "abcd": "D"}
 
 
 def test_two_requests_that_compute_the_same_prefix_keep_one_copy() -> None:
     rig = Rig()
-    _, first = rig.seat(0, "abc")
-    _, second = rig.seat(1, "abd")
+    _, first = rig.begin(0, "abc")
+    _, second = rig.begin(1, "abd")
     rig.feed(PrefillDone(first.flight))
     cached = rig.one(Cached, rig.feed(PrefillDone(second.flight)))
     assert cached.table.tolist()[:2] == first.table.tolist()[:2]
@@ -92,7 +92,7 @@ def test_two_requests_that_compute_the_same_prefix_keep_one_copy() -> None:
 
 def test_decode_growth_takes_pages_and_the_tail_is_cached_at_the_end() -> None:
     rig = Rig()
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     rig.feed(PrefillDone(prefill.flight))
     granted = rig.one(Granted, rig.feed(PagesWanted(0, 3 * PAGE + 1)))
     assert len(granted.table) == 4
@@ -104,7 +104,7 @@ def test_decode_growth_takes_pages_and_the_tail_is_cached_at_the_end() -> None:
 def test_what_is_in_use_is_not_evicted_and_a_refusal_changes_nothing() -> None:
     rig = Rig(device=8)
     rig.run(0, "xy")
-    _, prefill = rig.seat(1, "abcde")
+    _, prefill = rig.begin(1, "abcde")
     rig.feed(PrefillDone(prefill.flight))
     before = rig.residency(), rig.device.counts.copy(), rig.device.protected
     refused = rig.refusal(2, "mnopq")
@@ -120,7 +120,7 @@ def test_a_request_larger_than_the_pool_is_told_so() -> None:
 def test_a_decode_that_cannot_grow_names_the_latest_request_to_retract() -> None:
     rig = Rig(device=4)
     for request, text in ((0, "ab"), (1, "cd")):
-        _, prefill = rig.seat(request, text)
+        _, prefill = rig.begin(request, text)
         rig.feed(PrefillDone(prefill.flight))
     refused = rig.one(Refused, rig.feed(PagesWanted(0, 3 * PAGE)))
     assert (refused.reason, refused.preempt) == ("no_pages", 1)
@@ -131,12 +131,12 @@ def test_a_decode_that_cannot_grow_names_the_latest_request_to_retract() -> None
 
 def test_retracting_keeps_what_was_computed_for_the_return() -> None:
     rig = Rig()
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     rig.feed(PrefillDone(prefill.flight))
     rig.feed(PagesWanted(0, 3 * PAGE))
     rig.feed(Retracted(0, key("abc"), 3 * PAGE, 2, 3 * PAGE))
     assert rig.device.protected == 0
-    assert rig.one(Seated, rig.admit(0)).device_pages == 2
+    assert rig.one(Admitted, rig.admit(0)).device_pages == 2
 
 
 @pytest.mark.parametrize("stage", ["waiting", "prefill", "chunked", "decoding"])
@@ -147,7 +147,7 @@ def test_abort_gives_everything_back_at_any_stage(stage: str) -> None:
     if stage in ("chunked", "decoding") and prefill is not None:
         rig.feed(PrefillDone(prefill.flight))
     if stage == "decoding":
-        rig.settle([rig.proceed(0, 100)])
+        rig.settle([rig.continue_prefill(0, 100)])
         rig.feed(PagesWanted(0, 5 * PAGE))
     assert rig.one(Released, rig.feed(Aborted(0)))
     if stage == "prefill" and prefill is not None:
@@ -163,17 +163,17 @@ def test_abort_gives_everything_back_at_any_stage(stage: str) -> None:
 def test_abort_during_a_prefill_keeps_its_prefix_locked_until_the_pass_ends() -> None:
     rig = Rig(device=4)
     rig.run(0, "ab")
-    _, prefill = rig.seat(1, "abcd")
+    _, prefill = rig.begin(1, "abcd")
     rig.feed(Aborted(1))
-    assert rig.refusal(2, "wxyz").reason == "draining"
+    assert rig.refusal(2, "wxyz").reason == "writing_back"
     assert rig.residency() == {"ab": "D"}
     rig.feed(PrefillDone(prefill.flight))
-    assert rig.one(Seated, rig.admit(2))
+    assert rig.one(Admitted, rig.admit(2))
 
 
 def test_a_failed_prefill_publishes_nothing() -> None:
     rig = Rig()
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     assert rig.one(Restarted, rig.feed(PrefillDone(prefill.flight, ok=False)))
     assert rig.residency() == {}
     assert rig.device.free == 16
@@ -181,7 +181,7 @@ def test_a_failed_prefill_publishes_nothing() -> None:
 
 def test_growth_beyond_the_pool_is_told_so() -> None:
     rig = Rig(device=4)
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     rig.feed(PrefillDone(prefill.flight))
     refused = rig.one(Refused, rig.feed(PagesWanted(0, 5 * PAGE)))
     assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)

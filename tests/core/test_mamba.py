@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Backup, Cached, Prefill, Restarted, Seated
-from hicache.core.events import Aborted, Continued, PrefillDone
+from hicache.core.actions import Admitted, Backup, Cached, Prefill, Restarted
+from hicache.core.events import Aborted, ContinueWanted, PrefillDone
 from hicache.core.types import PageState, Tier
 
 from .rig import PAGE, states
@@ -19,13 +19,13 @@ FREE, OWNED, CACHED, LENT, RETIRING = PageState
 
 def test_a_pass_leaves_a_state_at_its_last_page_boundary() -> None:
     rig = states()
-    _, prefill = rig.seat(0, "abcdef")
+    _, prefill = rig.begin(0, "abcdef")
     (slots,) = prefill.states
     assert slots.component == "mamba"
     assert slots.source == -1
-    assert len({slots.working, *slots.tracks}) == 3
+    assert len({slots.working, *slots.checkpoint_slots}) == 3
     assert [depth for depth, _ in slots.checkpoints] == [6 * PAGE]
-    assert slots.checkpoints[0][1] in slots.tracks
+    assert slots.checkpoints[0][1] in slots.checkpoint_slots
     rig.settle([prefill])
     assert rig.residency() == {"abcdef": "D/D"}
     assert rig.owned("mamba") == 3, "a donated slot is replaced"
@@ -43,11 +43,11 @@ def test_a_hit_copies_the_state_into_a_slot_of_its_own() -> None:
     (node,) = rig.view.nodes()
     cached = node.pages[Tier.DEVICE][1]
     assert cached is not None
-    seated, prefill = rig.seat(1, "abcdefgh")
+    admitted, prefill = rig.begin(1, "abcdefgh")
     (slots,) = prefill.states
-    assert (seated.device_pages, prefill.start) == (6, 6 * PAGE)
+    assert (admitted.device_pages, prefill.start_token) == (6, 6 * PAGE)
     assert slots.source == cached[0]
-    assert slots.source not in (slots.working, *slots.tracks)
+    assert slots.source not in (slots.working, *slots.checkpoint_slots)
     assert rig.pool("mamba").state[slots.working] == OWNED
     rig.settle([prefill])
     rig.finish(1)
@@ -57,9 +57,9 @@ def test_a_hit_copies_the_state_into_a_slot_of_its_own() -> None:
 
 def test_chunks_leave_a_state_each_and_the_next_continues_from_the_working_slot() -> None:
     rig = states()
-    _, first = rig.seat(0, "abcdef", chunk=2 * PAGE)
+    _, first = rig.begin(0, "abcdef", chunk=2 * PAGE)
     rig.settle([first])
-    second = rig.proceed(0, 2 * PAGE)
+    second = rig.continue_prefill(0, 2 * PAGE)
     assert second.states[0].source == -1
     assert second.states[0].working == first.states[0].working
     rig.settle([second])
@@ -85,16 +85,16 @@ def test_only_whole_intervals_are_kept_and_the_tree_ends_at_one() -> None:
 def test_decode_tracks_states_in_two_slots_in_turn_and_the_last_is_kept() -> None:
     """C13 (docs/bugs.md): a finished turn is one token short of a page; its hit ends earlier."""
     rig = states()
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     rig.settle([prefill])
     tracks = {}
     for letter in "cdef":
         granted = rig.decode(0, letter)
-        tracks[letter] = granted.states[0].tracks
+        tracks[letter] = granted.states[0].checkpoint_slots
         assert granted.states[0].interval == PAGE
     rig.finish(0, spare=1)
     assert rig.look("abcdefgh")[1:] == (5, 0, (5, 5))
-    (node,) = (node for node in rig.view.nodes() if node.end == 5)
+    (node,) = (node for node in rig.view.nodes() if node.end_page == 5)
     held = node.pages[Tier.DEVICE][1]
     assert held is not None
     assert held[0] == tracks["f"][5 % 2], "depth 5 pages is odd"
@@ -103,7 +103,7 @@ def test_decode_tracks_states_in_two_slots_in_turn_and_the_last_is_kept() -> Non
 
 def test_decode_that_reaches_no_interval_keeps_only_what_the_prompt_left() -> None:
     rig = states(mamba_interval=4 * PAGE)
-    _, prefill = rig.seat(0, "abcd")
+    _, prefill = rig.begin(0, "abcd")
     rig.settle([prefill])
     rig.decode(0, "efg")
     rig.finish(0, spare=1)
@@ -116,9 +116,9 @@ def test_a_step_that_ran_ahead_costs_the_older_state() -> None:
     """M6, M7: two passes left states at pages 2 and 3, with no slot to donate either; a step then
     overwrote the first with that of page 4, and was rejected. Only page 3 is what it says."""
     rig = states(device=(32, 3))
-    _, prefill = rig.seat(0, "abc", chunk=2 * PAGE)
+    _, prefill = rig.begin(0, "abc", chunk=2 * PAGE)
     rig.settle([prefill])
-    rig.settle([rig.proceed(0, PAGE)])
+    rig.settle([rig.continue_prefill(0, PAGE)])
     assert rig.owned("mamba") == 3
     rig.decode(0, "de")
     rig.finish(0, "abc")
@@ -131,8 +131,8 @@ def test_the_state_at_a_fork_is_made_by_the_pass_that_crosses_it() -> None:
     """The branching hint: from what Full knows beyond the boundary that can be reused."""
     rig = states()
     rig.run(0, "abcdef")
-    seated, prefill = rig.seat(1, "abcdxy")
-    assert (seated.device_pages, seated.matched) == (0, 4)
+    admitted, prefill = rig.begin(1, "abcdxy")
+    assert (admitted.device_pages, admitted.matched_pages) == (0, 4)
     assert sorted(depth for depth, _ in prefill.states[0].checkpoints) == [4 * PAGE, 6 * PAGE]
     rig.settle([prefill])
     rig.finish(1)
@@ -144,7 +144,7 @@ def test_the_state_at_a_fork_is_made_by_the_pass_that_crosses_it() -> None:
 def test_the_hint_is_rounded_down_to_an_interval() -> None:
     rig = states(mamba_interval=2 * PAGE)
     rig.run(0, "abcdef")
-    _, prefill = rig.seat(1, "abcxyzmn")
+    _, prefill = rig.begin(1, "abcxyzmn")
     depths = sorted(depth for depth, _ in prefill.states[0].checkpoints)
     assert depths == [2 * PAGE, 8 * PAGE]
 
@@ -163,7 +163,7 @@ def test_without_a_slot_to_spare_nothing_is_cached_and_nothing_fails() -> None:
     rig = states(device=(32, 1))
     rig.arrive(0, "abcdef")
     outcomes = rig.settle(rig.admit(0))
-    assert rig.one(Prefill, outcomes).states[0].tracks == (-1, -1)
+    assert rig.one(Prefill, outcomes).states[0].checkpoint_slots == (-1, -1)
     rig.decode(0, "g")
     rig.finish(0, spare=1)
     assert rig.pool("mamba").free == 1
@@ -172,7 +172,7 @@ def test_without_a_slot_to_spare_nothing_is_cached_and_nothing_fails() -> None:
 
 def test_a_state_is_not_donated_where_nothing_replaces_it_until_the_request_ends() -> None:
     rig = states(device=(32, 3))
-    _, prefill = rig.seat(0, "abcdef")
+    _, prefill = rig.begin(0, "abcdef")
     rig.settle([prefill])
     assert rig.owned("mamba") == 3
     rig.finish(0)
@@ -184,13 +184,13 @@ def test_a_state_is_not_donated_where_nothing_replaces_it_until_the_request_ends
 def test_states_locked_by_backups_in_flight_do_not_fail_a_donation() -> None:
     """J7: every cached state is read by a copy that has not answered."""
     rig = states(device=(32, 5), host=(64, 16))
-    _, one = rig.seat(0, "ab")
+    _, one = rig.begin(0, "ab")
     first = rig.feed(PrefillDone(one.flight))
     rig.finish(0)
-    _, two = rig.seat(1, "xyz", chunk=PAGE)
+    _, two = rig.begin(1, "xyz", chunk=PAGE)
     second = rig.feed(PrefillDone(two.flight))
-    third = rig.feed(PrefillDone(rig.proceed(1, PAGE).flight))
-    fourth = rig.feed(PrefillDone(rig.proceed(1, PAGE).flight))
+    third = rig.feed(PrefillDone(rig.continue_prefill(1, PAGE).flight))
+    fourth = rig.feed(PrefillDone(rig.continue_prefill(1, PAGE).flight))
     last = rig.finish(1)
     rig.settle([x for x in (*first, *second, *third, *fourth, *last) if isinstance(x, Backup)])
     assert rig.look("abc")[1] == 2
@@ -200,7 +200,7 @@ def test_states_locked_by_backups_in_flight_do_not_fail_a_donation() -> None:
 def test_a_failed_pass_publishes_no_state_and_returns_its_slots() -> None:
     """M7: a state that was not written for its depth is not given to the tree."""
     rig = states()
-    _, prefill = rig.seat(0, "abcdef")
+    _, prefill = rig.begin(0, "abcdef")
     assert rig.one(Restarted, rig.feed(PrefillDone(prefill.flight, ok=False)))
     assert rig.residency() == {}
     assert rig.owned("mamba") == 0
@@ -211,7 +211,7 @@ def test_a_failed_pass_publishes_no_state_and_returns_its_slots() -> None:
 def test_abort_in_the_middle_of_a_pass_returns_every_slot_when_it_ends(ok: bool) -> None:
     """M4: neither the working slot nor the buffer is forgotten, or free while it is written."""
     rig = states(device=(32, 3))
-    _, prefill = rig.seat(0, "abcdef")
+    _, prefill = rig.begin(0, "abcdef")
     rig.feed(Aborted(0))
     assert rig.pool("mamba").counts[RETIRING] == 3
     assert rig.pool("mamba").free == 0
@@ -223,14 +223,14 @@ def test_abort_in_the_middle_of_a_pass_returns_every_slot_when_it_ends(ok: bool)
 def test_retract_keeps_the_state_and_the_request_returns_to_it() -> None:
     """M6: lengths agree over retract, growth and return."""
     rig = states()
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     rig.settle([prefill])
     rig.decode(0, "cd")
     rig.decode(0, "e")
     rig.retract(0, spare=1)
     assert rig.owned("mamba") == rig.owned("full") == 0
     outcomes = rig.admit(0)
-    assert rig.one(Seated, outcomes).device_pages == 4
+    assert rig.one(Admitted, outcomes).device_pages == 4
     rig.settle(outcomes)
     rig.finish(0)
     rig.empty()
@@ -238,11 +238,11 @@ def test_retract_keeps_the_state_and_the_request_returns_to_it() -> None:
 
 def test_retract_in_the_middle_of_a_prompt_keeps_what_its_chunks_left() -> None:
     rig = states()
-    _, prefill = rig.seat(0, "abcdef", chunk=3 * PAGE)
+    _, prefill = rig.begin(0, "abcdef", chunk=3 * PAGE)
     rig.settle([prefill])
-    rig.settle(rig.feed(Continued(0, PAGE)))
+    rig.settle(rig.feed(ContinueWanted(0, PAGE)))
     rig.retract(0, spare=2 * PAGE)
-    assert rig.one(Seated, rig.admit(0)).device_pages == 4
+    assert rig.one(Admitted, rig.admit(0)).device_pages == 4
 
 
 # -- eviction
@@ -265,7 +265,7 @@ def test_a_leaf_that_is_locked_keeps_full_when_its_state_goes() -> None:
     """F1: no children is not yet a leaf to evict."""
     rig = states()
     rig.run(0, "ab")
-    _, prefill = rig.seat(1, "abcd")
+    _, prefill = rig.begin(1, "abcd")
     rig.settle([prefill])
     rig.decode(1, "e")
     rig.evict("mamba", 9)

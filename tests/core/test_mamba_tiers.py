@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Backup, Load, Prefill, Refused, Restarted, Seated
+from hicache.core.actions import Admitted, Backup, Load, Prefill, Refused, Restarted
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -42,7 +42,7 @@ def test_a_state_on_host_is_loaded_and_copied_into_the_working_slot() -> None:
     rig.arrive(1, "abcdefgh")
     outcomes = rig.admit(1)
     load, prefill = rig.one(Load, outcomes), rig.one(Prefill, outcomes)
-    assert rig.one(Seated, outcomes).loaded == (6, 1)
+    assert rig.one(Admitted, outcomes).loaded_pages == (6, 1)
     (state,) = (copy for copy in load.copies if copy.component == "mamba")
     assert prefill.states[0].source == state.target[0]
     assert prefill.states[0].working != state.target[0]
@@ -61,8 +61,8 @@ def test_a_state_alone_is_loaded_where_full_is_on_device() -> None:
     assert rig.residency() == {"ab": "DH/H", "abcd": "DH/DH"}
     rig.arrive(2, "abx")
     outcomes = rig.admit(2)
-    seated = rig.one(Seated, outcomes)
-    assert (seated.device_pages, seated.host_pages, seated.loaded) == (0, 2, (0, 1))
+    admitted = rig.one(Admitted, outcomes)
+    assert (admitted.device_pages, admitted.host_pages, admitted.loaded_pages) == (0, 2, (0, 1))
     rig.settle(outcomes)
     rig.settle(rig.finish(2))
     assert rig.residency()["ab"] == "DH/DH"
@@ -74,13 +74,13 @@ def test_a_load_that_is_not_to_be_had_leaves_no_slot_behind() -> None:
     rig = states(device=(32, 4), host=(64, 32))
     rig.run(0, "ab")
     rig.demote()
-    _, other = rig.seat(1, "xyz")
+    _, other = rig.begin(1, "xyz")
     assert rig.owned("mamba") == 3
     rig.arrive(2, "abc")
     outcomes = rig.admit(2)
-    seated, prefill = rig.one(Seated, outcomes), rig.one(Prefill, outcomes)
-    assert (seated.device_pages, seated.host_pages, sum(seated.loaded)) == (0, 0, 0)
-    assert (prefill.start, prefill.states[0].source) == (0, -1)
+    admitted, prefill = rig.one(Admitted, outcomes), rig.one(Prefill, outcomes)
+    assert (admitted.device_pages, admitted.host_pages, sum(admitted.loaded_pages)) == (0, 0, 0)
+    assert (prefill.start_token, prefill.states[0].source) == (0, -1)
     assert rig.owned("mamba") == 4
     assert rig.pool("mamba").counts[LENT] == 0
     rig.settle([other, prefill])
@@ -93,7 +93,7 @@ def test_a_refusal_for_want_of_states_changes_nothing() -> None:
     rig = states(device=(32, 3), host=(64, 32))
     rig.run(0, "ab")
     rig.demote()
-    _, other = rig.seat(1, "xyz")
+    _, other = rig.begin(1, "xyz")
     rig.arrive(2, "abc")
     rig.admit(2)
     before = dump(rig.view)
@@ -110,7 +110,7 @@ def test_a_refusal_for_want_of_states_changes_nothing() -> None:
 def test_a_refusal_for_want_of_full_returns_the_states() -> None:
     """M1: the slots are there, the pages are not."""
     rig = states(device=(8, 16))
-    _, other = rig.seat(0, "abcdef")
+    _, other = rig.begin(0, "abcdef")
     rig.arrive(1, "xyzuvw")
     rig.admit(1)
     before = dump(rig.view)
@@ -151,12 +151,12 @@ def test_two_loads_of_one_node_may_differ_by_component() -> None:
         rig.arrive(2, "abcdx")
         outcomes = rig.admit(2)
         first, prefill = rig.one(Load, outcomes), rig.one(Prefill, outcomes)
-        assert rig.one(Seated, outcomes).loaded == (4, 1)
+        assert rig.one(Admitted, outcomes).loaded_pages == (4, 1)
         backups = rig.feed(PrefillDone(prefill.flight))
         rig.arrive(3, "aby")
         outcomes = rig.admit(3)
         second = rig.one(Load, outcomes)
-        assert rig.one(Seated, outcomes).loaded == (0, 1)
+        assert rig.one(Admitted, outcomes).loaded_pages == (0, 1)
         for at in order:
             rig.feed(LoadDone((first, second)[at].flight))
         rig.settle([*backups, rig.one(Prefill, outcomes)])
@@ -215,7 +215,7 @@ def test_what_stands_above_a_leaf_that_drains_its_state_alone_comes_before_a_war
 
 def test_a_failed_backup_of_a_state_costs_the_copy_and_nothing_else() -> None:
     rig = tiers()
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     backup = rig.one(Backup, rig.feed(PrefillDone(prefill.flight)))
     assert [copy.component for copy in backup.copies] == ["full", "mamba"]
     rig.feed(BackupDone(backup.flight, ok=False))
@@ -237,7 +237,7 @@ def test_chunked_prompts_are_on_host_whole(chunk: int) -> None:
 
 def test_growth_is_refused_before_it_takes_a_state() -> None:
     rig = states(device=(6, 8))
-    _, prefill = rig.seat(0, "abcdef")
+    _, prefill = rig.begin(0, "abcdef")
     rig.settle([prefill])
     before = dump(rig.view)
     assert rig.one(Refused, rig.feed(PagesWanted(0, 7 * PAGE, 6 * PAGE))).reason == "too_large"

@@ -59,8 +59,8 @@ def test_the_window_at_a_fork_is_made_by_the_pass_that_crosses_it() -> None:
     """The branching hint: Full is known to 4 pages, so what a third request needs there is kept."""
     rig = windows()
     rig.run(0, "abcdef")
-    seated = rig.run(1, "abcdxy")
-    assert (seated.device_pages, seated.matched, seated.depths[0]) == (0, 4, 4)
+    admitted = rig.run(1, "abcdxy")
+    assert (admitted.device_pages, admitted.matched_pages, admitted.depths[0]) == (0, 4, 4)
     assert rig.look("abcdz").device_pages == 4
     assert rig.look("abcdefz").device_pages == 6
     rig.empty()
@@ -69,12 +69,12 @@ def test_the_window_at_a_fork_is_made_by_the_pass_that_crosses_it() -> None:
 def test_a_tombstone_in_the_window_is_healed_and_full_pages_of_others_stay() -> None:
     """The nodes of the shared prefix are locked by a request that runs: its pages are not freed."""
     rig = windows()
-    _, prefill = rig.seat(0, "abcdef")
+    _, prefill = rig.begin(0, "abcdef")
     rig.settle([prefill])
     table = rig.view.requests[0].tables[0].tolist()
     rig.run(1, "abcdxy")
     assert rig.view.requests[0].tables[0].tolist() == table
-    nodes = {node.end: node for node in rig.view.nodes()}
+    nodes = {node.end_page: node for node in rig.view.nodes()}
     assert nodes[4].pages[Tier.DEVICE][0].tolist() == table[4 - len(nodes[4].pages[0][0]) : 4]  # type: ignore[union-attr]
     assert nodes[4].pages[Tier.DEVICE][1] is not None
     assert rig.pool("full").counts[CACHED] == 8
@@ -99,10 +99,10 @@ def test_locks_cover_the_window_rounded_up_to_pages_and_no_page_more() -> None:
     rig = windows(swa_window=8 * PAGE)
     rig.run(0, "abcdefgh")
     rig.run(1, "abcdefghijklmn")
-    rig.seat(2, "abcdefghijklmn")
+    rig.begin(2, "abcdefghijklmn")
     assert rig.pool("swa").protected == 8
     assert rig.pool("full").protected == 14
-    ends = {node.end for node in rig.view.nodes()}
+    ends = {node.end_page for node in rig.view.nodes()}
     assert 14 - 8 in ends
     rig.settle([rig.log[-1]])
     rig.finish(2)
@@ -114,7 +114,7 @@ def test_decode_lets_go_of_what_the_window_has_left() -> None:
     """A pool of a window and a page is enough for any length; 8 letters are generated."""
     rig = windows(device=(32, 4))
     rig.run(9, "ab")
-    _, prefill = rig.seat(0, "abcd")
+    _, prefill = rig.begin(0, "abcd")
     rig.settle([prefill])
     for letter in "efghijkl":
         granted = rig.decode(0, letter)
@@ -132,7 +132,7 @@ def test_the_window_of_the_last_page_boundary_outlives_decode(more: int) -> None
     """E12, F6: a match lands on a page boundary, not on the tail that decode has reached. The
     window (3) is smaller than a page, so decode itself needs nothing of the page before."""
     rig = windows(swa_window=3)
-    _, prefill = rig.seat(0, "abcd")
+    _, prefill = rig.begin(0, "abcd")
     rig.settle([prefill])
     computed = 4 * PAGE + more
     rig.feed(PagesWanted(0, computed + 1, 4 * PAGE))
@@ -146,7 +146,7 @@ def test_the_window_of_the_last_page_boundary_outlives_decode(more: int) -> None
 def test_nothing_is_let_go_of_while_a_pass_may_still_read_it() -> None:
     """F7: `computed` 0 says that a running pass reads behind the window."""
     rig = windows()
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     rig.settle([prefill])
     for letter in "cdef":
         granted = rig.decode(0, letter, computed=0)
@@ -167,13 +167,13 @@ def test_a_prompt_longer_than_the_pool_of_the_window_runs_in_smaller_passes() ->
     rig = windows(device=(32, 3))
     rig.arrive(0, "abcdefghij")
     first = rig.one(Prefill, rig.admit(0))
-    assert first.start == 0
-    assert 0 < first.end <= 3 * PAGE
-    assert (first.tables[1][: first.end // PAGE] >= 0).all()
+    assert first.start_token == 0
+    assert 0 < first.end_token <= 3 * PAGE
+    assert (first.tables[1][: first.end_token // PAGE] >= 0).all()
     rig.settle([first])
     passes = rig.compute(0)
-    assert passes[-1].end == 10 * PAGE
-    assert passes[-1].last
+    assert passes[-1].end_token == 10 * PAGE
+    assert passes[-1].completes_prompt
     rig.finish(0)
     assert rig.look("abcdefghij").device_pages == 10
     rig.empty()
@@ -183,7 +183,7 @@ def test_windows_between_a_request_and_its_prefix_are_mapped_to_full() -> None:
     """A1, MAP-SWA: zero where there is no peer, injective elsewhere, whole pages only."""
     rig = windows()
     rig.run(0, "abcdef")
-    rig.seat(1, "abcdefgh")
+    rig.begin(1, "abcdefgh")
     peers = rig.view.peers(Tier.DEVICE, 1).tolist()
     assert len(peers) == 32
     table, window = (table.tolist() for table in rig.view.requests[1].tables)
@@ -213,7 +213,7 @@ def _cached(rig: Rig, component: int) -> list[int]:
 def test_a_childless_node_whose_full_is_locked_is_no_leaf_to_evict() -> None:
     """F1: decode released the window's lock; evicting the window leaves Full where it is."""
     rig = windows()
-    _, prefill = rig.seat(0, "abcdef")
+    _, prefill = rig.begin(0, "abcdef")
     rig.settle([prefill])
     for letter in "ghijk":
         rig.decode(0, letter)

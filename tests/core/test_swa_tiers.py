@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Backup, Load, Prefill, Refused, Restarted, Seated
-from hicache.core.events import Aborted, Continued, EvictWanted, LoadDone, PrefillDone
+from hicache.core.actions import Admitted, Backup, Load, Prefill, Refused, Restarted
+from hicache.core.events import Aborted, ContinueWanted, EvictWanted, LoadDone, PrefillDone
 from hicache.core.types import Key, PageState, Tier
 
 from .dump import dump
@@ -51,10 +51,10 @@ def test_a_window_on_host_is_loaded_under_full_that_is_on_device() -> None:
     assert rig.residency()["abcdef"] == "DH/H"
     rig.arrive(2, "abcdefx")
     outcomes = rig.admit(2)
-    seated, load = rig.one(Seated, outcomes), rig.one(Load, outcomes)
-    assert (seated.device_pages, seated.host_pages, seated.loaded) == (0, 6, (0, 2))
+    admitted, load = rig.one(Admitted, outcomes), rig.one(Load, outcomes)
+    assert (admitted.device_pages, admitted.host_pages, admitted.loaded_pages) == (0, 6, (0, 2))
     assert [copy.component for copy in load.copies] == ["swa"] * len(load.copies)
-    assert rig.one(Prefill, outcomes).start == 6 * PAGE
+    assert rig.one(Prefill, outcomes).start_token == 6 * PAGE
     rig.settle(outcomes)
     assert rig.residency()["abcdef"] == "DH/DH"
     rig.finish(2)
@@ -69,7 +69,7 @@ def test_a_load_brings_full_for_the_path_and_the_window_for_its_end() -> None:
     rig.arrive(1, "abcdefx")
     outcomes = rig.admit(1)
     load = rig.one(Load, outcomes)
-    assert rig.one(Seated, outcomes).loaded == (6, 2)
+    assert rig.one(Admitted, outcomes).loaded_pages == (6, 2)
     kinds = [copy.component for copy in load.copies]
     assert kinds == sorted(kinds, key=("full", "swa").index), "Full first"
     rig.settle(outcomes)
@@ -84,9 +84,9 @@ def test_a_match_inside_a_node_on_host_only_splits_it() -> None:
     rig.run(0, "abcd")
     rig.demote()
     assert rig.look("abxy")[1:3] == (0, 2)
-    seated, prefill = rig.seat(1, "abxy")
-    assert (seated.host_pages, seated.loaded) == (2, (2, 2))
-    assert prefill.start == 2 * PAGE
+    admitted, prefill = rig.begin(1, "abxy")
+    assert (admitted.host_pages, admitted.loaded_pages) == (2, (2, 2))
+    assert prefill.start_token == 2 * PAGE
 
 
 def test_a_failed_load_of_the_window_falls_back_to_the_boundary_on_device() -> None:
@@ -100,9 +100,9 @@ def test_a_failed_load_of_the_window_falls_back_to_the_boundary_on_device() -> N
     assert rig.one(Restarted, rig.feed(LoadDone(load.flight, ok=False)))
     rig.feed(PrefillDone(prefill.flight, ok=False))
     outcomes = rig.admit(1)
-    again = rig.one(Seated, outcomes)
-    assert (again.device_pages, again.host_pages, again.loaded) == (0, 0, (0, 0))
-    assert rig.one(Prefill, outcomes).start == 0
+    again = rig.one(Admitted, outcomes)
+    assert (again.device_pages, again.host_pages, again.loaded_pages) == (0, 0, (0, 0))
+    assert rig.one(Prefill, outcomes).start_token == 0
     rig.settle(outcomes)
     rig.finish(1)
     assert rig.look("abcdefg").device_pages == 7
@@ -123,9 +123,9 @@ def test_what_is_loaded_ends_at_the_deepest_boundary_valid_for_all() -> None:
     assert rig.look("abcdef")[1:] == (0, 2, (6, 2))
     rig.arrive(4, "abcdef")
     outcomes = rig.admit(4)
-    seated = rig.one(Seated, outcomes)
-    assert (seated.device_pages, seated.host_pages, seated.matched) == (0, 2, 6)
-    assert seated.loaded == (2, 2)
+    admitted = rig.one(Admitted, outcomes)
+    assert (admitted.device_pages, admitted.host_pages, admitted.matched_pages) == (0, 2, 6)
+    assert admitted.loaded_pages == (2, 2)
     rig.settle(outcomes)
     rig.settle(rig.finish(4))
     rig.empty()
@@ -139,9 +139,9 @@ def test_a_window_revived_between_lock_and_release_is_not_released_by_another() 
     rig.run(1, "abcdefghi")
     rig.evict("swa", 2)
     assert rig.residency()["abcdef"] == "DH/H"
-    _, prefill = rig.seat(2, "abcdefghi")
+    _, prefill = rig.begin(2, "abcdefghi")
     rig.settle([prefill])
-    _, later = rig.seat(3, "abcdefx")
+    _, later = rig.begin(3, "abcdefx")
     rig.settle([outcome for outcome in rig.log if isinstance(outcome, Load)][-1:])
     for letter in "jklm":
         rig.decode(2, letter)
@@ -156,14 +156,14 @@ def test_a_window_revived_between_lock_and_release_is_not_released_by_another() 
 def test_release_early_then_end_leaves_no_lock_behind() -> None:
     """B5: past the window, retracted, matched again, finished."""
     rig = tiers()
-    _, prefill = rig.seat(0, "abcdef")
+    _, prefill = rig.begin(0, "abcdef")
     rig.settle([prefill])
     for letter in "ghijkl":
         rig.decode(0, letter)
     rig.settle(rig.retract(0, spare=1))
     assert rig.pool("swa").protected == rig.pool("full").protected == 0
     outcomes = rig.admit(0)
-    assert rig.one(Seated, outcomes).device_pages == 11
+    assert rig.one(Admitted, outcomes).device_pages == 11
     rig.settle(outcomes)
     for letter in "mnop":
         rig.decode(0, letter)
@@ -221,7 +221,7 @@ def test_host_lists_windows_that_are_on_host_only_and_evicts_them_first() -> Non
 def test_a_refusal_for_want_of_windows_changes_nothing() -> None:
     """All of the window's pool is locked or owned; Full has room."""
     rig = windows(device=(32, 3))
-    _, prefill = rig.seat(0, "abc")
+    _, prefill = rig.begin(0, "abc")
     rig.arrive(1, "xyz")
     rig.admit(1)
     before = dump(rig.view)
@@ -240,21 +240,21 @@ def test_a_refusal_for_want_of_windows_changes_nothing() -> None:
 def test_a_refused_pass_keeps_its_request_seated_and_idle() -> None:
     """The next chunk finds no page for its window; the refusal names whom to retract."""
     rig = windows(device=(32, 4))
-    _, one = rig.seat(0, "abcdefgh", chunk=2 * PAGE)
+    _, one = rig.begin(0, "abcdefgh", chunk=2 * PAGE)
     rig.settle([one])
-    _, two = rig.seat(1, "pqrstuvw", chunk=2 * PAGE)
+    _, two = rig.begin(1, "pqrstuvw", chunk=2 * PAGE)
     rig.settle([two])
     before = dump(rig.view)
-    outcomes = rig.feed(Continued(0, 2 * PAGE))
+    outcomes = rig.feed(ContinueWanted(0, 2 * PAGE))
     if isinstance(outcomes[-1], Prefill):
         pytest.fail("both windows are locked and the pool is full")
     refusal = rig.one(Refused, outcomes)
     assert (refusal.reason, refusal.component) == ("no_pages", "swa")
     assert refusal.preempt in (0, 1)
     assert dump(rig.view) == before
-    assert rig.view.requests[0].seated
+    assert rig.view.requests[0].admitted
     rig.feed(Aborted(1))
-    rig.settle(rig.feed(Continued(0, 2 * PAGE)))
+    rig.settle(rig.feed(ContinueWanted(0, 2 * PAGE)))
     rig.compute(0, 2 * PAGE)
     rig.finish(0)
     rig.empty()
@@ -265,9 +265,9 @@ def test_an_admission_that_passes_never_fails_for_the_window_it_loads() -> None:
     rig = windows(device=(32, 4), host=(64, 32))
     rig.run(0, "abcd")
     rig.demote()
-    seated, prefill = rig.seat(1, "abcdefgh")
-    assert seated.host_pages == 4
-    assert (prefill.tables[1][2 : prefill.end // PAGE] >= 0).all()
+    admitted, prefill = rig.begin(1, "abcdefgh")
+    assert admitted.host_pages == 4
+    assert (prefill.tables[1][2 : prefill.end_token // PAGE] >= 0).all()
     rig.settle([outcome for outcome in rig.log if isinstance(outcome, Load)][-1:])
     rig.settle([prefill])
     rig.compute(1)
@@ -287,4 +287,4 @@ def test_bigram_keys_of_whole_pages_leave_no_hole() -> None:
     assert rig.pool("swa").counts[CACHED] == 2
     longer = Key.from_tokens(tokens("abcdefg"), PAGE, bigram=True)
     rig.arrive_key(1, longer, 7 * PAGE)
-    assert rig.one(Seated, rig.admit(1)).device_pages == 5
+    assert rig.one(Admitted, rig.admit(1)).device_pages == 5

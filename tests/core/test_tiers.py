@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from hicache.core.actions import Backup, Cached, Evicted, Load, Prefill, Refused, Restarted, Seated
+from hicache.core.actions import (
+    Admitted,
+    Backup,
+    Cached,
+    Evicted,
+    Load,
+    Prefill,
+    Refused,
+    Restarted,
+)
 from hicache.core.events import Aborted, BackupDone, EvictWanted, LoadDone, PrefillDone
 from hicache.core.radix.lru import LEAST_SWEPT
 from hicache.core.types import PageState, Tier
@@ -17,10 +26,10 @@ FREE, OWNED, CACHED, LENT, RETIRING = PageState
 def test_duplicates_of_several_nodes_are_all_the_requests_own() -> None:
     """Found by random operations: from the second node on, the node's own pages were freed."""
     rig = Rig()
-    _, late = rig.seat(0, "abcd")
-    _, first = rig.seat(1, "abcd", chunk=2 * PAGE)
+    _, late = rig.begin(0, "abcd")
+    _, first = rig.begin(1, "abcd", chunk=2 * PAGE)
     rig.feed(PrefillDone(first.flight))
-    rig.feed(PrefillDone(rig.proceed(1, 100).flight))
+    rig.feed(PrefillDone(rig.continue_prefill(1, 100).flight))
     cached = rig.one(Cached, rig.feed(PrefillDone(late.flight)))
     assert cached.table.tolist() == first.table.tolist()
     assert sorted(rig.device.free_pages().tolist())[:4] == late.table.tolist()
@@ -30,7 +39,7 @@ def test_eviction_takes_the_coldest_leaf_from_its_tail() -> None:
     rig = Rig(device=8)
     rig.run(0, "abcd")
     rig.run(1, "xyz")
-    _, prefill = rig.seat(2, "mno")
+    _, prefill = rig.begin(2, "mno")
     victims = [outcome for outcome in rig.log if isinstance(outcome, Evicted)]
     assert [len(victim.pages) for victim in victims] == [2]
     assert rig.residency() == {"ab": "D", "xyz": "D"}
@@ -46,7 +55,7 @@ def test_write_through_backs_up_and_a_host_hit_is_loaded_back() -> None:
     rig.arrive(2, "abc")
     outcomes = rig.admit(2)
     load, prefill = rig.one(Load, outcomes), rig.one(Prefill, outcomes)
-    assert rig.one(Seated, outcomes)[1:4] == (0, 3, 0)
+    assert rig.one(Admitted, outcomes)[1:4] == (0, 3, 0)
     assert prefill.after == (load.flight,)
     assert prefill.table.tolist() == load.copies[0].target.tolist()
     assert rig.device.counts[LENT] == 3
@@ -79,7 +88,7 @@ def test_a_failed_load_restarts_the_request_without_it() -> None:
     rig.feed(PrefillDone(prefill.flight, ok=False))
     assert rig.device.counts[RETIRING] == 0
     assert rig.residency()["abc"] == "H"
-    assert rig.one(Seated, rig.admit(2)).host_pages == 0
+    assert rig.one(Admitted, rig.admit(2)).host_pages == 0
 
 
 def test_abort_during_a_load_still_keeps_what_arrives() -> None:
@@ -105,7 +114,7 @@ def test_a_prefix_that_arrives_is_not_loaded_twice() -> None:
     outcomes = rig.admit(1)
     assert rig.one(Refused, rig.admit(2)).reason == "arriving"
     rig.settle(outcomes)
-    assert rig.one(Seated, rig.admit(2)).device_pages == 3
+    assert rig.one(Admitted, rig.admit(2)).device_pages == 3
 
 
 def test_a_load_that_lands_on_a_copy_made_meanwhile_gives_its_pages_back() -> None:
@@ -116,7 +125,7 @@ def test_a_load_that_lands_on_a_copy_made_meanwhile_gives_its_pages_back() -> No
     loading = rig.admit(1)
     load, late = rig.one(Load, loading), rig.one(Prefill, loading)
     rig.arrive(2, "abcd", match_pages=0)
-    _, prefill = rig.one(Seated, out := rig.admit(2)), rig.one(Prefill, out)
+    _, prefill = rig.one(Admitted, out := rig.admit(2)), rig.one(Prefill, out)
     rig.settle(rig.feed(PrefillDone(prefill.flight)))
     rig.feed(LoadDone(load.flight))
     assert rig.device.counts[RETIRING] == 2, "request 1's pass still reads its own copy"
@@ -135,8 +144,8 @@ def test_threshold_and_quota_refuse_a_load_as_a_whole(
     rig = Rig(device=8, host=8, **settings)
     rig.run(0, "abcd")
     rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
-    seated, _ = rig.seat(1, "abcde")
-    assert (seated.device_pages, seated.host_pages) == (0, loaded)
+    admitted, _ = rig.begin(1, "abcde")
+    assert (admitted.device_pages, admitted.host_pages) == (0, loaded)
 
 
 def test_selective_backs_up_at_the_second_use() -> None:
@@ -152,13 +161,13 @@ def test_write_back_copies_before_it_evicts() -> None:
     rig.run(0, "abcd")
     rig.arrive(1, "wx")
     outcomes = rig.admit(1)
-    assert rig.one(Refused, outcomes).reason == "draining"
+    assert rig.one(Refused, outcomes).reason == "writing_back"
     backup = rig.one(Backup, outcomes)
     assert len(backup.copies[0].source) == 2
-    assert rig.one(Refused, rig.admit(1)).reason == "draining"
-    assert not rig.view.requests[1].seated
+    assert rig.one(Refused, rig.admit(1)).reason == "writing_back"
+    assert not rig.view.requests[1].admitted
     rig.feed(BackupDone(backup.flight))
-    assert rig.one(Seated, rig.admit(1))
+    assert rig.one(Admitted, rig.admit(1))
     assert rig.residency() == {"ab": "D", "abcd": "H"}
 
 
@@ -182,13 +191,13 @@ def test_write_back_waits_for_the_prefix_above_what_drains() -> None:
 def test_write_back_drops_what_host_cannot_take() -> None:
     rig = Rig(device=4, host=1, write_policy="write_back")
     rig.run(0, "abcd")
-    assert rig.seat(1, "wx")
+    assert rig.begin(1, "wx")
     assert rig.residency() == {"ab": "D"}
 
 
 def test_a_failed_backup_is_tried_again_at_the_next_use() -> None:
     rig = Rig(host=16)
-    _, prefill = rig.seat(0, "ab")
+    _, prefill = rig.begin(0, "ab")
     outcomes = rig.feed(PrefillDone(prefill.flight))
     outcomes = rig.feed(BackupDone(rig.one(Backup, outcomes).flight, ok=False))
     assert rig.residency() == {"ab": "D"}
@@ -199,9 +208,9 @@ def test_a_failed_backup_is_tried_again_at_the_next_use() -> None:
 
 def test_a_child_is_not_published_on_host_without_its_parent() -> None:
     rig = Rig(host=16)
-    _, prefill = rig.seat(0, "abcd", chunk=8)
+    _, prefill = rig.begin(0, "abcd", chunk=8)
     first = rig.one(Backup, rig.feed(PrefillDone(prefill.flight)))
-    second = rig.one(Backup, rig.feed(PrefillDone(rig.proceed(0, 100).flight)))
+    second = rig.one(Backup, rig.feed(PrefillDone(rig.continue_prefill(0, 100).flight)))
     rig.feed(BackupDone(first.flight, ok=False))
     rig.feed(BackupDone(second.flight))
     assert rig.residency() == {"ab": "D", "abcd": "D"}
@@ -210,9 +219,9 @@ def test_a_child_is_not_published_on_host_without_its_parent() -> None:
 
 def test_a_split_under_a_backup_publishes_both_halves() -> None:
     rig = Rig(host=16)
-    _, prefill = rig.seat(0, "abcd")
+    _, prefill = rig.begin(0, "abcd")
     backup = rig.one(Backup, rig.feed(PrefillDone(prefill.flight)))
-    rig.seat(1, "abxy")
+    rig.begin(1, "abxy")
     rig.feed(BackupDone(backup.flight))
     assert rig.residency() == {"ab": "DH", "abcd": "DH"}
     assert all(not node.legs for node in rig.view.nodes())
@@ -246,14 +255,14 @@ def test_a_source_being_loaded_is_not_evicted_from_host() -> None:
 @pytest.mark.parametrize("chunk", [PAGE, 6, 3 * PAGE, 100])
 def test_a_chunked_prompt_is_backed_up_whole(chunk: int) -> None:
     rig = Rig(host=16)
-    _, prefill = rig.seat(0, "abcdef", chunk)
+    _, prefill = rig.begin(0, "abcdef", chunk)
     rig.settle([prefill])
-    while rig.view.requests[0].computed < 6 * PAGE:
-        rig.settle([rig.proceed(0, chunk)])
+    while rig.view.requests[0].computed_tokens < 6 * PAGE:
+        rig.settle([rig.continue_prefill(0, chunk)])
     rig.settle(rig.finish(0))
     rig.feed(EvictWanted(Tier.DEVICE, "full", 16))
     assert set(rig.residency().values()) == {"H"}
-    assert rig.seat(1, "abcdef")[0].host_pages == 6
+    assert rig.begin(1, "abcdef")[0].host_pages == 6
 
 
 def test_a_small_host_does_not_fill_with_mirrors_of_the_device() -> None:
@@ -299,7 +308,7 @@ def test_what_host_fails_to_take_is_dropped_the_next_time() -> None:
     rig.arrive(1, "wxyz")
     backup = rig.one(Backup, rig.admit(1))
     rig.feed(BackupDone(backup.flight, ok=False))
-    assert rig.one(Seated, rig.admit(1))
+    assert rig.one(Admitted, rig.admit(1))
     assert rig.host.free == 8
 
 
@@ -310,9 +319,9 @@ def test_a_landed_load_that_is_not_acknowledged_is_something_to_wait_for() -> No
     load, prefill = rig.load(2, "abcd")
     rig.feed(PrefillDone(prefill.flight))
     rig.finish(2)
-    assert rig.refusal(3, "mnop").reason == "draining", "the load still locks what is above it"
+    assert rig.refusal(3, "mnop").reason == "writing_back", "the load still locks what is above it"
     rig.feed(LoadDone(load.flight))
-    assert rig.one(Seated, rig.admit(3))
+    assert rig.one(Admitted, rig.admit(3))
 
 
 def test_a_request_that_recomputes_anyway_does_not_wait_for_a_load() -> None:
@@ -321,5 +330,5 @@ def test_a_request_that_recomputes_anyway_does_not_wait_for_a_load() -> None:
     rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
     rig.arrive(1, "ab", match_pages=2)
     assert rig.one(Load, rig.admit(1))
-    seated, _ = rig.seat(2, "abcdx")
-    assert (seated.device_pages, seated.host_pages) == (0, 0)
+    admitted, _ = rig.begin(2, "abcdx")
+    assert (admitted.device_pages, admitted.host_pages) == (0, 0)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Cached,
     Evicted,
@@ -21,7 +22,6 @@ from hicache.core.actions import (
     Matched,
     Prefill,
     Refused,
-    Seated,
 )
 from hicache.core.events import Aborted, Finished, Flushed
 from hicache.core.radix.node import Node, Receipt
@@ -39,7 +39,7 @@ def pool_sum(state: Any, event: Any, outcomes: list[Any]) -> bool:
 def lock_bal(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for node in nodes_of(state):
         if node.pages[0][0] is not None:
-            node.holders[0][0][999999] = Receipt(999999, "nobody", [])
+            node.locks[0][0][999999] = Receipt(999999, "nobody", [])
             state.touched[node.id] = node
             return True
     return False
@@ -55,7 +55,7 @@ def pin_io(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 def pin_node(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for node in nodes_of(state):
-        if node.holders[0][0] and not node.children and node.parent is not None:
+        if node.locks[0][0] and not node.children and node.parent is not None:
             del node.parent.children[node.label]
             state.touched[node.id] = node
             node.parent = None
@@ -65,7 +65,7 @@ def pin_node(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 def leaf_set(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for node in nodes_of(state):
-        if node.queued and not node.children and not any(node.holders[0]):
+        if node.queued and not node.children and not any(node.locks[0]):
             node.queued = 0
             state.touched[node.id] = node
             return True
@@ -73,7 +73,7 @@ def leaf_set(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 
 def _longer(node: Node) -> bool:
-    node.end += 1
+    node.end_page += 1
     return True
 
 
@@ -83,7 +83,7 @@ def _fresher(node: Node) -> bool:
 
 
 def _empty(node: Node) -> bool:
-    if node.children or any(node.holders[0]) or any(node.holders[1]):
+    if node.children or any(node.locks[0]) or any(node.locks[1]):
         return False
     node.pages = [[None for _ in tier] for tier in node.pages]
     return True
@@ -108,7 +108,7 @@ def anchor(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for item in outcomes:
         if type(item) is Cached:
             request = state.requests[item.request]
-            if request.shared >= 2:
+            if request.shared_pages >= 2:
                 table = request.tables[0].copy()
                 table[:2] = table[:2][::-1]
                 request.tables[0] = frozen(table)
@@ -133,10 +133,10 @@ def hb_write(state: Any, event: Any, outcomes: list[Any]) -> bool:
     others = [one for one in state.flights.values() if one.kind == "backup" and one.legs]
 
     def onto(item: Prefill) -> Prefill | None:
-        if not others or item.end <= item.start:
+        if not others or item.end_token <= item.start_token:
             return None
         table = item.table.copy()
-        table[item.start // state.config.page_size] = others[0].legs[0].source[0]
+        table[item.start_token // state.config.page_size] = others[0].legs[0].source[0]
         return item._replace(table=frozen(table), tables=(table, *item.tables[1:]))
 
     return bend(outcomes, Prefill, onto)
@@ -174,7 +174,7 @@ def event_mirror(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 def metric_ref(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return bend(
-        outcomes, Seated, lambda item: item._replace(computed_tokens=item.computed_tokens + 1)
+        outcomes, Admitted, lambda item: item._replace(tokens_to_compute=item.tokens_to_compute + 1)
     )
 
 
@@ -231,8 +231,8 @@ def backup_due(state: Any, event: Any, outcomes: list[Any]) -> bool:
         flight = state.flights[item.flight]
         for leg in flight.legs:
             leg.node.hits = 0
-        for index, pages in enumerate(flight.drains):
-            state.draining[index] -= pages
+        for index, pages in enumerate(flight.frees):
+            state.writing_back[index] -= pages
     return bool(copied)
 
 

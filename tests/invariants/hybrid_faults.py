@@ -14,7 +14,7 @@ from .spoiling import Fault, bend, nodes_of, on_a_node, share_a_page
 
 
 def _nearer(node: Node) -> bool:
-    node.near = 3 if node.near == 0 else 0
+    node.live_distance = 3 if node.live_distance == 0 else 0
     return True
 
 
@@ -32,7 +32,7 @@ def _out_of_line(tier: int) -> Fault:
     def fault(state: Any, event: Any, outcomes: list[Any]) -> bool:
         for node in nodes_of(state):
             for index in (1, 2):
-                if node.pages[tier][index] is not None and not node.holders[tier][index]:
+                if node.pages[tier][index] is not None and not node.locks[tier][index]:
                     node.queued = 0
                     state.touched[node.id] = node
                     return True
@@ -43,9 +43,9 @@ def _out_of_line(tier: int) -> Fault:
 
 def dead_leaf(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for node in nodes_of(state):
-        used = node.children or node.legs or any(map(any, node.holders))
-        if node.near == 0 and not used:
-            node.near = NONE
+        used = node.children or node.legs or any(map(any, node.locks))
+        if node.live_distance == 0 and not used:
+            node.live_distance = NONE
             state.touched[node.id] = node
             return True
     return False
@@ -60,7 +60,7 @@ def path_states(state: Any, event: Any, outcomes: list[Any]) -> bool:
 def leaf_live(state: Any, event: Any, outcomes: list[Any]) -> bool:
     """A leaf loses its state, and nobody makes garbage of the rest."""
     for node in nodes_of(state):
-        free = not node.children and not any(map(any, node.holders))
+        free = not node.children and not any(map(any, node.locks))
         if free and any(node.pages[tier][2] is not None for tier in (0, 1)):
             node.pages[0][2] = node.pages[1][2] = None
             state.touched[node.id] = node
@@ -72,7 +72,7 @@ def durable(state: Any, event: Any, outcomes: list[Any]) -> bool:
     """A state leaves host late in the run, when no use backs it up again, and nobody says so."""
     for node in nodes_of(state) if state.tick > 80 else ():
         there = all(node.pages[tier][2] is not None for tier in (0, 1))
-        if there and node.near == 0 and not node.holders[1][2]:
+        if there and node.live_distance == 0 and not node.locks[1][2]:
             node.pages[1][2] = None
             state.touched[node.id] = node
             return True
@@ -84,7 +84,7 @@ def all_or_clamp(state: Any, event: Any, outcomes: list[Any]) -> bool:
     for item in outcomes:
         if type(item) is Cached and item.pages:
             for node in nodes_of(state):
-                receipts = node.holders[0][2].values()
+                receipts = node.locks[0][2].values()
                 if state.requests[item.request].receipt in receipts:
                     node.pages[0][2] = None
                     state.touched[node.id] = node
@@ -102,17 +102,17 @@ def work_bound(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 def garbage_first(state: Any, event: Any, outcomes: list[Any]) -> bool:
     """Garbage is found with what serves from now on, and ranks behind it."""
-    reaches = [component.reach for component in state.components]
+    windows = [component.window_pages for component in state.components]
 
     class Hoarder:
         name = "hoarder"
         whole_path = False
 
         def rank(self, node: Node, component: int) -> int:
-            return node.last_use[component] + (1 << 30) * (node.near > reaches[component])
+            return node.last_use[component] + (1 << 30) * (node.live_distance >= windows[component])
 
     for queue in state.queues:
-        queue.reach = 1 << 50
+        queue.window_pages = 1 << 50
         queue.heaps = [sorted(queue.heaps[0] + queue.heaps[1], key=lambda one: one[:3]), []]
     for node in nodes_of(state):
         node.queued = (node.queued | node.queued >> 1) & (0o25252525252 >> 1)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hicache.core.actions import Matched, Outcome, Seated
-from hicache.core.events import Admitted, Arrived, Event, MatchWanted
+from hicache.core.actions import Admitted, Matched, Outcome
+from hicache.core.events import AdmitWanted, Arrived, Event, MatchWanted
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.watch import Watch
@@ -34,7 +34,7 @@ class Matches(Watch):
         self._wanted = None
         if isinstance(event, Arrived):
             self._wanted = expected(view, event.key, event.match_pages)
-        elif isinstance(event, MatchWanted | Admitted):
+        elif isinstance(event, MatchWanted | AdmitWanted):
             request = view.requests[event.request]
             self._wanted = expected(view, request.key, request.match_pages)
         super().on_event(event, view)
@@ -42,21 +42,21 @@ class Matches(Watch):
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         if self._wanted is not None:
             for item in outcomes:
-                if isinstance(item, Matched | Seated):
+                if isinstance(item, Matched | Admitted):
                     self._compare(item, self._wanted)
         super().on_outcomes(event, outcomes, view)
 
-    def _compare(self, item: Matched | Seated, wanted: Expected) -> None:
+    def _compare(self, item: Matched | Admitted, wanted: Expected) -> None:
         self.compared += 1
         more = wanted.best - wanted.device
         allowed = {more} if isinstance(item, Matched) else {0, more}
         found = (item.device_pages, item.host_pages, item.depths)
         if (found[0], found[2]) != (wanted.device, wanted.depths) or found[1] not in allowed:
             raise WrongMatch(f"{item}: expected {wanted}; {self.replay_command}")
-        if isinstance(item, Seated):
-            if bool(sum(item.loaded)) != bool(item.host_pages):
+        if isinstance(item, Admitted):
+            if bool(sum(item.loaded_pages)) != bool(item.host_pages):
                 raise WrongMatch(f"{item}: loaded and host pages disagree; {self.replay_command}")
-            if item.matched != wanted.depths[0]:
+            if item.matched_pages != wanted.depths[0]:
                 raise WrongMatch(
                     f"{item}: expected {wanted.depths[0]} matched; {self.replay_command}"
                 )

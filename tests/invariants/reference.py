@@ -75,16 +75,16 @@ def _residency(view: CoreView, key: Key, limit: int) -> tuple[int, list[Held]]:
             continue
         shared = _common(path, key.raw, key.stride, limit)
         known = max(known, shared)
-        start = node.end - len(node.key) // key.stride
+        start = node.end_page - len(node.key) // key.stride
         for tier, bit in ((0, DEVICE_BIT), (1, HOST_BIT)):
             for index, name in enumerate(names):
                 if node.pages[tier][index] is None:
                     continue
                 if name == "mamba":
-                    if shared == node.end:
-                        held[index][node.end - 1] |= bit
+                    if shared == node.end_page:
+                        held[index][node.end_page - 1] |= bit
                 else:
-                    for page in range(start, min(node.end, shared)):
+                    for page in range(start, min(node.end_page, shared)):
                         held[index][page] |= bit
     return known, held
 

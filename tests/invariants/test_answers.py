@@ -47,7 +47,9 @@ def test_pages_are_read_only_and_from_minus_one_up(kind: int, pages: Pages) -> N
 
 
 @pytest.mark.parametrize(
-    "slots", [SLOTS._replace(working=-2), SLOTS._replace(tracks=(3, -2))], ids=["working", "track"]
+    "slots",
+    [SLOTS._replace(working=-2), SLOTS._replace(checkpoint_slots=(3, -2))],
+    ids=["working", "track"],
 )
 @pytest.mark.parametrize("kind", range(2, 5))
 def test_slots_are_from_minus_one_up(kind: int, slots: StateSlots) -> None:

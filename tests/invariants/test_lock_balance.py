@@ -15,11 +15,11 @@ SLOTS = ("device", "device swa", "host", "host swa")
 
 def look(expected: list[int]) -> None:
     """A node of two components that one request holds on device, its window twice."""
-    one, other = SimpleNamespace(holder="request 1"), SimpleNamespace(holder="flight 2")
+    one, other = SimpleNamespace(name="request 1"), SimpleNamespace(name="flight 2")
     holders = (({1: one}, {1: one, 2: other}), ({}, {}))
     book: Any = SimpleNamespace(pages=[SimpleNamespace(where=where) for where in SLOTS])
     shadow: Any = SimpleNamespace(locked=expected)
-    node: Any = SimpleNamespace(id=9, holders=holders)
+    node: Any = SimpleNamespace(id=9, locks=holders)
     LockBalance().node(book, shadow, node)
 
 

@@ -34,7 +34,14 @@ def grounds() -> list[Ground]:
 def test_there_are_mutants_of_every_module_that_decides() -> None:
     modules = {one.module.removeprefix("hicache.core.") for one in ALL}
     assert len(ALL) > 2_000
-    assert {"admission", "insertion", "ledger", "radix.lru", "seating", "components.swa"} <= modules
+    assert {
+        "admission",
+        "insertion",
+        "ledger",
+        "radix.lru",
+        "placement",
+        "components.swa",
+    } <= modules
 
 
 def test_names_are_stable_and_unique() -> None:

@@ -167,8 +167,8 @@ def test_the_books_know_each_component_by_themselves_as_the_core_does() -> None:
     for window in (1, 3, 4, 5, 8, 9):
         config = replace(hybrid(), swa_window=window, mamba_interval=8)
         for kind, one in zip(kinds_of(config), Core(config).view.components, strict=True):
-            found = (kind.name, kind.positional, kind.need - 1, kind.interval, kind.slots)
-            assert found == (one.name, one.positional, one.reach, one.interval, one.slots)
+            found = (kind.name, kind.positional, kind.need, kind.interval, kind.slots)
+            assert found == (one.name, one.positional, one.window_pages, one.interval, one.slots)
 
 
 def test_the_share_of_garbage_is_counted_by_brute_force() -> None:
@@ -181,10 +181,12 @@ def test_the_share_of_garbage_is_counted_by_brute_force() -> None:
         for tier, index in ((tier, index) for tier in (0, 1) for index in range(3)):
             component = view.components[index]
             found = report[f"{Tier(tier).name.lower()} {component.name}"]
-            held = [(node.near, node.pages[tier][index]) for node in view.nodes()]
+            held = [(node.live_distance, node.pages[tier][index]) for node in view.nodes()]
             sizes = [(near, len(pages)) for near, pages in held if pages is not None]
             assert found["cached"] == sum(size for _, size in sizes)
-            assert found["garbage"] == sum(size for near, size in sizes if near > component.reach)
+            assert found["garbage"] == sum(
+                size for near, size in sizes if near >= component.window_pages
+            )
             seen += found["garbage"]
     assert seen
 

@@ -145,7 +145,7 @@ def test_the_generator_looks_at_enough(run: Run, quantity: str) -> None:
         (("LoadDone", "failed LoadDone"), 5, 80),
         (("BackupDone", "failed BackupDone"), 20, 150),
         (("PrefillDone", "failed PrefillDone"), 60, 300),
-        (("Admitted refused: arriving of full",), 1, 30),
+        (("AdmitWanted refused: arriving of full",), 1, 30),
         (("load and backup at once",), 5, 200),
         (("Retracted",), 5, 80),
         (("EvictWanted",), 50, 300),
@@ -173,4 +173,4 @@ def test_most_names_are_met_soon(counted: Counter[str]) -> None:
 def test_what_contradicts_itself_is_not_counted_together(counted: Counter[str]) -> None:
     assert counted["Prefill of nothing"] <= counted["Prefill"]
     assert counted["split under a lock"] <= counted["split"]
-    assert counted["Seated with a load beside the backbone"] == counted["aux-only load"]
+    assert counted["Admitted with a load beside the backbone"] == counted["aux-only load"]

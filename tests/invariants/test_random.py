@@ -27,7 +27,7 @@ SEEDS = range(12)
 SETS = [pytest.param(names, id="-".join(names)) for names in COMPONENTS]
 # What the random caller must meet within a few lives, by the names of the probes.
 WANTED = (
-    "Load of full by Admitted",
+    "Load of full by AdmitWanted",
     "Load of several nodes",
     "Backup of full by PrefillDone",
     "Backup of several nodes",
@@ -38,17 +38,17 @@ WANTED = (
     "restarted by PrefillDone",
     "Granted by PagesWanted",
     "KvRemoved of device",
-    "Admitted refused: no_pages of full",
-    "Admitted refused: no_pages of swa",
-    "Admitted refused: no_pages of mamba",
-    "Admitted refused: draining of full",
-    "Admitted refused: arriving of full",
-    "Admitted refused: too_large of full",
+    "AdmitWanted refused: no_pages of full",
+    "AdmitWanted refused: no_pages of swa",
+    "AdmitWanted refused: no_pages of mamba",
+    "AdmitWanted refused: writing_back of full",
+    "AdmitWanted refused: arriving of full",
+    "AdmitWanted refused: too_large of full",
     "failed LoadDone",
     "failed BackupDone",
     "failed PrefillDone",
     "aux-only load",
-    "Seated short of what is known",
+    "Admitted short of what is known",
 )
 
 

@@ -162,7 +162,7 @@ def test_a_pass_fails_on_the_rank_on_which_its_load_does() -> None:
     outcome = play.replay(Tape(CONFIG, entries, ranks=2), OPS)
     assert outcome.failure is None
     seen = outcome.hand.probes.seen
-    assert (seen["Load of full by Admitted"], seen["LoadDone: failed on one rank"]) == (1, 1)
+    assert (seen["Load of full by AdmitWanted"], seen["LoadDone: failed on one rank"]) == (1, 1)
     assert seen["Restarted by PrefillDone"] == 1
 
 
@@ -259,8 +259,8 @@ def test_the_first_difference_is_named(spoil: Any, kind: str) -> None:
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        (lambda node: setattr(node, "end", node.end + 1), "RANK-EQ splits"),
-        (lambda node: node.holders[0][0].update({99: None}), "RANK-EQ tree"),
+        (lambda node: setattr(node, "end_page", node.end_page + 1), "RANK-EQ splits"),
+        (lambda node: node.locks[0][0].update({99: None}), "RANK-EQ tree"),
     ],
 )
 def test_trees_are_compared_too(change: Any, kind: str) -> None:

@@ -33,7 +33,7 @@ def tree(settings: Config, *runs: tuple[list[int], str]) -> Any:
     for tokens, sides in runs:
         raw = np.array(tokens, dtype="<i8").tobytes()
         label = raw[:ROWS] if above is not root else b"\0" * 8 + raw[:ROWS]
-        node = Node(len(nodes) + 1, above, raw, label, above.end + len(tokens), 3)
+        node = Node(len(nodes) + 1, above, raw, label, above.end_page + len(tokens), 3)
         for index, side in enumerate(sides.split("/")):
             for letter in side.replace("-", ""):
                 node.pages[letter == "H"][index] = np.arange(page, page + len(tokens))

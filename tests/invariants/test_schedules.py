@@ -109,7 +109,7 @@ def test_every_action_and_every_allocation_of_a_tape_fails_in_turn() -> None:
     failed = outcomes["action 0: fail"]
     assert failed.hand.counts["fault fail Prefill"] == 1
     assert outcomes["entry 2 finds 0 pages of full"].hand.probes.seen[
-        "Admitted refused: no_pages of full"
+        "AdmitWanted refused: no_pages of full"
     ]
 
 
@@ -134,7 +134,7 @@ def test_every_page_of_every_component_is_refused_in_turn(
     tape = Tape(config, (*first, Entry("quiesce", {}), grow, finish))
     outcomes = dict(exhaustive.sweep(tape, OPS, ()))
     assert all(one.failure is None for one in outcomes.values())
-    why = f"Admitted refused: no_pages of {name}"
+    why = f"AdmitWanted refused: no_pages of {name}"
     tried = [at for at in range(99) if f"entry 1 finds {at} pages of {name}" in outcomes]
     found = [outcomes[f"entry 1 finds {at} pages of {name}"].hand.probes.seen[why] for at in tried]
     assert tried == [*range(len(tried))]

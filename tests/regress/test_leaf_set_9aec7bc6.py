@@ -8,7 +8,7 @@ Before it was mended:
             parts []
     story:
         about node 2
-        op 7: Admitted(request=0, chunk=1)
+        op 7: AdmitWanted(request=0, chunk=1)
                  -> Refused(request=0, reason=no_pages, needed=1, available=0, preempt=-1,
                      component=full)
 """

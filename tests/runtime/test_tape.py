@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Copy,
     Evicted,
@@ -23,14 +24,13 @@ from hicache.core.actions import (
     Refused,
     Released,
     Restarted,
-    Seated,
     StateSlots,
 )
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import (
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
     EvictWanted,
@@ -109,7 +109,7 @@ def test_another_order_is_another_run_and_the_first_event_that_differs_is_named(
     at = next(
         index
         for index, record in enumerate(records)
-        if record.get("op") == "Admitted" and index > len(records) // 2
+        if record.get("op") == "AdmitWanted" and index > len(records) // 2
     )
     records[at]["args"][1] = 1  # a chunk of one token: another prefill
     changed = tape_of([json.dumps(record) + "\n" for record in records])
@@ -118,7 +118,7 @@ def test_another_order_is_another_run_and_the_first_event_that_differs_is_named(
     )
     with pytest.raises(DivergedError) as caught:
         replay(changed)
-    assert f"t.tape:{at + 1}: event {number} (Admitted) is the first" in str(caught.value)
+    assert f"t.tape:{at + 1}: event {number} (AdmitWanted) is the first" in str(caught.value)
     assert replay(tape) == tape.digest
 
 
@@ -201,12 +201,12 @@ def test_every_field_of_every_decision_counts() -> None:
         [Prefill(1, 1, 0, 4, numbers(5, 6), (), True, (numbers(5, 6), numbers(1, 6)))],
         [prefill_of(SLOTS)],
         [prefill_of(SLOTS._replace(source=-1))],
-        [prefill_of(SLOTS._replace(tracks=(5, 4)))],
+        [prefill_of(SLOTS._replace(checkpoint_slots=(5, 4)))],
         [prefill_of(SLOTS._replace(checkpoints=((4, 5),)))],
-        [Seated(1, 2, 0, 4, (2, 3), (0, 1), 3)],
-        [Seated(1, 2, 0, 4, (2, 3), (0, 1), 4)],
-        [Seated(1, 2, 0, 4, (2, 4), (0, 1), 3)],
-        [Seated(1, 2, 0, 4, (2, 3), (0, 0), 3)],
+        [Admitted(1, 2, 0, 4, (2, 3), (0, 1), 3)],
+        [Admitted(1, 2, 0, 4, (2, 3), (0, 1), 4)],
+        [Admitted(1, 2, 0, 4, (2, 4), (0, 1), 3)],
+        [Admitted(1, 2, 0, 4, (2, 3), (0, 0), 3)],
         [Refused(1, "no_pages", 2, 1, -1)],
         [Refused(1, "no_pages", 2, 1, -1, "swa")],
         [Backup(1, (Copy("full", numbers(1), numbers(2)),))],
@@ -238,7 +238,7 @@ def test_starts_are_noted_once_and_decide_nothing() -> None:
     driver.feed(Arrived(0, Key.from_tokens(range(8), 4), 8, 1))
     recorder.started()
     recorder.started()
-    driver.feed(Admitted(0, 8))
+    driver.feed(AdmitWanted(0, 8))
     digest = recorder.close()
     tape = tape_of(lines)
     assert [entry.event is None for entry in tape.entries] == [False, True, False]
@@ -247,7 +247,7 @@ def test_starts_are_noted_once_and_decide_nothing() -> None:
 
 HEADER = json.dumps(
     {
-        "hicache_tape": 2,
+        "hicache_tape": 3,
         "config": {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__},
         "made": {},
     }
@@ -265,8 +265,8 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "another file": (['{"format": "hicache-trace"}'], 1, "another kind of file"),
     "not JSON": (["what"], 1, "a JSON object"),
     "a list": (["[1]"], 1, "a JSON object"),
-    "version": ([HEADER.replace('"hicache_tape": 2', '"hicache_tape": 1')], 1, "version 2"),
-    "version true": ([HEADER.replace(": 2,", ": true,", 1)], 1, "version 2"),
+    "version": ([HEADER.replace('"hicache_tape": 3', '"hicache_tape": 2')], 1, "version 3"),
+    "version true": ([HEADER.replace(": 3,", ": true,", 1)], 1, "version 3"),
     "no such component": ([HEADER.replace('"full"', '"gone"')], 1, "expected one of full"),
     "no such policy": ([HEADER.replace("write_through", "gone")], 1, "a configuration"),
     "config field gone": ([HEADER.replace("kv_events", "kv_event")], 1, "config: page_size"),

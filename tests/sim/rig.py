@@ -141,7 +141,7 @@ def tokens(text: str) -> list[int]:
 
 
 def idle(world: World) -> None:
-    """Nothing seated, in flight, locked or lent; every page of every pool is free or cached."""
+    """Nothing admitted, in flight, locked or lent; every page of every pool is free or cached."""
     view = world.core.view
     assert not view.requests
     assert not view.flights

@@ -252,7 +252,9 @@ class _WrongHalf(Accesses):
     """Leaves every checkpoint of decode in the other half of the buffer."""
 
     def decoded(self, tables: Any, states: Any, *rest: Any) -> Any:
-        turned = tuple(each._replace(tracks=each.tracks[::-1]) for each in states)
+        turned = tuple(
+            each._replace(checkpoint_slots=each.checkpoint_slots[::-1]) for each in states
+        )
         return super().decoded(tables, turned, *rest)
 
 
@@ -261,7 +263,7 @@ class _LateCheckpoint(Accesses):
 
     def last(self, prefill: Any) -> Any:
         found = super().last(prefill)
-        late = prefill.end
+        late = prefill.end_token
         return [one._replace(depths=one.depths * 0 + late) if one.state else one for one in found]
 
 

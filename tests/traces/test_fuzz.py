@@ -290,10 +290,10 @@ def test_a_run_that_depends_on_its_process_is_named_by_its_first_event(
 
 
 def test_the_first_difference_is_the_first() -> None:
-    run = [Step("a", "Arrived"), Step("b", "Admitted"), Step("c", "Finished")]
+    run = [Step("a", "Arrived"), Step("b", "AdmitWanted"), Step("c", "Finished")]
     assert first_difference(run, run) == ""
     other = [run[0], Step("x", "Aborted"), Step("y", "Finished")]
-    assert first_difference(run, other).startswith("event 2: here Admitted; in")
+    assert first_difference(run, other).startswith("event 2: here AdmitWanted; in")
     assert first_difference(run, run[:2]).endswith("(ended)")
 
 

@@ -37,7 +37,7 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 KINDS = ("full", "full,swa", "full,mamba", "full,swa,mamba")
-OWED = {"": 1000, "Retracted": 1000, "Admitted": 1000, "LoadDone": 1}
+OWED = {"": 1000, "Retracted": 1000, "AdmitWanted": 1000, "LoadDone": 1}
 
 
 def test_a_run_that_misses_a_state_it_owes_is_code_18_and_names_it(
@@ -81,6 +81,6 @@ def test_the_rates_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch)
 def test_the_summary_audits_the_generator(capsys: pytest.CaptureFixture[str]) -> None:
     found = report("--sequences", "4")
     assert "Audit of the generator" in capsys.readouterr().out
-    assert found["audit"]["events_per_thousand"]["Admitted"] > 0
+    assert found["audit"]["events_per_thousand"]["AdmitWanted"] > 0
     assert set(found["audit"]["quantiles"]) == set(gauges.QUANTITIES)
     assert sum(row[""] for row in found["reached"].values()) == 4

@@ -107,7 +107,9 @@ class _WrongHalf(Accesses):
     """Leaves every checkpoint of decode in the other half of the buffer."""
 
     def decoded(self, tables: Any, states: Any, *rest: Any) -> Any:
-        turned = tuple(each._replace(tracks=each.tracks[::-1]) for each in states)
+        turned = tuple(
+            each._replace(checkpoint_slots=each.checkpoint_slots[::-1]) for each in states
+        )
         return super().decoded(tables, turned, *rest)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Copy,
     Evicted,
@@ -22,12 +23,11 @@ from hicache.core.actions import (
     Refused,
     Released,
     Restarted,
-    Seated,
 )
 from hicache.core.config import Config
 from hicache.core.events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
     Event,
@@ -55,7 +55,7 @@ NEEDED = {
     "s": {"ts", "id", "cat"},
     "f": {"ts", "id", "cat", "bp"},
 }
-STAGES = ("waits", "seated", "decodes")
+STAGES = ("waits", "admitted", "decodes")
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +234,7 @@ def test_a_request_waits_is_seated_and_decodes(lively: Account) -> None:
         ended = {one.row for one in stages if one.end == step.number}
         for item in step.outcomes:
             row = f"request {getattr(item, 'request', '')}"
-            assert not isinstance(item, Seated) or (row, "seated") in begun
+            assert not isinstance(item, Admitted) or (row, "admitted") in begun
             assert not isinstance(item, Released) or row in ended
             assert not isinstance(item, Restarted) or (row, "waits") in begun
             if isinstance(item, Refused) and item.request >= 0:
@@ -376,7 +376,7 @@ def test_an_arrow_leaves_a_load_that_ends_before_its_pass_does() -> None:
     picture = imported(
         account_of(
             (Arrived(5, Key.from_tokens([1, 2], 1), 2, 1), []),
-            (Admitted(5, 9), [Seated(5, 0, 1, 1), Load(1, 5, (copy,)), reads]),
+            (AdmitWanted(5, 9), [Admitted(5, 0, 1, 1), Load(1, 5, (copy,)), reads]),
             (LoadDone(1, True), []),
             (PrefillDone(2, True), [Prefill(3, 5, 2, 3, _pages(4, 6), (), True)]),
             (PrefillDone(3, True), []),
@@ -388,7 +388,7 @@ def test_an_arrow_leaves_a_load_that_ends_before_its_pass_does() -> None:
     assert load.args["full"] == "host page 3 -> device page 4"
     assert [(one.name, one.start, one.end) for one in picture.of("request 5")] == [
         ("waits", 1, 2),
-        ("seated", 2, 5),
+        ("admitted", 2, 5),
         ("pass 2", 2, 4),
         ("pass 3", 4, 5),
         ("decodes", 5, 6),
@@ -400,15 +400,15 @@ def test_a_pass_that_outlives_its_request_has_a_lane_of_its_own() -> None:
     picture = imported(
         account_of(
             (Arrived(5, Key.from_tokens([1, 2], 1), 2, 1), []),
-            (Admitted(5, 9), [Seated(5, 0, 0, 2), prefill]),
+            (AdmitWanted(5, 9), [Admitted(5, 0, 0, 2), prefill]),
             (Aborted(5), [Released(5)]),
             (PrefillDone(2, False), []),
         )
     )
     assert [(one.row, one.name, one.start, one.end, one.depth) for one in picture.slices[2:]] == [
         ("request 5", "waits", 1, 2, 0),
-        ("events", "2 Admitted", 2, 3, 0),
-        ("request 5", "seated", 2, 3, 0),
+        ("events", "2 AdmitWanted", 2, 3, 0),
+        ("request 5", "admitted", 2, 3, 0),
         ("request 5, lane 2", "failed pass 2", 2, 4, 0),
         ("events", "3 Aborted", 3, 4, 0),
         ("events", "4 PrefillDone", 4, 5, 0),

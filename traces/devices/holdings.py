@@ -23,7 +23,7 @@ class Holdings:
 
     def note(self, outcome: Outcome) -> None:
         if isinstance(outcome, Prefill):
-            self._computed[outcome.request] = outcome.end
+            self._computed[outcome.request] = outcome.end_token
         if isinstance(outcome, Prefill | Cached | Granted):
             self._has[outcome.request] = outcome
         elif isinstance(outcome, Released | Restarted):
@@ -34,11 +34,11 @@ class Holdings:
         """What its request decoded since it was last asked of it, all at once: up to what the event
         says is computed, before the core may let go of any of it."""
         if isinstance(event, PagesWanted):
-            held = event.computed
+            held = event.computed_tokens
         elif isinstance(event, Finished):
             held = event.length
         elif isinstance(event, Retracted):
-            held = event.committed
+            held = event.committed_tokens
         else:
             return []
         request = event.request

@@ -20,7 +20,7 @@ import numpy as np
 from hicache.core.actions import Outcome, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.events import Admitted, Arrived, Continued, Event, Finished, PrefillDone
+from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, Event, Finished, PrefillDone
 from hicache.core.types import Key, Tier
 from hicache.devices.base import Bytes, Inspectable, Mark, Stream, Touch, Words
 from hicache.memory.pools import contents_of
@@ -137,15 +137,15 @@ class ShadowRun:
         key = Key.from_tokens(np.repeat(np.array(list(map(ord, text))), self._size), self._size)
         length = len(text) * self._size
         feed(Arrived(number, key, length, len(text) - 1))
-        prefill = self._granted(Admitted(number, _WHOLE))
+        prefill = self._granted(AdmitWanted(number, _WHOLE))
         while True:
             self.controller.start()
             self._launch(prefill, text)
             feed(PrefillDone(prefill.flight))
             self.controller.start()
-            if prefill.last:
+            if prefill.completes_prompt:
                 break
-            prefill = self._granted(Continued(number, _WHOLE))
+            prefill = self._granted(ContinueWanted(number, _WHOLE))
         feed(Finished(number, key, length))
         self.controller.start()
         self._driver.poll()

@@ -5,7 +5,7 @@ microsecond N and takes one. What it begins lasts to the event that ends it. Aft
 open goes on for a tenth of the whole, so that it can be seen.
 
     replay      the failure, entries and events of the tape, transfers, evictions, its time
-    requests    of each: when it waits, is seated and decodes, its passes and refusals
+    requests    of each: when it waits, is admitted and decodes, its passes and refusals
     locks       of each node: who locks what
     pools       pages by state
 
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Evicted,
     Load,
@@ -30,7 +31,6 @@ from hicache.core.actions import (
     Refused,
     Released,
     Restarted,
-    Seated,
 )
 from hicache.core.events import Arrived, BackupDone, LoadDone, PrefillDone, Retracted
 from hicache.core.types import PageState, Tier
@@ -166,16 +166,21 @@ def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:
         _transfer(chart, item, step)
     elif isinstance(item, Prefill):
         table = pages_of(item.table.tolist())
-        args = {"start": item.start, "end": item.end, "last": item.last, "table": table}
+        args = {
+            "start": item.start_token,
+            "end": item.end_token,
+            "last": item.completes_prompt,
+            "table": table,
+        }
         one = _add(chart, (REQUESTS, REQUEST, item.request), now, f"pass {item.flight}", args)
         one.reads = item.after
         chart.flights[item.flight] = one
-        chart.last[item.request] = item.flight if item.last else -1
+        chart.last[item.request] = item.flight if item.completes_prompt else -1
     elif isinstance(item, Refused) and item.request >= 0:
         row = (REQUESTS, REQUEST, item.request)
         one = _add(chart, row, now, f"refused: {item.reason}", {"outcome": brief(item)})
         one.end = now + 1
-    elif isinstance(item, Seated):
+    elif isinstance(item, Admitted):
         _stage(chart, item.request, SEATED, now, brief(item))
     elif isinstance(item, Released):
         _stage(chart, item.request, WAITS if isinstance(step.event, Retracted) else "", now)

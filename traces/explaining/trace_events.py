@@ -18,7 +18,7 @@ REPLAY, REQUESTS, LOCKS, POOLS = range(1, 5)
 PROCESSES = ("replay", "requests", "locks", "pools")
 FAILURE, ENTRIES, EVENTS = "failure", "entries", "events"
 LOADS, BACKUPS, REQUEST, NODE = "loads", "backups", "request", "node"
-STAGES = WAITS, SEATED, DECODES = ("waits", "seated", "decodes")
+STAGES = WAITS, SEATED, DECODES = ("waits", "admitted", "decodes")
 LEFT = {tier: f"evictions from {tier.name.lower()}" for tier in (Tier.DEVICE, Tier.HOST)}
 ROWS = (FAILURE, ENTRIES, EVENTS, LOADS, BACKUPS, *LEFT.values(), REQUEST, NODE)
 TIDS = 1000  # of a process; viewers show the number behind a row's name: it is not part of it

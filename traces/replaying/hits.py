@@ -1,8 +1,8 @@
 """Counting hits: one request at a time through the real core, no clock, transfers at once.
 
-Each request arrives, is seated whole, computed, finished and forgotten before the next one, so what
-hits depends on the order of the file alone. Every prompt token may hit, the last one included. A
-known output is committed, too; one without identity is left out, because nothing can hit it. An
+Each request arrives, is admitted whole, computed, finished and forgotten before the next one, so
+what hits depends on the order of the file alone. Every prompt token may hit, the last one included.
+A known output is committed, too; one without identity is left out, because nothing can hit it. An
 output grows a page at a time, so that what lies behind a window is given back as in an engine.
 Must not live here: time, concurrency, or what the counts mean (traces/replaying/account).
 """
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hicache.core.actions import Load, Outcome, Prefill, Refused, Seated
+from hicache.core.actions import Admitted, Load, Outcome, Prefill, Refused
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import (
-    Admitted,
+    AdmitWanted,
     Arrived,
-    Continued,
+    ContinueWanted,
     Event,
     Finished,
     PagesWanted,
@@ -65,11 +65,11 @@ class HitsReplay:
         feed = self._driver.feed
         key = trace.prompt_key(job)
         feed(Arrived(request, key, length, key.pages))
-        prefill = self._seat(job, self._granted(job, Admitted(request, length)))
+        prefill = self._seat(job, self._granted(job, AdmitWanted(request, length)))
         feed(PrefillDone(prefill.flight))
-        while not prefill.last:
+        while not prefill.completes_prompt:
             # a component that takes its pages chunk by chunk may have capped the pass
-            more = self._granted(job, Continued(request, length - prefill.end))
+            more = self._granted(job, ContinueWanted(request, length - prefill.end_token))
             prefill = _prefill_of(job, more)
             feed(PrefillDone(prefill.flight))
         if trace.knows_output:
@@ -92,15 +92,15 @@ class HitsReplay:
     def _seat(self, job: Job, outcomes: list[Outcome]) -> Prefill:
         """Book what was reused, finish the load if there is one; the prefill that is left."""
         prefill = _prefill_of(job, outcomes)
-        seated = next((one for one in outcomes if isinstance(one, Seated)), None)
-        if seated is None:
-            raise StuckError(f"request {job.index}: expected to be seated, found {outcomes[-2:]}")
+        admitted = next((one for one in outcomes if isinstance(one, Admitted)), None)
+        if admitted is None:
+            raise StuckError(f"request {job.index}: expected to be admitted, found {outcomes[-2:]}")
         if any(isinstance(one, Load) for one in outcomes):
             self._executor.start()
             self._driver.poll()
         size, length = self._trace.page_size, job.input_length
-        device = min(seated.device_pages * size, length)
-        host = min((seated.device_pages + seated.host_pages) * size, length) - device
+        device = min(admitted.device_pages * size, length)
+        host = min((admitted.device_pages + admitted.host_pages) * size, length) - device
         self._account.seat(job.index, device, host)
         return prefill
 

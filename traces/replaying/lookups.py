@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hicache.core.actions import Evicted, Outcome, Seated
+from hicache.core.actions import Admitted, Evicted, Outcome
 from hicache.core.events import Arrived, Event
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
@@ -82,7 +82,7 @@ class Lookups:
             return
         evicted: dict[str, int] = {}
         for outcome in outcomes:
-            if type(outcome) is Seated:
+            if type(outcome) is Admitted:
                 if outcome.request not in self.found:
                     self.found[outcome.request] = self._lookup(outcome)
             elif type(outcome) is Evicted and outcome.tier == Tier.DEVICE:
@@ -119,27 +119,27 @@ class Lookups:
             for cap, rows in groups.items()
         }
 
-    def _lookup(self, seated: Seated) -> Lookup:
-        wanted = self._wanted.pop(seated.request, seated.matched)
-        hit = seated.device_pages + seated.host_pages
-        depths = seated.depths
+    def _lookup(self, admitted: Admitted) -> Lookup:
+        wanted = self._wanted.pop(admitted.request, admitted.matched_pages)
+        hit = admitted.device_pages + admitted.host_pages
+        depths = admitted.depths
         lost = depths[0] - hit
         if hit >= wanted:
             cap = NOTHING
         elif hit >= depths[0]:
-            lost = max(0, int(self._ceiling[seated.request]) - hit)
+            lost = max(0, int(self._ceiling[admitted.request]) - hit)
             cap = self.components[0] if lost else UNSEEN
         elif hit < min(depths) or depths.count(min(depths)) > 1:
             cap = TOGETHER
         else:
             cap = self.components[depths.index(min(depths))]
         return Lookup(
-            seated.request,
+            admitted.request,
             wanted,
-            seated.device_pages,
-            seated.host_pages,
+            admitted.device_pages,
+            admitted.host_pages,
             depths,
-            seated.loaded,
+            admitted.loaded_pages,
             cap,
             lost,
         )

@@ -182,7 +182,7 @@ def _verdict(run: Run) -> Table:
 
 
 _WAITS = {
-    "draining": "waiting for copies",
+    "writing_back": "waiting for copies",
     "arriving": "waiting for a load",
     "no_pages": "out of pages",
 }

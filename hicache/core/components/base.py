@@ -2,11 +2,11 @@
 
     If a request's prefix ends at this node, which nodes on the path must hold this component?
 
-`required` is the definition; `reach` is what the core goes by, and the contract suite of components
-holds matching by it to the definition on random paths. A component must not touch pools, transfers
-or other components.
+`required` is the definition; `window_pages` is what the core goes by, and the contract suite of
+components holds matching by it to the definition on random paths. A component must not touch pools,
+transfers or other components.
 
-    reach   a node is required by a boundary b on or below it iff b.end - node.end <= reach
+    a node is required by a boundary b on or below it iff b.end_page - node.end_page < window_pages
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class Component(Protocol):
 
     positional   whether a node holds one page per page of its run; otherwise it holds one state,
                  at its end, which a request copies before it overwrites it (copy on use).
-    reach        pages above a boundary that it requires, less the last (UNBOUNDED: all of them).
-    slots        pages of a seated request's own besides those by position: a working state and
+    window_pages pages right above a boundary that it requires (UNBOUNDED: all of them; 1: the node
+                 that ends there).
+    slots        pages of an admitted request's own besides those by position: a working state and
                  the halves of a ping-pong buffer for checkpoints; 0 for a positional component.
     least_slots  what a request cannot run without; with fewer than `slots` nothing is kept of it.
     least_pages  the smallest device pool that any request can run in.
@@ -40,7 +41,7 @@ class Component(Protocol):
     def positional(self) -> bool: ...
 
     @property
-    def reach(self) -> int: ...
+    def window_pages(self) -> int: ...
 
     @property
     def slots(self) -> int: ...

@@ -12,7 +12,7 @@ from .base import UNBOUNDED
 class Full:
     name = "full"
     positional = True
-    reach = UNBOUNDED
+    window_pages = UNBOUNDED
     slots = least_slots = per_path = 0
     least_pages = 1
 

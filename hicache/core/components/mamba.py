@@ -18,7 +18,7 @@ from ..types import Pages
 class Mamba:
     name = "mamba"
     positional = False
-    reach = 0
+    window_pages = 1
     slots = 3
     least_slots = least_pages = 1
 

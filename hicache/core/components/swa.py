@@ -20,14 +20,13 @@ class SlidingWindow:
     slots = least_slots = per_path = 0
 
     def __init__(self, window_pages: int, page_size: int) -> None:
-        self._window = window_pages
-        self.reach = window_pages - 1
+        self.window_pages = window_pages
         self.interval = page_size
         self.least_pages = window_pages + 1
 
     def required(self, lengths: Sequence[int]) -> range:
         covered, first = 0, len(lengths)
-        while first and covered < self._window:
+        while first and covered < self.window_pages:
             first -= 1
             covered += lengths[first]
         return range(first, len(lengths))

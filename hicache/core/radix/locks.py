@@ -33,7 +33,7 @@ def lock(
         pages = node.pages[tier][index]
         if pages is None:
             continue
-        holders = node.holders[tier][index]
+        holders = node.locks[tier][index]
         if number in holders:
             continue
         if not holders:
@@ -43,12 +43,12 @@ def lock(
         state.touched[node.id] = node
 
 
-def required(path: list[Node], reach: int) -> list[Node]:
-    """The nodes that the path's end requires of a component with this reach."""
-    if not path or path[-1].end <= reach:
+def required(path: list[Node], window_pages: int) -> list[Node]:
+    """The nodes that the path's end requires of a component with this window."""
+    if not path or path[-1].end_page <= window_pages:
         return path
-    first, highest = len(path) - 1, path[-1].end - reach
-    while path[first - 1].end >= highest and first:
+    first, above = len(path) - 1, path[-1].end_page - window_pages
+    while path[first - 1].end_page > above and first:
         first -= 1
     return path[first:]
 
@@ -57,23 +57,23 @@ def lock_required(state: State, receipt: Receipt, path: list[Node], since: int =
     """Hold on device exactly what a prefix that ends with this path requires, and nothing else of
     the bounded components: what the receipt held of them further up is released. Of the backbone,
     what ends by page `since` is held already."""
-    fresh = path if not since else [node for node in path if node.end > since]
+    fresh = path if not since else [node for node in path if node.end_page > since]
     lock(state, receipt, fresh, Tier.DEVICE)
     for index, component in enumerate(state.components):
         if index != BACKBONE and path:
-            needed = reversed(required(path, component.reach))
+            needed = reversed(required(path, component.window_pages))
             lock(state, receipt, needed, Tier.DEVICE, index)
-            unlock_above(state, receipt, index, path[-1].end - component.reach)
+            unlock_above(state, receipt, index, path[-1].end_page - component.window_pages)
 
 
 def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
-    """Release this component on device where nodes end before page `end`: nothing reads it."""
+    """Release this component on device where nodes end by page `end`: nothing reads it."""
     entries = receipt.locked[index]
     if not entries:
         return
-    gone = [one for one in entries if one[1] == Tier.DEVICE and one[0].end < end]
+    gone = [one for one in entries if one[1] == Tier.DEVICE and one[0].end_page <= end]
     if gone:
-        entries[:] = [one for one in entries if one[1] != Tier.DEVICE or one[0].end >= end]
+        entries[:] = [one for one in entries if one[1] != Tier.DEVICE or one[0].end_page > end]
         _unlock(state, receipt, gone, index)
 
 
@@ -89,9 +89,9 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
     touched, pools = state.touched, state.pools
     queues, policy = state.queues, state.eviction
     for node, tier in entries:
-        holders, pages = node.holders[tier][index], node.pages[tier][index]
+        holders, pages = node.locks[tier][index], node.pages[tier][index]
         if pages is None or holders.pop(receipt.id, None) is None:
-            raise CoreBug(f"{receipt.holder} releases a lock on {node} that it does not hold")
+            raise CoreBug(f"{receipt.name} releases a lock on {node} that it does not hold")
         touched[node.id] = node
         if not holders:
             pools[tier][index].protected -= len(pages)

@@ -34,28 +34,28 @@ class Queue:
     of nodes that are no candidates any more when they have doubled since the last sweep: what
     nobody evicts from would keep dead nodes for ever."""
 
-    __slots__ = ("bits", "component", "heaps", "kind", "reach", "sweep_at", "tier")
+    __slots__ = ("bits", "component", "heaps", "kind", "sweep_at", "tier", "window_pages")
 
-    def __init__(self, component: int, kind: int, reach: int) -> None:
+    def __init__(self, component: int, kind: int, window_pages: int) -> None:
         self.component = component
         self.kind = kind
         self.tier = int(kind != DEVICE)
-        self.reach = reach
+        self.window_pages = window_pages
         first = 2 * (3 * component + kind)
         self.bits = (1 << first, 2 << first)
         self.heaps: list[list[Entry]] = [[], []]
         self.sweep_at = [LEAST_SWEPT, LEAST_SWEPT]
 
 
-def is_garbage(node: Node, reach: int) -> bool:
-    """Whether a copy that boundaries within `reach` require serves none that lives."""
-    return node.near > reach
+def is_garbage(node: Node, window_pages: int) -> bool:
+    """Whether a copy that boundaries require within `window_pages` serves none that lives."""
+    return node.live_distance >= window_pages
 
 
 def kind_now(node: Node, tier: int, component: int) -> int:
     """The kind of queue that the node's copy belongs in right now, -1 where it cannot be lost."""
     device, host = node.pages
-    locks = node.holders[tier]
+    locks = node.locks[tier]
     if node.parent is None or node.pages[tier][component] is None or locks[component]:
         return -1
     if component:
@@ -79,19 +79,19 @@ def offer(
     queues: list[Queue], policy: EvictionPolicy, node: Node, tier: int, component: int
 ) -> None:
     """File the node's copy of a component where it has become a candidate, if it has."""
-    if node.pages[tier][component] is None or node.holders[tier][component]:
+    if node.pages[tier][component] is None or node.locks[tier][component]:
         return
     kind = kind_now(node, tier, component)
     if kind < 0:
         return
     queue = queues[3 * component + kind]
-    garbage = node.near > queue.reach
+    garbage = node.live_distance >= queue.window_pages
     bit = queue.bits[garbage]
     if node.queued & bit:
         return
     node.queued |= bit
     heap = queue.heaps[garbage]
-    heappush(heap, (policy.rank(node, component), -node.end, node.id, node))
+    heappush(heap, (policy.rank(node, component), -node.end_page, node.id, node))
     if len(heap) >= queue.sweep_at[garbage]:
         _sweep(queue, garbage)
 
@@ -100,7 +100,7 @@ def _sweep(queue: Queue, garbage: bool) -> None:
     live = []
     for entry in queue.heaps[garbage]:
         node = entry[3]
-        if is_garbage(node, queue.reach) == garbage and is_candidate(node, queue):
+        if is_garbage(node, queue.window_pages) == garbage and is_candidate(node, queue):
             live.append(entry)
         else:
             node.queued &= ~queue.bits[garbage]
@@ -126,10 +126,10 @@ def _pop(queue: Queue, policy: EvictionPolicy, garbage: bool) -> Node | None:
         entry = heap[0]
         node = entry[3]
         heappop(heap)
-        if is_garbage(node, queue.reach) != garbage or not is_candidate(node, queue):
+        if is_garbage(node, queue.window_pages) != garbage or not is_candidate(node, queue):
             node.queued &= ~bit
             continue
-        now = (policy.rank(node, queue.component), -node.end, node.id, node)
+        now = (policy.rank(node, queue.component), -node.end_page, node.id, node)
         if now[:2] != entry[:2]:
             heappush(heap, now)
             continue

@@ -44,7 +44,7 @@ def walk(
         label = label_of(key.namespace, raw[:stride])
     else:
         path = path_to(known)
-        node, position = known, known.end * stride
+        node, position = known, known.end_page * stride
         label = raw[position : position + stride]
     while position < stop:
         child = node.children.get(label)
@@ -81,7 +81,7 @@ def cut(state: State, path: list[Node], at: int) -> None:
     """Let a node of the path end at page `at`, if the path goes that far."""
     for index in range(len(path) - 1, -1, -1):
         node = path[index]
-        if at >= node.end:
+        if at >= node.end_page:
             return
         start = start_of(node, state.stride)
         if start < at:
@@ -94,7 +94,7 @@ def cut_windows(state: State, path: list[Node]) -> None:
     start: a lock covers a window and no more."""
     for index in state.bounded:
         if path:
-            cut(state, path, path[-1].end - state.components[index].reach - 1)
+            cut(state, path, path[-1].end_page - state.components[index].window_pages)
 
 
 def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
@@ -105,7 +105,7 @@ def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
     for index, component in enumerate(state.components):
         # a state is at its node's end, which a match that ends inside it does not reach
         upto = len(path) - (bool(part) and not component.positional)
-        depths.append(_deepest(path, ends, upto, index, component.reach, False))
+        depths.append(_deepest(path, ends, upto, index, component.window_pages, False))
     best = depths[0]
     if min(depths) < max(depths):
         best = _common(state, path, ends, min(depths), False)
@@ -118,18 +118,18 @@ def _common(state: State, path: list[Node], ends: list[int], upto: int, on_devic
     while upto != before:
         before = upto
         for index, component in enumerate(state.components):
-            upto = _deepest(path, ends, upto, index, component.reach, on_device)
+            upto = _deepest(path, ends, upto, index, component.window_pages, on_device)
     return upto
 
 
 def _deepest(
-    path: list[Node], ends: list[int], upto: int, index: int, reach: int, on_device: bool
+    path: list[Node], ends: list[int], upto: int, index: int, window: int, on_device: bool
 ) -> int:
     """The deepest of the first `upto` nodes at which one component is valid, on device or anywhere.
-    From below, because what lies above its reach is not looked at."""
+    From below, because what lies above its window is not looked at."""
     for depth in range(upto, 0, -1):
         node = path[depth - 1]
-        if ends[upto] - ends[depth] > reach:
+        if ends[upto] - ends[depth] >= window:
             break
         if node.pages[0][index] is None and (on_device or node.pages[1][index] is None):
             upto = depth - 1
@@ -139,7 +139,7 @@ def _deepest(
 def _ends(path: list[Node], part: int) -> list[int]:
     """Page depths of the empty path, of each node's end, and of where a match ends inside the
     last one."""
-    ends = [0, *(node.end for node in path)]
+    ends = [0, *(node.end_page for node in path)]
     if part:
         ends[-1] = ends[-2] + part
     return ends

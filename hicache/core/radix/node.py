@@ -3,8 +3,8 @@
 Only `tree`, `locks`, `insertion`, `admission`, `eviction`, `backup` and `transfers` write to them,
 and only inside `Core.handle`. Checks read them; nothing else sees them.
 
-    page depth   0          a.end        b.end
-                 |--- a ----|---- b -----|        a.end == a.parent.end + pages(a)
+    page depth   0          a.end_page   b.end_page
+                 |--- a ----|---- b -----|        a.end_page == a.parent.end_page + pages(a)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ..types import NO_PAGES, FlightId, Key, Pages, RequestId, Tier
 
 NONE = 1 << 41
-FAR = 1 << 40
+FAR = 1 << 39
 
 
 class Node:
@@ -23,41 +23,42 @@ class Node:
     key            the run's rows (bytes), never empty but for the root.
     label          the bytes under which the parent holds it: its first row, after the namespace
                    where the parent is the root.
-    end            page depth of its last page.
+    end_page       page depth of its last page.
     pages          [tier][component]: page numbers, or None where the component is not there.
-    holders        [tier][component]: the receipts that lock it; a lock count is a length.
+    locks          [tier][component]: the receipts that lock it; a lock count is a length.
     with_pages     [tier]: how many children hold the backbone on that tier.
     last_use       [component]: tick of the last event that used it there.
-    near           pages from `end` down to the nearest live boundary at or below it (`boundaries`):
-                   0 where its own end is one, FAR beyond every bounded reach, NONE without any.
-    below          how many children contribute which distance to `near`.
-    close          by id, the children that end within the farthest bounded reach of its end.
+    live_distance  pages from its end down to the nearest live boundary at or below it
+                   (`boundaries`): 0 where its own end is one, FAR from the widest window on, NONE
+                   without any.
+    child_distances  how many children contribute which distance to `live_distance`.
+    children_in_reach  by id, the children that end within the widest window of its end.
     hits           requests that used it.
     queued         bits: which eviction queues it has an entry in (see lru).
     legs           the transfers in flight that read or fill it.
-    unsaved        bits: the components that host did not take when they were to be evicted; next
+    host_refused   bits: the components that host did not take when they were to be evicted; next
                    time they are dropped.
     digests        SHA-256 chain, one per page; None until someone needs it.
     """
 
     __slots__ = (
-        "below",
+        "child_distances",
         "children",
-        "close",
+        "children_in_reach",
         "digests",
-        "end",
+        "end_page",
         "hits",
-        "holders",
+        "host_refused",
         "id",
         "key",
         "label",
         "last_use",
         "legs",
-        "near",
+        "live_distance",
+        "locks",
         "pages",
         "parent",
         "queued",
-        "unsaved",
         "with_pages",
     )
 
@@ -68,21 +69,21 @@ class Node:
         self.parent = parent
         self.key = key
         self.label = label
-        self.end = end
+        self.end_page = end
         self.children: dict[bytes, Node] = {}
         self.pages: list[list[Pages | None]] = [[None] * components, [None] * components]
-        self.holders: list[list[dict[int, Receipt]]] = [
+        self.locks: list[list[dict[int, Receipt]]] = [
             [{} for _ in range(components)],
             [{} for _ in range(components)],
         ]
         self.with_pages = [0, 0]
         self.last_use = [0] * components
-        self.near = NONE
-        self.below: dict[int, int] = {}
-        self.close: dict[int, Node] = {}
+        self.live_distance = NONE
+        self.child_distances: dict[int, int] = {}
+        self.children_in_reach: dict[int, Node] = {}
         self.hits = 0
         self.queued = 0
-        self.unsaved = 0
+        self.host_refused = 0
         self.legs: list[Leg] = []
         self.digests: tuple[bytes, ...] | None = None
 
@@ -92,7 +93,7 @@ class Node:
             for tier, letter in ((Tier.DEVICE, "D"), (Tier.HOST, "H"))
             for pages in self.pages[tier]
         )
-        return f"<node {self.id} ..{self.end} {sides} use {self.last_use}>"
+        return f"<node {self.id} ..{self.end_page} {sides} use {self.last_use}>"
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +104,7 @@ class Receipt:
     """
 
     id: int
-    holder: str
+    name: str
     locked: list[list[tuple[Node, int]]]
 
 
@@ -126,9 +127,10 @@ class Leg:
 class Flight:
     """One action in flight. `lent`: device pages by component, given on loan besides the legs.
 
-    kind: load, backup or prefill. drains: by component, device pages that a backup was begun for so
-    that they can be evicted. request: the seated request that it works for; NO_REQUEST once that is
-    gone or a load landed. checkpoints: (component, depth in tokens, slot) that a prefill leaves.
+    kind: load, backup or prefill. frees: by component, device pages that an eviction waits for, so
+    that they come free when a backup ends. request: the admitted request that it works for;
+    NO_REQUEST once that is gone or a load landed. end_token: where a pass ends. checkpoints:
+    (component, depth in tokens, slot) that a prefill leaves.
     """
 
     id: FlightId
@@ -137,46 +139,48 @@ class Flight:
     receipt: Receipt | None
     legs: list[Leg] = field(default_factory=list)
     lent: list[Pages] = field(default_factory=list)
-    end: int = 0
-    drains: list[int] = field(default_factory=list)
+    end_token: int = 0
+    frees: list[int] = field(default_factory=list)
     checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A waiting or seated request.
+    """A waiting or admitted request.
 
-    tables   [component]: device pages. By position, covering at least `computed` tokens while
-             seated, -1 where it has none; or the slots of a state: working, then two tracks.
-    shared   leading positions that nodes have, or will have once `load` lands; what the tables
-             have behind them, and every slot, is its own.
-    computed tokens whose KV is in the table's pages.
-    last     the node that ends with the shared positions, None for none; locked, so it stays.
-    filled   positions that pages of bounded components were taken for.
-    branch   pages that were known when it was seated: where it is likely to part from others.
-    tracked  [component][track]: tokens that the state in that slot has read, 0 for none.
-    since    tokens that it may have computed when a track was last taken.
-    cleared  [component]: leading positions at which a bounded component has no page any more.
-    sources  [component]: the page to copy into the working slot before the first pass, or -1.
-    prefill  flight of the chunk that runs, else 0. load: flight of its load-back until that has
-             landed, else 0.
-    may_load False after a failed load or forward pass: it recomputes from then on.
+    tables         [component]: device pages. By position, covering at least `computed_tokens` while
+                   admitted, -1 where it has none; or the slots of a state: working, then two for
+                   checkpoints.
+    shared_pages   leading positions that nodes have, or will have once `load` lands; what the
+                   tables have behind them, and every slot, is its own.
+    shared_node    the node that ends with the shared positions, None for none; locked, so it stays.
+    computed_tokens  those whose KV is in the table's pages.
+    filled_pages   positions that pages of bounded components were taken for.
+    branch_pages   pages that were known when it was admitted: where it is likely to part from
+                   others.
+    checkpoint_tokens  [component][checkpoint slot]: tokens that the state in it has read, 0: none.
+    refilled_at_tokens  tokens that it may have computed when a checkpoint slot was last taken.
+    cleared_pages  [component]: leading positions at which a bounded component has no page any more.
+    sources        [component]: the page to copy into the working slot before the first pass, or -1.
+    prefill        flight of the chunk that runs, else 0. load: flight of its load-back until that
+                   has landed, else 0.
+    may_load       False after a failed load or forward pass: it recomputes from then on.
     """
 
     id: RequestId
     key: Key
     length: int
     match_pages: int
-    seated: bool = False
+    admitted: bool = False
     tables: list[Pages] = field(default_factory=lambda: [NO_PAGES])
-    shared: int = 0
-    last: Node | None = None
-    computed: int = 0
-    filled: int = 0
-    branch: int = 0
-    tracked: list[list[int]] = field(default_factory=list)
-    since: int = 0
-    cleared: list[int] = field(default_factory=list)
+    shared_pages: int = 0
+    shared_node: Node | None = None
+    computed_tokens: int = 0
+    filled_pages: int = 0
+    branch_pages: int = 0
+    checkpoint_tokens: list[list[int]] = field(default_factory=list)
+    refilled_at_tokens: int = 0
+    cleared_pages: list[int] = field(default_factory=list)
     sources: list[int] = field(default_factory=list)
     prefill: FlightId = 0
     load: FlightId = 0

@@ -31,7 +31,7 @@ def span(node: Node, stride: int) -> int:
 
 def start_of(node: Node, stride: int) -> int:
     """The page at which the node's run begins."""
-    return node.end - span(node, stride)
+    return node.end_page - span(node, stride)
 
 
 def path_to(node: Node) -> list[Node]:
@@ -47,10 +47,10 @@ def path_to(node: Node) -> list[Node]:
 
 def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     """A node without pages below `parent`."""
-    end = parent.end + len(key) // state.stride
+    end = parent.end_page + len(key) // state.stride
     node = Node(state.next_node, parent, key, label, end, len(state.components))
-    if state.widest < 0:
-        node.near = 0
+    if state.every_end_is_live:
+        node.live_distance = 0
     state.next_node += 1
     parent.children[label] = node
     note_span(state, node)
@@ -74,7 +74,11 @@ def split(state: State, node: Node, at: int) -> Node:
     node.label = node.key[:stride]
     node.parent = upper
     upper.children[node.label] = node
-    upper.last_use, upper.hits, upper.unsaved = node.last_use.copy(), node.hits, node.unsaved
+    upper.last_use, upper.hits, upper.host_refused = (
+        node.last_use.copy(),
+        node.hits,
+        node.host_refused,
+    )
     if node.digests is not None:
         upper.digests, node.digests = node.digests[:at], node.digests[at:]
     for tier in (0, 1):
@@ -86,8 +90,8 @@ def split(state: State, node: Node, at: int) -> Node:
             node.pages[tier][index], upper.pages[tier][index] = below, above
             if above is not None:
                 state.pools[tier][index].move(above, upper.id)
-                for receipt in node.holders[tier][index].values():
-                    upper.holders[tier][index][receipt.id] = receipt
+                for receipt in node.locks[tier][index].values():
+                    upper.locks[tier][index][receipt.id] = receipt
                     receipt.locked[index].append((upper, tier))
         upper.with_pages[tier] = int(node.pages[tier][BACKBONE] is not None)
     _split_legs(state, node, upper, at)
@@ -140,7 +144,7 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
     """Take a component of the node off the tier; the caller gives the pages back, and offers what
     it leaves of the node on host (most lose everything, one component after another)."""
     pages, parent = node.pages[tier][index], node.parent
-    if pages is None or parent is None or node.holders[tier][index]:
+    if pages is None or parent is None or node.locks[tier][index]:
         raise CoreBug(f"{node} cannot lose its pages on {Tier(tier).name.lower()}")
     node.pages[tier][index] = None
     state.touched[node.id] = node
@@ -167,7 +171,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     if node.digests is not None:
         node.digests = node.digests[:keep]
     node.key = node.key[: keep * state.stride]
-    node.end -= cut
+    node.end_page -= cut
     node.pages[tier][BACKBONE] = kept(pages[:keep])
     note_span(state, node)
     state.touched[node.id] = node
@@ -175,13 +179,13 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     return pages[keep:]
 
 
-def remove(state: State, node: Node) -> None:
+def unlink(state: State, node: Node) -> None:
     """Unlink a childless node that holds nothing."""
     parent = node.parent
-    if parent is None or node.children or node.legs or any(map(any, node.holders)):
+    if parent is None or node.children or node.legs or any(map(any, node.locks)):
         raise CoreBug(f"{node} cannot be removed")
     del parent.children[node.label]
-    parent.close.pop(node.id, None)
+    parent.children_in_reach.pop(node.id, None)
     node.parent = None
     state.touched[node.id] = node
     state.touched[parent.id] = parent

@@ -252,7 +252,7 @@ class DeviceHand(Hand):
         well = well and fine
         sequence, job = self._sequences.get(action.request), self.jobs.get(action.request)
         if well and sequence is not None and job is not None and job.flight == action.flight:
-            sequence.held = sequence.touched = action.end
+            sequence.held = sequence.touched = action.end_token
         return well
 
     def settle(self) -> None:

@@ -8,7 +8,7 @@ host squeezed        it ends, and its pages push others out of host
 from __future__ import annotations
 
 from hicache.core.actions import Prefill
-from hicache.core.events import Admitted, Arrived, Continued, Finished
+from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, Finished
 from hicache.core.types import Tier
 
 from ..records import Job, Pending
@@ -47,14 +47,14 @@ def take(hand: Player, pages: int, ends: bool) -> None:
     if hand.content is not None:
         hand.content.extend(job.ids, "", tokens)
     hand.feed(Arrived(number, hand.key(job, len(tokens)), len(tokens), 0))
-    hand.feed(Admitted(number, len(tokens)))
+    hand.feed(AdmitWanted(number, len(tokens)))
     for _ in range(pages + 1):
         flying = next((one for one in hand.pending if _is_pass_of(one, number)), None)
         if flying is not None:
             hand.take(flying)
         if number not in hand.jobs or job.stage != "idle":
             break
-        hand.feed(Continued(number, len(tokens)))
+        hand.feed(ContinueWanted(number, len(tokens)))
     if number not in hand.jobs:
         return  # the fault of its own pass took it away
     if job.stage != "decoding":

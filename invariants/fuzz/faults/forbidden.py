@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hicache.core.events import Admitted, Continued, Event, Finished, PagesWanted
+from hicache.core.events import AdmitWanted, ContinueWanted, Event, Finished, PagesWanted
 
 from ..records import Job, Pending
 from .aborts import job_of
@@ -24,8 +24,8 @@ class Forbidden(Fault):
 
 
 KINDS = {
-    "chunk in flight": Forbidden(lambda hand, job: Continued(job.id, 1)),
-    "admitted twice": Forbidden(lambda hand, job: Admitted(job.id, 1)),
+    "chunk in flight": Forbidden(lambda hand, job: ContinueWanted(job.id, 1)),
+    "admitted twice": Forbidden(lambda hand, job: AdmitWanted(job.id, 1)),
     "growth in flight": Forbidden(lambda hand, job: PagesWanted(job.id, len(job.tokens) + 1)),
     "finish in flight": Forbidden(lambda hand, job: Finished(job.id, hand.key(job, 0), 0)),
 }

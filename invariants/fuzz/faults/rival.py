@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.actions import Backup
-from hicache.core.events import Admitted, Arrived
+from hicache.core.events import AdmitWanted, Arrived
 
 from ..records import Job, Pending
 from .aborts import job_of
@@ -27,7 +27,7 @@ class Rival(Fault):
             hand.content.extend(job.ids, job.namespace, job.tokens)
         most = (size - 1) // hand.config.page_size
         hand.feed(Arrived(number, hand.key(job, size), size, most))
-        hand.feed(Admitted(number, size))
+        hand.feed(AdmitWanted(number, size))
 
 
 KINDS = {"rival for the same prefix": Rival()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.actions import Refused
-from hicache.core.events import Admitted
+from hicache.core.events import AdmitWanted
 
 from ..draws import Draws
 from ..hand import Hand
@@ -27,6 +27,6 @@ def play(hand: Hand, args: Arguments) -> None:
     job = hand.job(args["request"], "waiting")
     if job is None:
         return
-    outcomes = hand.feed(Admitted(job.id, max(1, int(args["chunk"]))))
+    outcomes = hand.feed(AdmitWanted(job.id, max(1, int(args["chunk"]))))
     if any(isinstance(item, Refused) and item.reason == "too_large" for item in outcomes):
         hand.abort(job)

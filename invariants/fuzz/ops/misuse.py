@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hicache.core.events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
     BackupDone,
-    Continued,
+    ContinueWanted,
     Event,
     EvictWanted,
     Finished,
@@ -50,8 +50,8 @@ def _event(hand: Hand, kind: str, way: int) -> Event | None:
     simple: dict[str, Event] = {
         "reply to nothing": (LoadDone, BackupDone, PrefillDone)[way % 3](NOBODY),
         "abort of nobody": Aborted(NOBODY),
-        "admit nobody": Admitted(NOBODY, 1),
-        "chunk of nobody": Continued(NOBODY, 1),
+        "admit nobody": AdmitWanted(NOBODY, 1),
+        "chunk of nobody": ContinueWanted(NOBODY, 1),
         "finish of nobody": Finished(NOBODY, key, 0),
         "growth of nobody": PagesWanted(NOBODY, 1),
         "match of nobody": MatchWanted(NOBODY),
@@ -63,7 +63,7 @@ def _event(hand: Hand, kind: str, way: int) -> Event | None:
     if kind == "second arrival" and live is not None:
         return Arrived(live.id, hand.key(live, live.prompt), live.prompt, 0)
     if kind == "chunk of no token" and waiting is not None:
-        return Admitted(waiting.id, 0)
+        return AdmitWanted(waiting.id, 0)
     if kind == "finish of a waiting one" and waiting is not None:
         return Finished(waiting.id, key, 0)
     return None

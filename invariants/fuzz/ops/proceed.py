@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.events import Continued
+from hicache.core.events import ContinueWanted
 
 from ..draws import Draws
 from ..hand import Hand
@@ -25,4 +25,4 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
 def play(hand: Hand, args: Arguments) -> None:
     job = hand.job(args["request"], "idle")
     if job is not None:
-        hand.give_way(hand.feed(Continued(job.id, max(1, int(args["chunk"])))))
+        hand.give_way(hand.feed(ContinueWanted(job.id, max(1, int(args["chunk"])))))

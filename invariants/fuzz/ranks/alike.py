@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Cached,
     Evicted,
@@ -18,7 +19,6 @@ from hicache.core.actions import (
     Outcome,
     Prefill,
     Refused,
-    Seated,
 )
 from hicache.core.events import Event
 from hicache.core.radix.node import Node
@@ -32,7 +32,7 @@ Held = tuple[tuple[bytes | None, int], ...]
 KINDS: dict[type, str] = {
     Evicted: "victims",
     Matched: "match",
-    Seated: "match",
+    Admitted: "match",
     Refused: "refusals",
     Load: "transfers",
     Backup: "transfers",
@@ -109,7 +109,7 @@ def _compare_nodes(
 
 def _shown(node: Node) -> str:
     sides = [[None if pages is None else pages.tolist() for pages in side] for side in node.pages]
-    return f"{node} {sides} locked {[[len(one) for one in side] for side in node.holders]}"
+    return f"{node} {sides} locked {[[len(one) for one in side] for side in node.locks]}"
 
 
 def _digest(outcomes: Sequence[Outcome]) -> str:
@@ -125,13 +125,13 @@ def _told(outcomes: Sequence[Outcome], at: int) -> str:
 def _spot(node: Node | None) -> Spot | None:
     if node is None:
         return None
-    return (node.id, node.parent.id if node.parent is not None else -1, node.end, node.key)
+    return (node.id, node.parent.id if node.parent is not None else -1, node.end_page, node.key)
 
 
 def _held(node: Node) -> Held:
     """Pages and the number of locks, by tier and component."""
     return tuple(
         (None if pages is None else pages.tobytes(), len(locks))
-        for side, held in zip(node.pages, node.holders, strict=True)
+        for side, held in zip(node.pages, node.locks, strict=True)
         for pages, locks in zip(side, held, strict=True)
     )

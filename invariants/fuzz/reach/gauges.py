@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from hicache.core.actions import Outcome, Seated
+from hicache.core.actions import Admitted, Outcome
 from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -20,7 +20,7 @@ Readings = Counter[tuple[str, int]]
 
 DEPTH = "depth of the tree, nodes"
 NODES = "nodes"
-HIT = "pages that hit, of a seated request"
+HIT = "pages that hit, of an admitted request"
 LOADED = "pages loaded, of a request that loads"
 FLIGHTS = "in flight"
 LOADING = "loads in flight"
@@ -48,10 +48,10 @@ class Gauges:
         read[FLIGHTS, len(view.flights)] += 1
         read[LOADING, loads] += 1
         for item in outcomes:
-            if type(item) is Seated:
+            if type(item) is Admitted:
                 read[HIT, item.device_pages + item.host_pages] += 1
-                if any(item.loaded):
-                    read[LOADED, sum(item.loaded)] += 1
+                if any(item.loaded_pages):
+                    read[LOADED, sum(item.loaded_pages)] += 1
         if self._events >= self._look_at:
             self._look(view)
 

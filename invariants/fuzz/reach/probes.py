@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from hicache.core.actions import (
+    Admitted,
     Backup,
     Cached,
     Evicted,
@@ -21,7 +22,6 @@ from hicache.core.actions import (
     Prefill,
     Refused,
     Restarted,
-    Seated,
 )
 from hicache.core.config import Config
 from hicache.core.events import Event
@@ -110,35 +110,35 @@ class Probes:
             seen[
                 f"{kind} of {'several nodes' if len(item.copies) > len(parts) else 'one node'}"
             ] += 1
-        elif isinstance(item, Seated):
+        elif isinstance(item, Admitted):
             self._seated(item)
         elif isinstance(item, Prefill):
             seen["Prefill after a load" if item.after else "Prefill"] += 1
             seen[
                 f"Prefill with {sum(len(one.checkpoints) for one in item.states)} checkpoints"
             ] += 1
-            if item.start == item.end:
+            if item.start_token == item.end_token:
                 seen["Prefill of nothing"] += 1
         elif isinstance(item, Cached):
             seen["Cached"] += 1
         elif isinstance(item, _ANSWERS):
             seen[f"{type(item).__name__} by {name}"] += 1
 
-    def _seated(self, item: Seated) -> None:
+    def _seated(self, item: Admitted) -> None:
         device, host = item.device_pages > 0, item.host_pages > 0
         self.seen[
-            "Seated on device and host"
+            "Admitted on device and host"
             if device and host
-            else "Seated on device"
+            else "Admitted on device"
             if device
-            else "Seated on host"
+            else "Admitted on host"
             if host
-            else "Seated on nothing"
+            else "Admitted on nothing"
         ] += 1
-        if item.matched > item.device_pages + item.host_pages:
-            self.seen["Seated short of what is known"] += 1
-        for at, pages in enumerate(item.loaded):
+        if item.matched_pages > item.device_pages + item.host_pages:
+            self.seen["Admitted short of what is known"] += 1
+        for at, pages in enumerate(item.loaded_pages):
             if pages:
-                self.seen[f"Seated with a load of {self.config.components[at]}"] += 1
-        if any(item.loaded) and not item.loaded[0]:
-            self.seen["Seated with a load beside the backbone"] += 1
+                self.seen[f"Admitted with a load of {self.config.components[at]}"] += 1
+        if any(item.loaded_pages) and not item.loaded_pages[0]:
+            self.seen["Admitted with a load beside the backbone"] += 1

@@ -12,10 +12,10 @@ RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
         "full",
         "mamba",
     ): (
-        "mamba demoted from device by Continued",
-        "mamba lost from device by Continued",
-        "mamba lost from host by Continued",
-        "Load of full by Admitted",
+        "mamba demoted from device by ContinueWanted",
+        "mamba lost from device by ContinueWanted",
+        "mamba lost from host by ContinueWanted",
+        "Load of full by AdmitWanted",
         "BackupDone: failed on every rank",
         "Load: a rank is ahead by 2",
         "Backup: a rank is ahead by 4",
@@ -26,7 +26,7 @@ RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
     ): (
         "swa demoted from device by PrefillDone",
         "swa lost from device by Finished",
-        "Load of full by Admitted",
+        "Load of full by AdmitWanted",
     ),
     (
         "full",
@@ -34,11 +34,11 @@ RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
         "mamba",
     ): (
         "Backup of full+mamba by PagesWanted",
-        "Load of full by Admitted",
+        "Load of full by AdmitWanted",
         "three loads at once",
         "Load: a rank is ahead by 2",
         "Backup: a rank is ahead by 4",
-        "Load of full+mamba by Admitted",
-        "Load of full+swa by Admitted",
+        "Load of full+mamba by AdmitWanted",
+        "Load of full+swa by AdmitWanted",
     ),
 }

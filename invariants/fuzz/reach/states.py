@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from hicache.core.actions import (
     NO_REQUEST,
+    Admitted,
     Backup,
     Cached,
     Evicted,
@@ -24,15 +25,14 @@ from hicache.core.actions import (
     Refused,
     Released,
     Restarted,
-    Seated,
     StateSlots,
 )
 from hicache.core.config import Config
 from hicache.core.events import (
     Aborted,
-    Admitted,
+    AdmitWanted,
     Arrived,
-    Continued,
+    ContinueWanted,
     Event,
     EvictWanted,
     Finished,
@@ -45,7 +45,7 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
 _ENDINGS = (Retracted, Finished, Aborted)
-_CHUNKS = (Admitted, Continued)
+_CHUNKS = (AdmitWanted, ContinueWanted)
 _KEPT = (Cached, Granted)
 _ROUTED = (KvStored, KvRemoved)
 _SIDES = tuple(tier.name.lower() for tier in (Tier.DEVICE, Tier.HOST))
@@ -131,7 +131,7 @@ class States:
             seen["prompt with a part of a page" if part else "prompt of whole pages"] += 1
             seen["prompt of one token"] += event.length == 1
             seen["prompt in a namespace"] += bool(event.key.namespace)
-        elif isinstance(event, Continued):
+        elif isinstance(event, ContinueWanted):
             self.chunks[event.request] += 1
             seen["third chunk"] += self.chunks[event.request] >= 2
         elif isinstance(event, EvictWanted):
@@ -151,18 +151,18 @@ class States:
         seen = self.seen
         if isinstance(item, Refused):
             seen["someone is named to give way"] += item.preempt != NO_REQUEST
-            seen["drain while loading"] += item.reason == "draining" and any(
+            seen["drain while loading"] += item.reason == "writing_back" and any(
                 flight.kind == "load" for flight in view.flights.values()
             )
-            if isinstance(event, Admitted):
+            if isinstance(event, AdmitWanted):
                 again = "refused arriving" in self.history.get(item.request, ())
                 seen["refused arriving twice"] += again and item.reason == "arriving"
                 self._note(item.request, f"refused {item.reason}")
-        elif isinstance(item, Seated):
+        elif isinstance(item, Admitted):
             for earlier in self.history.get(item.request, ()):
-                seen[f"{earlier}, then seated"] += 1
-            seen["aux-only load"] += any(item.loaded) and not item.loaded[0]
-            seen["whole prompt reused"] += item.computed_tokens == 0
+                seen[f"{earlier}, then admitted"] += 1
+            seen["aux-only load"] += any(item.loaded_pages) and not item.loaded_pages[0]
+            seen["whole prompt reused"] += item.tokens_to_compute == 0
         elif isinstance(item, Load):
             self._note(item.request, "loaded")
         elif isinstance(item, Restarted):
@@ -185,26 +185,26 @@ class States:
         seen, size = self.seen, self.config.page_size
         request = view.requests[item.request]
         if isinstance(event, _CHUNKS):
-            most = min(item.start + event.chunk, request.length)
-            seen["window cut for a short pool"] += item.end < most
+            most = min(item.start_token + event.chunk, request.length)
+            seen["window cut for a short pool"] += item.end_token < most
         for states in item.states:
             for depth, _ in states.checkpoints:
-                inner = depth == request.branch * size and depth != item.end
+                inner = depth == request.branch_pages * size and depth != item.end_token
                 seen["branch checkpoint"] += inner
-                seen["checkpoint within a pass"] += depth < item.end
+                seen["checkpoint within a pass"] += depth < item.end_token
         seen["state copied before its first use"] += any(one.source >= 0 for one in item.states)
         seen["hole in a table"] += any(bool((table < 0).any()) for table in item.tables[1:])
-        seen["pass from a part of a page"] += item.start % size > 0
+        seen["pass from a part of a page"] += item.start_token % size > 0
         self.tables[item.request] = item.table.tolist()
 
     def _kept(self, item: Cached | Granted) -> None:
         seen = self.seen
         old = self.tracks.get(item.request, ())
         for was, now in zip(old, item.states, strict=False):
-            missing = min(was.tracks) < 0 <= min(now.tracks)
+            missing = min(was.checkpoint_slots) < 0 <= min(now.checkpoint_slots)
             name = "in decode" if isinstance(item, Granted) else "behind a pass"
             seen[f"track refilled {name}"] += missing
-        seen["no slot for a track"] += any(min(one.tracks) < 0 for one in item.states)
+        seen["no slot for a track"] += any(min(one.checkpoint_slots) < 0 for one in item.states)
         self.tracks[item.request] = item.states
         table, before = item.table.tolist(), self.tables.get(item.request, [])
         seen["duplicate replaced"] += before != table[: len(before)]
@@ -225,7 +225,7 @@ class States:
                 seen["landed before its reply"] += not whole
             grown = 0 < self.legs.get(number, 1 << 30) < len(flight.legs)
             seen["split under a leg"] += grown
-            seen["drain of another component"] += any(flight.drains[1:])
+            seen["drain of another component"] += any(flight.frees[1:])
         if isinstance(event, Flushed) and self.legs and not view.root.children:
             seen["flushed under a copy"] += 1
         seen["reply behind a flush"] += self.forgotten and isinstance(event, Reply)
@@ -258,13 +258,13 @@ class States:
         seen, fresh = self.seen, node.id > self.newest
         if fresh and node.children:
             seen["split"] += 1
-            seen["split under a lock"] += any(map(any, node.holders))
+            seen["split under a lock"] += any(map(any, node.locks))
         seen["three children"] += len(node.children) > 2
         seen["node without children"] += not node.children
         seen["four hits"] += node.hits > 3
-        seen["boundary beyond every reach"] += node.near == FAR
-        seen["no boundary below"] += node.near == NONE
-        seen["put down for dropping"] += node.unsaved > 0
+        seen["boundary beyond every window"] += node.live_distance == FAR
+        seen["no boundary below"] += node.live_distance == NONE
+        seen["put down for dropping"] += node.host_refused > 0
         sources = [leg.flight.kind for leg in node.legs]
         seen["backup and load of one node"] += "backup" in sources and "load" in sources
         on_device, on_host = node.pages
@@ -272,15 +272,15 @@ class States:
         for index, name in enumerate(self._copies_are):
             device, host = on_device[index] is not None, on_host[index] is not None
             seen[name.where[device + 2 * host]] += 1
-            seen[name.locked_twice] += len(node.holders[0][index]) > 1
-            seen[name.host_locked] += bool(node.holders[1][index])
+            seen[name.locked_twice] += len(node.locks[0][index]) > 1
+            seen[name.host_locked] += bool(node.locks[1][index])
             if index:
-                self._bounded(node, index, device, backbone, view.components[index].reach)
+                self._bounded(node, index, device, backbone, view.components[index].window_pages)
 
-    def _bounded(self, node: Node, index: int, device: bool, backbone: bool, reach: int) -> None:
+    def _bounded(self, node: Node, index: int, device: bool, backbone: bool, window: int) -> None:
         seen, key = self.seen, (node.id, index)
-        if node.near > reach and device:
-            seen["garbage locked" if node.holders[0][index] else "garbage"] += 1
+        if node.live_distance >= window and device:
+            seen["garbage locked" if node.locks[0][index] else "garbage"] += 1
         if backbone and not device:
             self.tombstones.add(key)
         elif device and key in self.tombstones:

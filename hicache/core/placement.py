@@ -1,11 +1,12 @@
-"""Seating a request: what it reuses, what is loaded for it, and the pages it starts with.
+"""Admitting a request: what it reuses, what is loaded for it, and the pages it starts with.
 
 All or nothing, and in this order, because taking pages may evict what the decision rests on:
 
     match -> decide what to load -> lock -> make room -> take -> write the decision down
 
 A load that cannot be afforded is not made: the request runs from the device anchor. A refusal
-releases the locks and leaves nothing else behind but splits (and drains, which go on).
+releases the locks and leaves nothing else behind but splits, and copies to host that were begun and
+go on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .actions import NO_REQUEST, RefusalReason, Refused, Seated
+from .actions import NO_REQUEST, Admitted, RefusalReason, Refused
 from .insertion import use
 from .radix.locks import lock_required, open_receipt, release, required
 from .radix.matching import anchors, cut_windows, match
@@ -29,10 +30,10 @@ from .windows import fill, pages_of
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """A seat under way: its locks are held, nothing is taken yet.
+    """An admission under way: its locks are held, nothing is taken yet.
 
     path: what is reused. loads: by component, the nodes of the path that must be loaded. loading:
-    their pages. needed: device pages to take, loads included. end: where the first pass ends.
+    their pages. needed: device pages to take, loads included. end_token: where the first pass ends.
     short: the component whose pool cannot do it, or -1.
     """
 
@@ -42,20 +43,20 @@ class Plan:
     receipt: Receipt
     flight: Flight | None
     needed: list[int]
-    end: int = 0
+    end_token: int = 0
     short: int = -1
 
     @property
     def pages(self) -> int:
-        return self.path[-1].end if self.path else 0
+        return self.path[-1].end_page if self.path else 0
 
 
-def seat(state: State, request: Request, chunk: int) -> int:
-    """Seat a waiting request. Returns the token that its first pass goes up to; 0 where it was
+def place(state: State, request: Request, chunk: int) -> int:
+    """Admit a waiting request. Returns the token that its first pass goes up to; 0 where it was
     refused, and still waits."""
     known = match(state, request.key, request.match_pages)
     found = anchors(state, known)
-    ends = [0, *(node.end for node in known)]
+    ends = [0, *(node.end_page for node in known)]
     on_device = ends[found.device]
     path = known[: found.best]
     if not _worth_loading(state, request, ends[found.best] - on_device):
@@ -79,23 +80,23 @@ def seat(state: State, request: Request, chunk: int) -> int:
         refuse_room(state, request.id, plan.short, plan.needed[plan.short])
         _undo(state, plan)
         return 0
-    request.branch = ends[-1]
-    _take_seat(state, request, plan)
+    request.branch_pages = ends[-1]
+    _admit(state, request, plan)
     reused = min(on_device, plan.pages)
     depths = tuple(ends[depth] for depth in found.depths)
     state.out.append(
-        Seated(
+        Admitted(
             request.id,
             reused,
             plan.pages - reused,
-            request.length - request.computed,
+            request.length - request.computed_tokens,
             depths,
             plan.loading,
-            request.branch,
+            request.branch_pages,
         )
     )
     _take_pages(state, request, plan)
-    return plan.end
+    return plan.end_token
 
 
 def refuse(
@@ -116,7 +117,7 @@ def refuse_room(
 ) -> None:
     """There is no room: say whether it comes by itself, and else whom to retract for it."""
     waiting = any(flight.request == NO_REQUEST for flight in state.flights.values())
-    reason: RefusalReason = "draining" if waiting else "no_pages"
+    reason: RefusalReason = "writing_back" if waiting else "no_pages"
     victim = next(reversed(state.running)) if preempt and not waiting else NO_REQUEST
     room = state.pools[Tier.DEVICE][component].available
     refuse(state, request, reason, needed, room, victim, component)
@@ -132,7 +133,11 @@ def _worth_loading(state: State, request: Request, pages: int) -> bool:
 def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
     """By component, what the path's end requires and device does not have."""
     return [
-        [node for node in required(path, component.reach) if node.pages[Tier.DEVICE][index] is None]
+        [
+            node
+            for node in required(path, component.window_pages)
+            if node.pages[Tier.DEVICE][index] is None
+        ]
         for index, component in enumerate(state.components)
     ]
 
@@ -163,10 +168,10 @@ def _plan(
     size, start = state.config.page_size, plan.pages * state.config.page_size
     pools = state.pools[Tier.DEVICE]
     rooms = [pool.available - count for pool, count in zip(pools, loading, strict=True)]
-    plan.end = min(start + chunk, request.length)
+    plan.end_token = min(start + chunk, request.length)
     for index in state.bounded:
-        plan.end = min(plan.end, max(start, start + rooms[index] * size))
-    fresh = max(0, pages_of(state, plan.end) - plan.pages)
+        plan.end_token = min(plan.end_token, max(start, start + rooms[index] * size))
+    fresh = max(0, pages_of(state, plan.end_token) - plan.pages)
     for index, component in enumerate(state.components):
         if not component.positional:
             count = max(component.least_slots, min(component.slots, rooms[index]))
@@ -194,11 +199,11 @@ def _undo(state: State, plan: Plan) -> None:
         close_flight(state, plan.flight)
 
 
-def _take_seat(state: State, request: Request, plan: Plan) -> None:
-    request.receipt, request.seated = plan.receipt, True
-    request.shared = request.filled = plan.pages
-    request.last = plan.path[-1] if plan.path else None
-    request.computed = min(request.length, plan.pages * state.config.page_size)
+def _admit(state: State, request: Request, plan: Plan) -> None:
+    request.receipt, request.admitted = plan.receipt, True
+    request.shared_pages = request.filled_pages = plan.pages
+    request.shared_node = plan.path[-1] if plan.path else None
+    request.computed_tokens = min(request.length, plan.pages * state.config.page_size)
     state.running[request.id] = request
     state.touched_requests[request.id] = None
     use(state, plan.path)
@@ -210,15 +215,15 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
     total = max(pages_of(state, request.length), plan.pages)
     targets = [NO_PAGES] * len(state.components)
     request.tables = []
-    request.tracked = []
-    request.cleared = [0] * len(state.components)
+    request.checkpoint_tokens = []
+    request.cleared_pages = [0] * len(state.components)
     request.sources = [-1] * len(state.components)
     for index, component in enumerate(state.components):
         pool, flight = state.pools[Tier.DEVICE][index], plan.flight
         if flight is not None and plan.loading[index]:
             targets[index] = pool.reserve(plan.loading[index], flight.id)
         reused = _reused(state, plan, index, targets[index])
-        request.tracked.append([0] * max(0, component.slots - 1))
+        request.checkpoint_tokens.append([0] * max(0, component.slots - 1))
         if not component.positional:
             slots = np.full(component.slots, -1, dtype=np.int64)
             count = plan.needed[index] - plan.loading[index]
@@ -232,7 +237,7 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
             table = np.full(total, -1, dtype=np.int64)
             table[plan.pages - len(reused) : plan.pages] = reused
             request.tables.append(frozen(table))
-    fill(state, request, pages_of(state, plan.end))
+    fill(state, request, pages_of(state, plan.end_token))
     if plan.flight is not None:
         begin_load(state, request, plan.flight, plan.loads, targets)
 
@@ -240,7 +245,7 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
 def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
     """Device pages of what the path's end requires, those under way included, in order."""
     parts, start = [NO_PAGES], 0
-    for node in required(plan.path, state.components[index].reach):
+    for node in required(plan.path, state.components[index].window_pages):
         held = node.pages[Tier.DEVICE][index]
         if held is None:
             count = len(_host_pages(node, index))
