@@ -191,7 +191,7 @@ _WAITS = {
 def _retries(refused: dict[str, int]) -> str:
     """Refusals that were asked again: `703 waiting for copies, 12 out of pages of swa`."""
     said = []
-    for name, count in sorted(refused.items()):
+    for name, count in sorted(refused.items(), key=lambda one: (-one[1], one[0])):
         reason, of, component = name.partition(" of ")
         said.append(f"{count:,} {_WAITS.get(reason, reason)}{of}{component}")
     return ", ".join(said)
