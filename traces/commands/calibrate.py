@@ -52,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
+        type=read.name,
         default="-",
         metavar="FILE",
         help="write the profile to this file; - is stdout",

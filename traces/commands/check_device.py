@@ -102,7 +102,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "each of its stream waits",
     )
     add("--seed", type=read.at_least(0), default=0, help="seed of all random draws")
-    add("--json", metavar="FILE", help="also write the results to this file as JSON; - is stdout")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the results to this file as JSON; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:

@@ -22,7 +22,7 @@ from hicache.core.errors import CallerError
 from ..devices.gpu_checks.base import Outcome, Settings
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_whole
+from ..terminal.output import check_apart, check_writable, write_whole
 
 CHECKS = "traces.devices.gpu_checks"
 SUMMARY = "run all checks that need a GPU, and write one report"
@@ -70,12 +70,14 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
+        type=read.name,
         default="gpu-check.json",
         metavar="FILE",
         help="write the report to this file as JSON",
     )
     add(
         "--markdown",
+        type=read.name,
         default="gpu-check.md",
         metavar="FILE",
         help="write the report to this file as a section for docs/gpu.md",
@@ -85,6 +87,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     """0 when every check passed, 1 when one did not. Raises CallerError where there is no GPU."""
     machine = hardware()
+    check_apart(output=options.output, markdown=options.markdown)
     for path in (options.output, options.markdown):
         check_writable(path)
     settings = Settings(options.pages, options.repeats, options.seed)
