@@ -81,8 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except MemoryError:
         complain(
-            "expected trace and bookkeeping to fit this machine's memory, and they do not; give "
-            "smaller pools or a shorter trace"
+            "the trace and the bookkeeping for pools this large do not fit in RAM; give smaller "
+            "pools or a shorter trace"
         )
         return BAD_INPUT
     except Exception as error:
@@ -93,8 +93,7 @@ def _failed(error: Exception, typed: str) -> int:
     """Says what ended a command that the user did nothing wrong with; returns the exit code."""
     if isinstance(error, OSError) and error.errno in _FULL:
         complain(
-            f"expected space for the output, found: {error.strerror}; free some, or write it "
-            "elsewhere"
+            f"no space left to write the report: {error.strerror}; free some, or write it elsewhere"
         )
         return BAD_INPUT
     code = getattr(error, "exit_code", None)

@@ -114,7 +114,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.name,
         default=None,
         metavar="FILE",
-        help="write the recording of the device's run there",
+        help="write the recording of the device run to this file",
     )
     add(
         "--json",
