@@ -175,18 +175,7 @@ def run(options: Options, command: str) -> int:
         "trace": {"path": trace.path, "requests": len(workload.jobs)},
         "profile": {"path": found.path, "hash": found.hash, **found.made},
         "machine": machine,
-        "geometry": {
-            "model": geometry.model.name,
-            "page_size": config.page_size,
-            "device_pages": config.device_pages[0],
-            "host_pages": config.host_pages[0],
-            "components": {
-                name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
-                for name in config.components
-            },
-            "layout": geometry.layout,
-            "io_backend": geometry.io_backend,
-        },
+        "geometry": _of_geometry(geometry, config),
         "device": _of_device(real, recording.events),
         "simulator": _of_recording(simulated),
         "simulator_own_order": free,
@@ -197,6 +186,21 @@ def run(options: Options, command: str) -> int:
     if options.json:
         write_json(options.json, document)
     return 0
+
+
+def _of_geometry(geometry: Geometry, config: Config) -> dict[str, object]:
+    return {
+        "model": geometry.model.name,
+        "page_size": config.page_size,
+        "device_pages": config.device_pages[0],
+        "host_pages": config.host_pages[0],
+        "components": {
+            name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
+            for name in config.components
+        },
+        "layout": geometry.layout,
+        "io_backend": geometry.io_backend,
+    }
 
 
 def check_machine(found: Measured, device: str, machine: dict[str, Any], force: bool) -> None:
