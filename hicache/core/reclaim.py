@@ -36,8 +36,9 @@ def evict_device(state: State, index: int, count: int) -> None:
     pool = state.pools[Tier.DEVICE][index]
     queues = [state.queues[3 * index + DEVICE]]
     goal = pool.free + count
-    waits = state.writing_back[BACKBONE] and index == BACKBONE
-    floor = _behind_write_backs(state) if waits else None
+    floor = (
+        _behind_write_backs(state) if state.writing_back[BACKBONE] and index == BACKBONE else None
+    )
     while pool.free + state.writing_back[index] < goal:
         node = next_victim(queues, state.eviction)
         if node is None:

@@ -20,7 +20,6 @@ from .kinds import Kind
 from .tags import NO_TAGS, Tags
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues of a component; the first two are also tiers
-QUEUE_TIER = (0, 1, 1)
 Key = tuple[int, ...]  # what an order of eviction compares (see orders)
 Rank = tuple[bool, Key]  # how soon a copy is to go: first what serves no live boundary
 

@@ -99,10 +99,10 @@ OPTIONS = {
     "--unheard-of": "unrecognized arguments",
     "--eviction nothing": "expected one of fifo, lfu, lru, lru_path, priority, slru",
     "--compare-eviction nothing": "expected one of fifo, lfu, lru, lru_path, priority, slru",
-    "--components nothing": "expected full, and of swa, mamba each at most once",
+    "--components nothing": "expected full, and each of swa, mamba at most once",
     "--components full,nothing": "found 'full,nothing'",
     "--components swa,mamba": "expected full",
-    "--components full,swa,swa": "each at most once",
+    "--components full,swa,swa": "at most once",
     "--components full,swa --swa-window 0": "--swa-window: expected at least 1, found '0'",
     "--components full,swa --swa-window -64": "--swa-window: expected a number",
     "--components full,swa --swa-tokens 0": "--swa-tokens: expected at least 1, found '0'",
@@ -170,6 +170,40 @@ def test_directory_and_missing_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "found a directory" in fails(capsys, "replay", str(tmp_path))
     assert "No such file" in fails(capsys, "replay", str(tmp_path / "absent"))
     assert "null" in fails(capsys, "replay", "a\0b")
+
+
+@pytest.mark.parametrize("command", ["inspect", "replay"])
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("trace.jsonl", "--json: expected another file than the trace"),
+        ("./trace.jsonl", "--json: expected another file than the trace"),
+        ("trace.jsonl/out.json", "no directory there"),
+        ("x" * 300, "File name too long"),
+        ("", "--json: expected a name, found none"),
+    ],
+)
+def test_results_replace_nothing_that_is_read(
+    command: str,
+    name: str,
+    word: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "trace.jsonl", GOOD)
+    before = path.read_bytes()
+    assert word in fails(capsys, command, "trace.jsonl", "--json", name)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["trace.jsonl"]
+
+
+def test_a_file_may_have_the_longest_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "trace.jsonl", GOOD)
+    out = tmp_path / ("x" * 255)
+    assert main(["inspect", str(path), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["requests"] == 1
 
 
 def test_gzip_faults_name_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,10 +22,10 @@ from hicache.core.errors import CallerError
 from ..devices.gpu_checks.base import Outcome, Settings
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_whole
+from ..terminal.output import check_apart, check_writable, write_whole
 
 CHECKS = "traces.devices.gpu_checks"
-SUMMARY = "run everything that needs a GPU, and write one report"
+SUMMARY = "run all checks that need a GPU, and write one report"
 FAILED = 1
 _DEFAULTS = Settings()
 
@@ -57,28 +57,37 @@ def add_options(made: argparse.ArgumentParser) -> None:
         type=read.at_least(1),
         default=_DEFAULTS.pages,
         metavar="N",
-        help="page round trips of the check by SHA-256",
+        help="number of page round trips in the SHA-256 check",
     )
     add(
         "--repeats",
         type=read.at_least(1),
         default=_DEFAULTS.repeats,
         metavar="N",
-        help="measurements of each time, of which the median counts",
+        help="number of measurements of each time; the median is used",
     )
-    add("--seed", type=read.at_least(0), default=0, help="root of every random choice of pages")
-    add("-o", "--output", default="gpu-check.json", metavar="FILE", help="the report, as JSON")
+    add("--seed", type=read.at_least(0), default=0, help="seed of the random choice of pages")
+    add(
+        "-o",
+        "--output",
+        type=read.name,
+        default="gpu-check.json",
+        metavar="FILE",
+        help="write the report to this file as JSON",
+    )
     add(
         "--markdown",
+        type=read.name,
         default="gpu-check.md",
         metavar="FILE",
-        help="the same report as a section for docs/gpu.md",
+        help="write the report to this file as a section for docs/gpu.md",
     )
 
 
 def run(options: Options, command: str) -> int:
     """0 when every check passed, 1 when one did not. Raises CallerError where there is no GPU."""
     machine = hardware()
+    check_apart(output=options.output, markdown=options.markdown)
     for path in (options.output, options.markdown):
         check_writable(path)
     settings = Settings(options.pages, options.repeats, options.seed)

@@ -22,10 +22,10 @@ from ..replaying.account import ceiling_of
 from ..replaying.curve import Curve, lru_curve
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_json
+from ..terminal.output import check_apart, check_writable, write_json
 from ..terminal.tables import console, pairs, percent, table
 
-SUMMARY = "statistics of a trace and its LRU hit-rate curve"
+SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 _PAGE_SIZE = 64
 _BAR = 30
 _POINTS = 12
@@ -60,10 +60,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TOKENS",
         help="tokens per page (default: the trace's block size, or 64)",
     )
-    add("--json", metavar="FILE", help="write the statistics there, too; - is stdout")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the statistics to this file as JSON; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:
+    check_apart(trace=options.trace, json=options.json)
     if options.json:
         check_writable(options.json)
     trace = open_trace(options.trace, options.format, options.limit)

@@ -43,7 +43,7 @@ from ..terminal.output import (
     write_whole,
 )
 
-SUMMARY = "make a failing tape small, keeping its failure, and export it as a test"
+SUMMARY = "make a failing tape smaller with the same failure, and export it as a test"
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HASH_SEEDS = ("0", "1")
@@ -90,7 +90,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "tape",
         type=read.name,
         metavar="TAPE",
-        help="a tape that fails, as `hicache fuzz` writes them",
+        help="a failing tape of `hicache fuzz`",
     )
     add(
         "-o",
@@ -98,25 +98,34 @@ def add_options(made: argparse.ArgumentParser) -> None:
         type=read.name,
         default="-",
         metavar="FILE",
-        help="the small tape; - is stdout",
+        help="write the small tape to this file; - is stdout",
     )
     add(
         "--export",
         type=read.name,
         metavar="FOLDER",
-        help="write it as a pytest file there, too (tests/regress)",
+        help="also write it as a pytest file to this folder (tests/regress)",
     )
-    planting.add_option(made, "what the tape notes")
+    planting.add_option(made, "the bug in the tape's notes")
     entries.add_options(made)
     add(
         "--plays",
         type=read.at_least(1),
         default=shrinker.MOST_PLAYS,
         metavar="N",
-        help="stop after so many plays, with the smallest tape so far",
+        help="stop after this many plays, with the smallest tape so far",
     )
-    add("--as-is", action="store_true", help="only play it: its failure, and that exit code")
-    add("--json", type=read.name, metavar="FILE", help="write the result there, too; - is stdout")
+    add(
+        "--as-is",
+        action="store_true",
+        help="only play the tape; print its failure and end with its exit code",
+    )
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the result to this file as JSON; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:
@@ -132,7 +141,7 @@ def run(options: Options, command: str) -> int:
             return _show(options, failure)
         if failure is None:
             raise CallerError(
-                f"{options.tape}: expected a tape that fails, and it plays clean"
+                f"{options.tape}: expected a tape that fails, found one that does not"
                 f"{f' with {plant} planted' if plant else ''}; give the bug that it needs "
                 "(--plant), or play it on the version that it failed on"
             )
@@ -175,7 +184,7 @@ def _show(options: Options, failure: Failure | None) -> int:
     """The verdict on a tape as it stands."""
     if options.json:
         write_json(options.json, {"failure": None if failure is None else asdict(failure)})
-    text = "it plays clean" if failure is None else failure.text
+    text = "it does not fail" if failure is None else failure.text
     print(text, file=sys.stderr if options.json == "-" else sys.stdout)
     return 0 if failure is None else failure.code
 
@@ -220,9 +229,9 @@ def _verdict(text: str) -> str:
     """Code and kind of the failure that a fresh process saw; else what it said, shortened."""
     try:
         failure = json.loads(text)["failure"]
-        return f"{failure['code']} {failure['kind']}" if failure else "it plays clean"
+        return f"{failure['code']} {failure['kind']}" if failure else "it does not fail"
     except (ValueError, TypeError, KeyError):
-        return (text.strip().splitlines() or ["no word"])[-1][-_SAID:]
+        return (text.strip().splitlines() or ["no message"])[-1][-_SAID:]
 
 
 def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
@@ -287,7 +296,7 @@ def _report(
     stream = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     ranks = f" on {found.tape.ranks} ranks" if found.tape.ranks > 1 else ""
     with_bug = f", with {plant} planted" if plant else ""
-    rest = "" if found.whole else f"; stopped by --plays {options.plays}, more might go"
+    rest = "" if found.whole else f"; stopped by --plays {options.plays}, it may get smaller"
     lines = [
         f"{failure.kind}: exit code {failure.code}{with_bug}",
         f"{before} -> {count} operations{ranks}, {found.plays} plays, {seconds:.1f} s{rest}",
@@ -296,7 +305,7 @@ def _report(
     ]
     if found.others:
         kinds = ", ".join(f"{kind} ({code})" for code, kind in sorted(found.others))
-        lines.append(f"other failures met on the way: {kinds}")
+        lines.append(f"other failures found on the way: {kinds}")
     lines += [f"written: {path}" for path in written]
     if options.output != "-":
         small = options.output

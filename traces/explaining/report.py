@@ -66,7 +66,7 @@ def _verdict(account: Account) -> Table:
         rows.append(("event", f"{step.number}, at {step.now}: {brief(step.event)}"))
     size = len(tape.entries)
     if account.steps and not account.steps[-1].entry:
-        rows.append(("entry", f"after all {size}: everything is ended and evicted"))
+        rows.append(("entry", f"after all {size}: everything is released and evicted"))
     elif failure.at:
         rows.append(("entry", f"{failure.at} of {size}: {spoken(tape.entries[failure.at - 1])}"))
     return pairs("What failed", rows)
@@ -138,8 +138,8 @@ def _look(account: Account, whom: Sequence[About]) -> Table:
 
 def _events(title: str) -> Table:
     made = table(title, "entry", "event", "what happened", "by")
-    for column, justify in zip(made.columns, ("right", "right", "left", "left"), strict=True):
-        column.justify = justify  # type: ignore[assignment]
+    made.columns[0].justify = made.columns[1].justify = "right"
+    made.columns[2].justify = made.columns[3].justify = "left"
     made.columns[3].no_wrap = True
     return made
 

@@ -10,6 +10,9 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TextIO
+
+from rich.table import Table
 
 from invariants.base import check_names
 from invariants.fuzz.faults.base import names as fault_names
@@ -118,17 +121,17 @@ def _figures(rows: Sequence[Row]) -> dict[str, object]:
 # -- tables
 
 
-def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: object) -> None:
-    out = console(stream)  # type: ignore[arg-type]
+def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: TextIO) -> None:
+    out = console(stream)
     if rows:
         out.print(_matrix(rows))
-        out.print(pairs("planted bugs, together", _together(rows, whole)))
+        out.print(pairs("planted bugs, summary", _together(rows, whole)))
     if trials:
         out.print(_trials(trials))
         out.print(pairs("kinds of faults", _exposed(trials)))
 
 
-def _matrix(rows: Sequence[Row]) -> object:
+def _matrix(rows: Sequence[Row]) -> Table:
     small = any(row.small is not None for row in rows)
     names = ["bug", "noticed by", "operations", "seconds", *["shrunk"] * small]
     shown = table("planted bugs", *names)
@@ -181,11 +184,11 @@ def _gaps(what: str, found: Gaps) -> list[tuple[str, str]]:
     if found.listed:
         said.append(("  reviewed", ", ".join(found.listed)))
     if found.stale:
-        said.append(("  on the list, and not so", ", ".join(found.stale)))
+        said.append(("  listed, but wrong", ", ".join(found.stale)))
     return said
 
 
-def _trials(trials: Sequence[Trial]) -> object:
+def _trials(trials: Sequence[Trial]) -> Table:
     shown = table("exposed by a fault", "bug", "with", "seen by", "sequences", "seconds")
     shown.columns[0].no_wrap = True
     shown.columns[1].justify = shown.columns[2].justify = "left"
@@ -193,7 +196,7 @@ def _trials(trials: Sequence[Trial]) -> object:
         shown.add_row(
             trial.name,
             trial.fault or "no fault",
-            (trial.check or "nobody") + ("" if trial.as_said else " (NOT AS SAID)"),
+            (trial.check or "nobody") + ("" if trial.as_said else " (NOT AS LISTED)"),
             f"{trial.sequences:,}",
             f"{trial.seconds:.2f}",
         )
@@ -205,6 +208,6 @@ def _exposed(trials: Sequence[Trial]) -> list[tuple[str, str]]:
     covered = len(dict.fromkeys(trial.fault for trial in trials if trial.fault and trial.as_said))
     said = [
         ("that expose a bug", f"{covered} of {len(fault_names())}"),
-        ("trials", f"{len(trials):,}, not as the bug's file says: {len(wrong)}"),
+        ("trials", f"{len(trials):,}, different from the bug's file: {len(wrong)}"),
     ]
     return said + _gaps("kinds", bare_faults())

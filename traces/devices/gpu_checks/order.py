@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hicache.devices.base import CopyJob, Direction
+from hicache.devices.base import CopyJob, DeviceOptions, Direction
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
 
 from .base import Figure, Outcome, Settings
 
-SUMMARY = "a held stream ends after the other, either way round"
+SUMMARY = "a held stream ends after the other, in both directions"
 
 _HELD_NS = 100_000_000
 _ALL = (0, get("llama-3.1-8b").layers)
@@ -24,7 +24,11 @@ def run(settings: Settings) -> Outcome:
     sizes = {"full": 8}
     for held, free in (("write", "load"), ("load", "write")):
         with CudaDevice(
-            get("llama-3.1-8b"), 16, sizes, sizes, layout="page_first_direct", io_backend="direct"
+            get("llama-3.1-8b"),
+            16,
+            sizes,
+            sizes,
+            DeviceOptions(layout="page_first_direct", io_backend="direct"),
         ) as device:
             pages = np.arange(4, dtype=np.int64)
             device.hold(device.stream(held), _HELD_NS)

@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from hicache.devices.base import CopyJob, Direction, Touch
+from hicache.devices.base import CopyJob, DeviceOptions, Direction, Touch
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
 
@@ -38,9 +38,9 @@ def run(settings: Settings) -> Outcome:
         accused = "data race" in done.stdout + done.stderr
         if case == ORDERED and (done.returncode or accused):
             said = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            faults.append(f"{case}: expected silence, found: {said}")
+            faults.append(f"{case}: expected no report, found: {said}")
         if case == UNORDERED and not accused:
-            faults.append(f"{case}: expected a data race to be told, found none")
+            faults.append(f"{case}: expected a report of the data race, found none")
     return Outcome([Figure("cases", 2)], faults)
 
 
@@ -53,8 +53,7 @@ def program(case: str) -> None:
         16,
         sizes,
         sizes,
-        layout="page_first_direct",
-        io_backend="direct",
+        DeviceOptions(layout="page_first_direct", io_backend="direct"),
         batched=False,
     ) as device:
         compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
