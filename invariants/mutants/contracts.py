@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hicache.core.components import full, mamba, swa
+from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -141,10 +142,20 @@ def _is_legal(settings: Settings) -> bool:
     return policies and all(have >= least[name] for name, have in zip(names, device, strict=True))
 
 
+def _config(settings: Settings) -> Config:
+    """A component's settings stand under its own name here, as on a tape."""
+    given = dict(settings)
+    window = given.pop("swa_window", 0)
+    states = (given.pop("mamba_interval", 0), given.pop("mamba_states_per_path", 0))
+    made: list[Any] = [swa.Settings(window)] if window else []
+    made += [mamba.Settings(*states)] if any(states) else []
+    return Config(**given, settings=tuple(made))
+
+
 def _configurations() -> bool:
     for settings in _settings():
         try:
-            config = Config(**settings)
+            config = _config(settings)
             core = Core(config)
         except CallerError:
             if _is_legal(settings):
@@ -220,7 +231,8 @@ def _components() -> bool:
 def _made(size: int, window: int, interval: int) -> Iterator[tuple[Any, int, int, int]]:
     """Components, and of each what a boundary needs, its slots, and its interval."""
     names = ("full", "swa", "mamba")
-    config = Config(size, (9, 9, 9), (0, 0, 0), names, swa_window=window, mamba_interval=interval)
+    told = settings_for(names, Shape(window, interval))
+    config = Config(size, (9, 9, 9), (0, 0, 0), names, settings=told)
     yield full.component(config), 1 << 30, 0, size
     yield swa.component(config), -(-window // size), 0, size
     yield mamba.component(config), 1, 3, interval or size

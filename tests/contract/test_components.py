@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from hicache.core import components
 from hicache.core.components.base import Component
-from hicache.core.config import Config
 from hicache.core.radix.matching import anchors
+from tests.configs import configured
 
 NAMES = [module.name for module in iter_modules(components.__path__) if module.name != "base"]
 PATHS = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8)
@@ -44,7 +44,7 @@ SETTINGS = [
 
 def make(name: str, page_size: int = 4, window: int = 8, interval: int = 0) -> Component:
     names = ("full",) if name == "full" else ("full", name)
-    config = Config(
+    config = configured(
         page_size,
         (64,) * len(names),
         (0,) * len(names),

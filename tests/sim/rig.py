@@ -9,7 +9,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hicache import models
-from hicache.core.config import Config
 from hicache.core.types import Key, PageState, Tier
 from hicache.models import ModelDescription
 from sim.hardware import profile as hardware
@@ -17,6 +16,7 @@ from sim.keyed_draw import draw
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from sim.world import TimedResult, World
+from tests.configs import configured, said
 
 PAGE = 4
 MODEL = models.get("llama-3.1-8b")
@@ -114,7 +114,7 @@ def make(
     **settings: Any,
 ) -> World:
     """device, host: pages per component, or one number for the only one."""
-    config = Config(
+    config = configured(
         workload.page_size,
         (device,) if isinstance(device, int) else device,
         (host,) if isinstance(host, int) else host,
@@ -122,7 +122,7 @@ def make(
         **settings,
     )
     options = options or WorldOptions(checks="every")
-    model = hybrid(components, config.swa_window) if len(components) > 1 else MODEL
+    model = hybrid(components, said(config, "swa_window")) if len(components) > 1 else MODEL
     return World(workload, config, model, profile, engine=engine, options=options)
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hicache.core import registry
-from hicache.core.components.base import Component
+from hicache.core.components.base import Component, Shape, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
+from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
@@ -23,7 +24,7 @@ from sim.options import EngineOptions
 from ..formats.base import Paged, Trace
 from ..terminal.options import Bandwidth
 from . import pools
-from .options import STATES, WINDOW, Mode, ReplayOptions
+from .options import Mode, ReplayOptions
 from .pools import Pools
 
 # what serving engines give to weights and cache together; the rest is for activations and graphs
@@ -85,15 +86,14 @@ class Settings:
         found: dict[str, object] = {}
         for place, name in enumerate(core.components):
             device, host = core.device_pages[place], core.host_pages[place]
-            if name == WINDOW:
-                found["swa_window"] = core.swa_window
-                found["swa_tokens"] = device * core.page_size
-                found["swa_host_tokens"] = host * core.page_size
-            elif name == STATES:
-                found["mamba_states"] = device
-                found["mamba_host_states"] = host
-                found["mamba_interval"] = core.mamba_interval
-                found["mamba_states_per_path"] = core.mamba_states_per_path
+            said = document(core)
+            found |= {key: said[key] for key in settings_names(name)}
+            if residency(name) == "window":
+                found[f"{name}_tokens"] = device * core.page_size
+                found[f"{name}_host_tokens"] = host * core.page_size
+            elif residency(name) == "state":
+                found[f"{name}_states"] = device
+                found[f"{name}_host_states"] = host
         return found
 
 
@@ -124,9 +124,10 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
             eviction_policy=options.eviction,
             load_threshold_pages=options.load_threshold,
             load_quota_pages=options.load_quota,
-            swa_window=sizes.window,
-            mamba_interval=sizes.interval,
-            mamba_states_per_path=options.mamba_states_per_path,
+            settings=settings_for(
+                sizes.components,
+                Shape(sizes.window, sizes.interval, sizes.states_per_path),
+            ),
         ),
         engine=EngineOptions(
             token_budget=options.token_budget,
