@@ -156,17 +156,6 @@ class Watch:
         if not self.book.tickets.open and not self.book.seats.admitted:
             self._guard(self._be_still, view)
 
-    def summary(self) -> dict[str, int | str]:
-        """What was done, for a report."""
-        return {
-            "level": self.level,
-            "operations": self.operations,
-            "incremental": self.incremental,
-            "full": self.full,
-            "violations": self.violations,
-            "audit_every": self.audit_every,
-        }
-
     def recent(self) -> list[str]:
         """The last operations, and the event with which the core was busy if it did not answer."""
         lines = self._story.about(())

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hicache.core.errors import CallerError
+from hicache.devices.base import DeviceOptions
 from hicache.devices.cuda import CudaDevice
 
 from .base import Geometry, Timer
@@ -76,9 +77,7 @@ def make(geometry: Geometry, timer: Timer) -> CudaDevice:
         geometry.page_size,
         geometry.device_pages,
         geometry.host_pages,
-        layout=geometry.layout,
-        io_backend=geometry.io_backend,
-        timer=timer,
+        DeviceOptions(layout=geometry.layout, io_backend=geometry.io_backend, timer=timer),
     )
 
 
