@@ -180,21 +180,6 @@ def run(options: Options, command: str) -> int:
     return 0
 
 
-def _of_geometry(geometry: Geometry, config: Config) -> dict[str, object]:
-    return {
-        "model": geometry.model.name,
-        "page_size": config.page_size,
-        "device_pages": config.device_pages[0],
-        "host_pages": config.host_pages[0],
-        "components": {
-            name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
-            for name in config.components
-        },
-        "layout": geometry.layout,
-        "io_backend": geometry.io_backend,
-    }
-
-
 def _check_files(options: Options) -> None:
     """Before any work: what is to be written can be, and would replace nothing that is read."""
     check_apart(
