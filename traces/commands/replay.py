@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TextIO
@@ -288,7 +290,8 @@ def run(options: ReplayOptions, command: str) -> int:
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
-    found = modes.run(trace, paged, settings, watch, started)
+    with _telling(watch):
+        found = modes.run(trace, paged, settings, watch, started)
     if options.compare_eviction and not found.interrupted:
         order = options.compare_eviction
         other = modes.run(trace, paged, _in_order(settings, order), None, time.perf_counter())
@@ -299,6 +302,17 @@ def run(options: ReplayOptions, command: str) -> int:
     if options.json:
         write_json(options.json, document(trace, settings, found))
     return 0
+
+
+@contextmanager
+def _telling(watch: Watch | None) -> Iterator[None]:
+    """An error that ends the block carries what led to it, which is shown with its traceback."""
+    try:
+        yield
+    except Exception as error:
+        if watch is not None:
+            error.add_note("\n".join(["story:", *(f"    {line}" for line in watch.recent())]))
+        raise
 
 
 def _check_files(options: ReplayOptions) -> None:

@@ -42,6 +42,7 @@ from ..terminal.output import (
     write_json,
     write_whole,
 )
+from ..terminal.streams import whatever_is_heard
 
 SUMMARY = "make a failing tape smaller with the same failure, and export it as a test"
 
@@ -185,7 +186,8 @@ def _show(options: Options, failure: Failure | None) -> int:
     if options.json:
         write_json(options.json, {"failure": None if failure is None else asdict(failure)})
     text = "it does not fail" if failure is None else failure.text
-    print(text, file=sys.stderr if options.json == "-" else sys.stdout)
+    with whatever_is_heard():
+        print(text, file=sys.stderr if options.json == "-" else sys.stdout)
     return 0 if failure is None else failure.code
 
 
@@ -311,4 +313,5 @@ def _report(
         small = options.output
         lines.append(f"replay: {_replay(options.output, '')}")
         lines.append(f"explain: hicache explain {shlex.join([small, *entries.options()])}")
-    print("\n".join(lines), file=stream)
+    with whatever_is_heard():
+        print("\n".join(lines), file=stream)

@@ -128,15 +128,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     """The exit code: 0, or an error's where decisions, bytes or order are wrong."""
-    check_apart(
-        trace=options.trace,
-        profile=options.profile,
-        recording=options.recording,
-        json=options.json,
-    )
-    for path in (options.json, options.recording):
-        if path:
-            check_writable(path)
+    _check_files(options)
     out = sys.stderr if options.json == "-" else sys.stdout
     found = hardware.read(options.profile)
     probe = probes.load(options.device)
@@ -190,19 +182,17 @@ def run(options: Options, command: str) -> int:
     return 0
 
 
-def _of_geometry(geometry: Geometry, config: Config) -> dict[str, object]:
-    return {
-        "model": geometry.model.name,
-        "page_size": config.page_size,
-        "device_pages": config.device_pages[0],
-        "host_pages": config.host_pages[0],
-        "components": {
-            name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
-            for name in config.components
-        },
-        "layout": geometry.layout,
-        "io_backend": geometry.io_backend,
-    }
+def _check_files(options: Options) -> None:
+    """Before any work: what is to be written can be, and would replace nothing that is read."""
+    check_apart(
+        trace=options.trace,
+        profile=options.profile,
+        recording=options.recording,
+        json=options.json,
+    )
+    for path in (options.json, options.recording):
+        if path:
+            check_writable(path)
 
 
 def check_machine(found: Measured, device: str, machine: dict[str, Any], force: bool) -> None:
@@ -289,6 +279,21 @@ def _hits(requests: Sequence[RequestResult]) -> dict[str, int]:
     return {
         "device": sum(request.device_tokens for request in requests),
         "host": sum(request.host_tokens for request in requests),
+    }
+
+
+def _of_geometry(geometry: Geometry, config: Config) -> dict[str, Any]:
+    return {
+        "model": geometry.model.name,
+        "page_size": config.page_size,
+        "device_pages": config.device_pages[0],
+        "host_pages": config.host_pages[0],
+        "components": {
+            name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
+            for name in config.components
+        },
+        "layout": geometry.layout,
+        "io_backend": geometry.io_backend,
     }
 
 
