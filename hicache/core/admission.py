@@ -33,12 +33,13 @@ from .events import (
     Retracted,
 )
 from .insertion import insert
-from .placement import place, refuse, refuse_room
+from .placement import place
 from .radix.locks import release
 from .radix.matching import probe
 from .radix.node import Request
 from .radix.tree import BACKBONE
 from .reclaim import make_device_room
+from .refusals import refuse, refuse_room
 from .state import State
 from .transfers import (
     close_flight,

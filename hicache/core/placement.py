@@ -15,16 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .actions import NO_REQUEST, Admitted, RefusalReason, Refused
+from .actions import Admitted
 from .insertion import use
 from .radix.locks import lock_required, open_receipt, release, required
 from .radix.matching import anchors, cut_windows, match
 from .radix.node import Flight, Node, Receipt, Request
 from .radix.tree import BACKBONE
 from .reclaim import make_device_room
+from .refusals import refuse, refuse_room
 from .state import State
 from .transfers import begin_load, close_flight, lock_for_load, open_flight
-from .types import NO_PAGES, Pages, RequestId, Tier, frozen
+from .types import NO_PAGES, FlightId, Pages, Tier, frozen
 from .windows import fill, pages_of
 
 
@@ -63,9 +64,11 @@ def place(state: State, request: Request, chunk: int) -> int:
         path = known[: found.device]
     cut_windows(state, path)
     loads = _to_load(state, path)
-    if _is_arriving(loads):
+    arriving = _arriving(loads)
+    if arriving:
         total = pages_of(state, request.length)
-        refuse(state, request.id, "arriving", total, state.pools[Tier.DEVICE][BACKBONE].free)
+        free = state.pools[Tier.DEVICE][BACKBONE].free
+        refuse(state, request.id, "arriving", total, free, after=arriving)
         return 0
     plan = _plan(state, request, path, loads, chunk)
     if plan.short >= 0 and any(loads):
@@ -99,30 +102,6 @@ def place(state: State, request: Request, chunk: int) -> int:
     return plan.end_token
 
 
-def refuse(
-    state: State,
-    request: RequestId,
-    reason: RefusalReason,
-    needed: int,
-    available: int,
-    preempt: RequestId = NO_REQUEST,
-    component: int = BACKBONE,
-) -> None:
-    name = state.config.components[component]
-    state.out.append(Refused(request, reason, needed, available, preempt, name))
-
-
-def refuse_room(
-    state: State, request: RequestId, component: int, needed: int, preempt: bool = False
-) -> None:
-    """There is no room: say whether it comes by itself, and else whom to retract for it."""
-    waiting = any(flight.request == NO_REQUEST for flight in state.flights.values())
-    reason: RefusalReason = "writing_back" if waiting else "no_pages"
-    victim = next(reversed(state.running)) if preempt and not waiting else NO_REQUEST
-    room = state.pools[Tier.DEVICE][component].available
-    refuse(state, request, reason, needed, room, victim, component)
-
-
 def _worth_loading(state: State, request: Request, pages: int) -> bool:
     """pages: what a load would add to what can be reused without one."""
     config = state.config
@@ -142,13 +121,14 @@ def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
     ]
 
 
-def _is_arriving(loads: list[list[Node]]) -> bool:
-    return any(
-        leg.component == index and leg.flight.kind == "load"
-        for index, nodes in enumerate(loads)
-        for node in nodes
-        for leg in node.legs
-    )
+def _arriving(loads: list[list[Node]]) -> FlightId:
+    """The load that already brings a part of this, 0 where none does."""
+    for index, nodes in enumerate(loads):
+        for node in nodes:
+            for leg in node.legs:
+                if leg.component == index and leg.flight.kind == "load":
+                    return leg.flight.id
+    return 0
 
 
 def _plan(

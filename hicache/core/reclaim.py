@@ -9,15 +9,18 @@ A leaf goes with all its components, whichever of them is wanted; on any other n
 whose backbone is locked, a component other than the backbone leaves a tombstone.
 
 Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
-warmer than the prefix above it, which comes up once that page is gone.
+warmer than the prefix above it, which comes up once that page is gone. A copy to host that no
+eviction asked for holds warmer pages back, too: a host tier must not change the order of eviction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .backup import begin_backup, missing_on_host
 from .eviction import cut_tail, delete_dead, delete_tail, demote, tombstone
 from .radix.lru import DEVICE, is_garbage, next_victim, offer
-from .radix.node import NONE, Node
+from .radix.node import Node
 from .radix.tree import BACKBONE, span
 from .state import State
 from .types import Tier
@@ -36,33 +39,47 @@ def evict_device(state: State, index: int, count: int) -> None:
     pool = state.pools[Tier.DEVICE][index]
     queues = [state.queues[3 * index + DEVICE]]
     goal = pool.free + count
-    floor = (
-        _behind_write_backs(state) if state.writing_back[BACKBONE] and index == BACKBONE else None
-    )
+    floor = _floor(state, index) if pool.free + state.writing_back[index] < goal else None
     while pool.free + state.writing_back[index] < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
         short = goal - pool.free - state.writing_back[index]
+        if floor is not None and _serves(state, node, index) and _rank(state, node, index) > floor:
+            offer(state.queues, state.eviction, node, Tier.DEVICE, index)
+            return
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
-        elif floor is not None and node.live_distance != NONE and _rank(state, node) > floor:
-            offer(state.queues, state.eviction, node, Tier.DEVICE, BACKBONE)
-            return
         else:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
             if above is not None and above.parent is not None:
-                floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
+                rank = _rank(state, above, index)
+                floor = rank if floor is None else min(floor, rank)
         delete_dead(state)
 
 
-def _rank(state: State, node: Node) -> int:
-    return state.eviction.rank(node, BACKBONE)
+def _rank(state: State, node: Node, index: int) -> int:
+    return state.eviction.rank(node, index)
 
 
-def _behind_write_backs(state: State) -> int:
-    """The lowest rank that will be up for eviction once what is written back has gone: that of a
-    parent."""
+def _serves(state: State, node: Node, index: int) -> bool:
+    """Whether the copy serves a live boundary: garbage goes whatever its rank is."""
+    return not is_garbage(node, state.components[index].window_pages)
+
+
+def _floor(state: State, index: int) -> int | None:
+    """The lowest rank that is up for eviction once the copies to host under way have ended; nothing
+    above it is taken in its place. None where no copy holds anything back."""
+    ranks = list(_under_copy(state, index))
+    if index == BACKBONE:
+        ranks += _behind_write_backs(state)
+    return min(ranks, default=None)
+
+
+def _behind_write_backs(state: State) -> Iterator[int]:
+    """Ranks of the parents of what is written back: they come up once that has gone."""
+    if not state.writing_back[BACKBONE]:
+        return
     leaving_nodes = [
         leg.node
         for flight in state.flights.values()
@@ -71,13 +88,28 @@ def _behind_write_backs(state: State) -> int:
         if leg.node is not None
     ]
     leaving = {node.id for node in leaving_nodes}
-    ranks = [
-        _rank(state, node.parent)
-        for node in leaving_nodes
-        if node.parent is not None and node.parent.parent is not None
-        if node.parent.id not in leaving
-    ]
-    return min(ranks, default=state.tick)
+    for node in leaving_nodes:
+        above = node.parent
+        if above is not None and above.parent is not None and above.id not in leaving:
+            yield _rank(state, above, BACKBONE)
+
+
+def _under_copy(state: State, index: int) -> Iterator[int]:
+    """Ranks of what only copies to host lock, those apart that an eviction waits for: without a
+    host tier it could be evicted now."""
+    if not state.backups:
+        return
+    copies = [one for one in state.flights.values() if one.kind == "backup" and one.receipt]
+    receipts = {one.receipt.id for one in copies if one.receipt is not None}
+    for flight in copies:
+        if flight.receipt is None or any(flight.frees):
+            continue
+        for node, tier in flight.receipt.locked[index]:
+            if tier != Tier.DEVICE:
+                continue
+            locks = node.locks[tier] if index == BACKBONE else node.locks[tier][index : index + 1]
+            if all(holders.keys() <= receipts for holders in locks):
+                yield _rank(state, node, index)
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
