@@ -1,7 +1,6 @@
-"""The double run: the same work in two fresh processes must leave the same trail.
+"""The trail of a run: a rolling digest of every event and answer, with checkpoints.
 
-Lives here: the trail (a rolling digest with a checkpoint every so many events), and the runner that
-compares two of them under different hash seeds. Must not live here: what the work is.
+Must not live here: what the work is, or who compares two trails.
 
 A trail ends with the digest of everything. Two trails that differ part at one checkpoint, so the
 first divergent event lies in the window before it.
@@ -10,9 +9,6 @@ first divergent event lies in the window before it.
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,14 +18,7 @@ from hicache.core.actions import Outcome
 from hicache.core.events import Event
 from hicache.core.view import CoreView
 
-from .base import NONDETERMINISM, Violation
-
 CHECKPOINT_EVERY = 256
-HASH_SEEDS = ("0", "4242")
-
-
-class Nondeterminism(Violation):
-    exit_code = NONDETERMINISM
 
 
 class Trail:
@@ -71,47 +60,3 @@ class Trail:
         else:
             self._digest.update(repr(value).encode())
         self._digest.update(b",")
-
-
-def run_twice(command: Sequence[str], replay_command: str = "") -> list[str]:
-    """Runs a command that prints a trail, one checkpoint a line, under two hash seeds.
-
-    Returns the trail. Raises Nondeterminism naming the window of events in which they part, and
-    RuntimeError with the command's own words where it fails.
-    """
-    one, other = (_trail(command, seed) for seed in HASH_SEEDS)
-    if one == other:
-        return one
-    pairs = zip(one, other, strict=False)
-    first = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
-    raise Nondeterminism(
-        "DETERMINISM",
-        "The same input leaves the same trail in every process.",
-        f"events {first * CHECKPOINT_EVERY + 1}..{(first + 1) * CHECKPOINT_EVERY}: "
-        f"{_at(one, first)} under hash seed {HASH_SEEDS[0]}, "
-        f"{_at(other, first)} under {HASH_SEEDS[1]}",
-        (),
-        replay_command or " ".join(command),
-    )
-
-
-def _at(trail: list[str], index: int) -> str:
-    return trail[index][:16] if index < len(trail) else "(ended)"
-
-
-def _trail(command: Sequence[str], hash_seed: str) -> list[str]:
-    ran = subprocess.run(
-        list(command),
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if ran.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit code {ran.returncode}\n{ran.stderr}")
-    return ran.stdout.split()
-
-
-def python(code: str) -> list[str]:
-    """The command that runs a piece of Python in a fresh process."""
-    return [sys.executable, "-c", code]

@@ -154,17 +154,6 @@ class Watch:
         if not self.book.tickets.open and not self.book.seats.admitted:
             self._guard(self._be_still, view)
 
-    def summary(self) -> dict[str, int | str]:
-        """What was done, for a report."""
-        return {
-            "level": self.level,
-            "operations": self.operations,
-            "incremental": self.incremental,
-            "full": self.full,
-            "violations": self.violations,
-            "audit_every": self.audit_every,
-        }
-
     def _ask_before(self, event: Event, view: CoreView) -> None:
         for ask in self._issue[type(event)]:
             ask(self.book, event, view)

@@ -73,8 +73,3 @@ class Clock(simpy.Environment):
         """When the next event is due; -1 when there is none."""
         queue = self._queue
         return int(queue[0][0]) if queue else -1
-
-    def run_while(self, wanted: Callable[[], bool]) -> None:
-        """Process events until none is left or `wanted` says no. Exceptions end the run."""
-        while self._queue and wanted():
-            self.step()

@@ -1,11 +1,21 @@
 """What can go wrong in a simulated world, each kind with the exit code that names it.
 
-Lives here: the exception classes and nothing else. Must not live here: how a defect is found.
+Lives here: the exception classes, and an error that several modules raise. Must not live here:
+how a defect is found.
 """
 
 from __future__ import annotations
 
-from hicache.core.errors import HicacheError
+from hicache.core.errors import CallerError, HicacheError
+from hicache.core.types import RequestId
+
+
+def too_small(request: RequestId, component: str, needed: int, available: int) -> CallerError:
+    """For a request that can never have the pages that it needs."""
+    return CallerError(
+        f"device pool of {component}: expected at least {needed} pages for request {request}, "
+        f"found {available}; enlarge the pool or leave the request out"
+    )
 
 
 class SimError(HicacheError):

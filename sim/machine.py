@@ -17,7 +17,7 @@ from .clock import Clock
 from .device.hazards import HazardDevice, Hazards, places_of
 from .device.link import Link
 from .device.memory import Memory
-from .device.simulated import DeviceOptions, SimDevice
+from .device.simulated import SimDevice, SimDeviceOptions
 from .hardware.profile import HardwareProfile
 from .options import WorldOptions
 
@@ -42,7 +42,7 @@ def build(
     options: WorldOptions,
     scribble: bool = True,
 ) -> Machine:
-    """groups: of layers, the parts that a load is cut into. scribble: see DeviceOptions."""
+    """groups: of layers, the parts that a load is cut into. scribble: see SimDeviceOptions."""
     clock = Clock()
     link = Link(
         clock,
@@ -55,7 +55,7 @@ def build(
         component: group_bytes(model, component, config.page_size, groups, options.tp)
         for component in config.components
     }
-    device_options = DeviceOptions(
+    device_options = SimDeviceOptions(
         sizes, options.seed, options.lag_ns, faults=options.faults, scribble=scribble
     )
     if options.checks == "off":

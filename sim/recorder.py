@@ -69,16 +69,15 @@ _FLUSH_WORDS = 8192
 
 
 class Recorder:
-    """now_ns: where the time comes from. events: core events seen. evicted: pages by tier, of all
-    components together; evicted_of: by tier and component."""
+    """now_ns: where the time comes from. events: core events seen. evicted: pages by tier
+    and component."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._hash = blake2b(digest_size=16)
         self._words = array("q")
         self.events = 0
-        self.evicted = {Tier.DEVICE: 0, Tier.HOST: 0}
-        self.evicted_of: dict[tuple[Tier, str], int] = {}
+        self.evicted: dict[tuple[Tier, str], int] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
         """Nothing to note before the answer is known."""
@@ -98,8 +97,7 @@ class Recorder:
                     words.frombytes(copy.target.tobytes())
             elif isinstance(outcome, Evicted):
                 place, count = (outcome.tier, outcome.component), len(outcome.pages)
-                self.evicted[outcome.tier] += count
-                self.evicted_of[place] = self.evicted_of.get(place, 0) + count
+                self.evicted[place] = self.evicted.get(place, 0) + count
                 words.append(int(outcome.tier))
                 words.frombytes(outcome.pages.tobytes())
             elif isinstance(outcome, Prefill):

@@ -6,8 +6,8 @@ Lives here: construction, arrivals, and the result. Must not live here: any rule
 from __future__ import annotations
 
 import gc
+from collections import abc
 from collections.abc import Callable
-from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
 from hicache.core.config import Config
@@ -25,16 +25,14 @@ from .engine.accesses import Accesses
 from .engine.costs import CostModel
 from .engine.engine import Engine
 from .engine.forward import Forward
-from .engine.seats import too_small
+from .engine.running import Platform
 from .engine.sequence import RequestResult, Sequence, final_length
-from .errors import StuckError
+from .errors import StuckError, too_small
 from .hardware.profile import HardwareProfile
 from .machine import build
 from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
 from .workload import Job, Workload
-
-__all__ = ["EngineOptions", "LinkUse", "TimedResult", "World", "WorldOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +48,13 @@ class TimedResult:
     """What is known of a run. requests: those that ended, by index; partial while it runs.
 
     byte_checks: SHA-256 comparisons. access_checks: accesses the hazard detector ordered.
-    evicted_*_pages: of all components together; evicted: (component, device, host) of each.
+    evicted: (component, pages on device, pages on host).
     """
 
     requests: tuple[RequestResult, ...]
     makespan_ns: int
     d2h: LinkUse
     h2d: LinkUse
-    evicted_device_pages: int
-    evicted_host_pages: int
     core_events: int
     byte_checks: int
     access_checks: int
@@ -75,9 +71,10 @@ class World:
         config: Config,
         model: ModelDescription,
         profile: HardwareProfile,
+        *,
         engine: EngineOptions | None = None,
         options: WorldOptions | None = None,
-        observers: Several[Observer] = (),
+        observers: abc.Sequence[Observer] = (),
         progress: Callable[[int, int], None] = lambda ended, jobs: None,
     ) -> None:
         engine, options = engine or EngineOptions(), options or WorldOptions()
@@ -92,29 +89,11 @@ class World:
         self.controller = TransferController(machine.device)
         self._recorder = Recorder(lambda: self.clock.now_ns)
         self.driver = Driver(self.core, self.controller, (self._recorder, *observers))
+        accesses = Accesses(config, self.core.view.components)
         checked = machine.memory is not None
-        components = self.core.view.components
-        forward = Forward(
-            machine.sim,
-            machine.device,
-            self.controller,
-            costs,
-            Accesses(config, components),
-            config.page_size,
-            checked,
-        )
-        self.engine = Engine(
-            workload,
-            self.clock,
-            self.driver,
-            self.controller,
-            forward,
-            costs,
-            engine,
-            self._ended,
-            checked,
-            components,
-        )
+        forward = Forward(machine.sim, machine.device, self.controller, costs, accesses, checked)
+        platform = Platform(self.clock, self.driver, self.controller, forward, costs)
+        self.engine = Engine(workload, platform, engine, self._ended)
         machine.sim.listener = self.engine.wake
         if machine.memory is not None:
             machine.memory.whose = self._whose
@@ -145,25 +124,26 @@ class World:
     def result(self) -> TimedResult:
         """What is known now."""
         memory, hazards = self._machine.memory, self._machine.hazards
-        down, up = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
         requests = tuple(self._results[index] for index in sorted(self._results))
-        evicted = self._recorder.evicted_of
+        evicted = self._recorder.evicted
         return TimedResult(
-            requests,
-            max((request.finish_ns for request in requests), default=0),
-            LinkUse(self._machine.link.bytes_moved(down), self._machine.link.busy_ns(down)),
-            LinkUse(self._machine.link.bytes_moved(up), self._machine.link.busy_ns(up)),
-            self._recorder.evicted[Tier.DEVICE],
-            self._recorder.evicted[Tier.HOST],
-            self._recorder.events,
-            memory.checked if memory is not None else 0,
-            hazards.checked if hazards is not None else 0,
-            self._recorder.digest(),
-            tuple(
+            requests=requests,
+            makespan_ns=max((request.finish_ns for request in requests), default=0),
+            d2h=self._link_use(Direction.DEVICE_TO_HOST),
+            h2d=self._link_use(Direction.HOST_TO_DEVICE),
+            core_events=self._recorder.events,
+            byte_checks=memory.checked if memory is not None else 0,
+            access_checks=hazards.checked if hazards is not None else 0,
+            digest=self._recorder.digest(),
+            evicted=tuple(
                 (name, evicted.get((Tier.DEVICE, name), 0), evicted.get((Tier.HOST, name), 0))
                 for name in self.core.view.config.components
             ),
         )
+
+    def _link_use(self, way: Direction) -> LinkUse:
+        link = self._machine.link
+        return LinkUse(link.bytes_moved(way), link.busy_ns(way))
 
     def _next_arrival(self) -> None:
         job = next(self._arrivals, None)

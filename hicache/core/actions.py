@@ -211,5 +211,4 @@ Notice: TypeAlias = (
 )
 Outcome: TypeAlias = Action | Notice
 
-REPLY_OF: dict[type, str] = {Load: "LoadDone", Backup: "BackupDone", Prefill: "PrefillDone"}
 NO_REQUEST: RequestId = -1

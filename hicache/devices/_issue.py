@@ -6,22 +6,16 @@ writes. Must not live here: streams and marks, how bytes move, when.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Pages
-from hicache.memory.layouts import Bytes
 from hicache.memory.stamp import Words
 from hicache.memory.table import PoolTable
 
-from .base import Area, CopyJob, Direction, Touch
-
-Content: TypeAlias = Callable[[str, Pages], Words]
-Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
-Fault: TypeAlias = Callable[[Direction, str, Pages], bool]
+from .base import Area, Content, CopyJob, Touch
 
 
 class Issue:

@@ -16,8 +16,8 @@ from hicache.core.errors import CallerError
 from hicache.memory.stamp import Words
 from hicache.memory.table import PoolTable
 
-from ._issue import Content, Issue, Reader, check_hold
-from .base import Area, CopyJob, Mark, Peeker, Stream, Touch
+from ._issue import Issue, check_hold
+from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Touch
 
 L = TypeVar("L")
 
@@ -28,14 +28,11 @@ class Streamed(ABC, Generic[L]):
     What is put on a line was checked before: its pages, its layers, and that the device is open.
     """
 
-    def __init__(
-        self, table: PoolTable[Any], content: Content | None, reader: Reader | None, timed: bool
-    ) -> None:
-        """content, reader: as the devices take them. timed: whether marks have times."""
+    def __init__(self, table: PoolTable[Any], options: DeviceOptions) -> None:
         self._layers = table.model.layers
-        self._issue = Issue(table, content)
-        self._reader = reader
-        self._timed = timed
+        self._issue = Issue(table, options.content)
+        self._reader = options.reader
+        self._timed = options.timer is not None
         self._reached_ns: dict[Mark, int] = {}
         self._by_name: dict[str, Stream] = {}
         self._lines: list[L] = []

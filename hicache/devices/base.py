@@ -23,20 +23,25 @@ from typing import Generic, Literal, NewType, Protocol, TypeAlias, TypeVar
 
 from hicache.core.types import Pages, Tier
 from hicache.memory.layouts import Bytes
+from hicache.memory.segments import DEFAULT_BYTES
 from hicache.memory.stamp import Words
 
 __all__ = [
     "Area",
     "Bytes",
+    "Content",
     "CopyJob",
     "Device",
+    "DeviceOptions",
     "Direction",
+    "Fault",
     "Front",
     "Holdable",
     "Inspectable",
     "InspectableFront",
     "Mark",
     "Peeker",
+    "Reader",
     "Stream",
     "Touch",
     "TransferFailed",
@@ -49,6 +54,12 @@ Mark = NewType("Mark", int)
 Peeker: TypeAlias = Callable[[tuple[Bytes, ...]], None]
 
 
+# Asked of a component's pages when a write is issued: one 64-bit seed per page.
+Content: TypeAlias = Callable[[str, Pages], Words]
+# Shown what a read found: component, pages, layers, and one canonical array per pool.
+Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
+
+
 class Direction(Enum):
     """Which way a copy goes. The value names the lane."""
 
@@ -59,6 +70,35 @@ class Direction(Enum):
         # The tier that is read and the one that is written; made once, as every copy asks.
         down = lane == "d2h"
         self.ends = (Tier.DEVICE, Tier.HOST) if down else (Tier.HOST, Tier.DEVICE)
+
+
+# Whether the copy of these source pages of a component fails.
+Fault: TypeAlias = Callable[[Direction, str, Pages], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceOptions:
+    """How a device with real bytes is set up.
+
+    layout         of the host tier. io_backend: how pages are copied. tp: ranks.
+    numa_node      of host memory, which is registered in segments of about segment_bytes.
+    content        seeds of what a `touch` in mode w writes; by default each write has its own.
+    reader         sees what a touch in mode r read: on a worker thread (cpu), or in the caller's
+                   when a mark behind the touch is seen reached (cuda).
+    fault          says of a copy whether it fails as broken hardware would: on a worker thread
+                   when it runs (cpu), or when it is issued (cuda).
+    timer          nanoseconds now, for `reached_ns`; without one, marks have no times.
+    """
+
+    layout: str = "page_first"
+    io_backend: str = "kernel"
+    tp: int = 1
+    numa_node: int | None = None
+    segment_bytes: int = DEFAULT_BYTES
+    content: Content | None = None
+    reader: Reader | None = None
+    fault: Fault | None = None
+    timer: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

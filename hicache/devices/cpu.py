@@ -21,13 +21,14 @@ from queue import SimpleQueue
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
 from hicache.memory.arena import Arena
-from hicache.memory.segments import DEFAULT_BYTES, Registrar
+from hicache.memory.segments import Registrar
 from hicache.memory.stamp import Words
 from hicache.models.base import ModelDescription
 
-from ._issue import Content, Fault, Reader
 from ._streamed import Streamed
-from .base import Area, CopyJob, Mark, Peeker, Stream, TransferFailed
+from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, TransferFailed
+
+_DEFAULTS = DeviceOptions()
 
 
 class _Line:
@@ -54,41 +55,26 @@ class CpuDevice(Streamed[_Line]):
         page_size: int,
         device_pages: Mapping[str, int],
         host_pages: Mapping[str, int],
+        options: DeviceOptions = _DEFAULTS,
         *,
-        layout: str = "page_first",
-        io_backend: str = "kernel",
-        tp: int = 1,
-        numa_node: int | None = None,
         registrar: Registrar | None = None,
-        segment_bytes: int = DEFAULT_BYTES,
-        content: Content | None = None,
-        reader: Reader | None = None,
-        fault: Fault | None = None,
-        timer: Callable[[], int] | None = None,
     ) -> None:
-        """Sizes are per component; layout, node, registrar and segments are the host tier's.
-
-        content: the 64-bit seeds, one per page, of what a `touch` in mode w writes; asked when the
-        touch is issued. By default each write has seeds of its own. reader: sees what a touch in
-        mode r read, one canonical array per pool, on a worker thread. fault: says of a copy about
-        to run whether it fails as broken hardware would; called on a worker thread. timer: read at
-        each mark reached, for `reached_ns`.
-        """
+        """Sizes are per component. registrar: of host memory."""
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
         self.arena = Arena(
             model,
             page_size,
             tiers,
-            layout=layout,
-            backend=io_backend,
-            tp=tp,
-            node=numa_node,
+            layout=options.layout,
+            backend=options.io_backend,
+            tp=options.tp,
+            node=options.numa_node,
             registrar=registrar,
-            segment_bytes=segment_bytes,
+            segment_bytes=options.segment_bytes,
         )
-        super().__init__(self.arena, content, reader, timer is not None)
-        self._fault = fault
-        self._timer = timer
+        super().__init__(self.arena, options)
+        self._fault = options.fault
+        self._timer = options.timer
         self._marks = 0
         self._unreached: dict[Mark, threading.Event] = {}
         self._failed: set[Mark] = set()

@@ -12,29 +12,28 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from hicache.core.types import Tier
 from hicache.memory.layouts import check
-from hicache.memory.segments import DEFAULT_BYTES
 from hicache.memory.stamp import Words
 from hicache.memory.torch_arena import Place, TorchArena
 from hicache.models.base import ModelDescription
 
 from ._accelerator import Accelerator, unusable
-from ._issue import Content, Fault, Reader
 from ._marks import Event, Marks
 from ._movers.base import Mover, Options
 from ._streamed import Streamed
 from ._traffic import Lane, Runtime, Traffic, mover_of
-from .base import Area, CopyJob, Mark, Peeker, Stream
+from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream
 
 __all__ = ["BLOCKS", "CudaDevice", "Runtime", "unusable"]
 
 BLOCKS = 16
 _SPAN_MS = 1000.0
+_DEFAULTS = DeviceOptions()
 
 
 class CudaDevice(Streamed[Lane]):
@@ -46,63 +45,41 @@ class CudaDevice(Streamed[Lane]):
         page_size: int,
         device_pages: Mapping[str, int],
         host_pages: Mapping[str, int],
+        options: DeviceOptions = _DEFAULTS,
         *,
-        layout: str = "page_first",
-        io_backend: str = "kernel",
-        tp: int = 1,
-        content: Content | None = None,
-        reader: Reader | None = None,
-        fault: Fault | None = None,
-        timer: Callable[[], int] | None = None,
-        numa_node: int | None = None,
-        segment_bytes: int = DEFAULT_BYTES,
         blocks: int = BLOCKS,
         batched: bool = True,
         accelerator: Runtime | None = None,
     ) -> None:
-        """Sizes are per component; layout is the host tier's.
-
-        content: the 64-bit seeds, one per page, of what a `touch` in mode w writes; asked when the
-        touch is issued. By default each write has seeds of its own. reader: sees what a touch in
-        mode r read, one canonical array per pool, in the caller's thread when a mark behind the
-        touch is seen reached. fault: says of a copy about to be issued whether it fails as broken
-        hardware would. timer: nanoseconds now, the zero of `reached_ns`. numa_node: of host memory,
-        registered in segments of about segment_bytes. blocks: programs of the `kernel` backend's
-        kernel. batched: give `direct` the driver's batches where it has them.
-        """
-        check(layout, io_backend)
+        """Sizes are per component. blocks: programs of the `kernel` backend's kernel. batched: give
+        `direct` the driver's batches where it has them."""
+        check(options.layout, options.io_backend)
         self._accelerator = runtime = Accelerator() if accelerator is None else accelerator
         batch = runtime.batch if batched and runtime.batches else None
-        mover = mover_of(io_backend, Options(blocks, batch))
+        mover = mover_of(options.io_backend, Options(blocks, batch))
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
         self.arena = TorchArena(
             model,
             page_size,
             tiers,
             Place(runtime.place, runtime.free),
-            layout=layout,
-            backend=io_backend,
-            tp=tp,
-            node=numa_node,
+            layout=options.layout,
+            backend=options.io_backend,
+            tp=options.tp,
+            node=options.numa_node,
             registrar=runtime,
-            segment_bytes=segment_bytes,
+            segment_bytes=options.segment_bytes,
         )
         try:
-            super().__init__(self.arena, content, reader, timer is not None)
-            self._begin(runtime, mover, fault, timer)
+            super().__init__(self.arena, options)
+            self._begin(runtime, mover, options)
         except BaseException:
             self.arena.close()  # or its memory would go while the device still has it registered
             raise
 
-    def _begin(
-        self,
-        runtime: Runtime,
-        mover: Mover,
-        fault: Fault | None,
-        timer: Callable[[], int] | None,
-    ) -> None:
+    def _begin(self, runtime: Runtime, mover: Mover, options: DeviceOptions) -> None:
         self._traffic = Traffic(runtime, self.arena, mover)
-        self._fault = fault
+        self._fault = options.fault
         self._aside = runtime.stream()
         self._zero: Any = runtime.event(self._timed)
         # Memory was zeroed on another stream than the ones to come, which do not wait for it.
@@ -110,7 +87,7 @@ class CudaDevice(Streamed[Lane]):
         with runtime.on(self._aside):
             self._zero.record(self._aside)
         runtime.finish()
-        self._zero_ns = 0 if timer is None else timer()
+        self._zero_ns = 0 if options.timer is None else options.timer()
         self._marks = Marks(self._note_time if self._timed else None)
 
     def record(self, stream: Stream) -> Mark:

@@ -25,7 +25,7 @@ from .group import Call, Turn, UnequalCollectives, Values, combined, differs
 
 _WIDTH, _HEAD, _WORDS = 64, 10, 6
 _ROOM = _WIDTH - _HEAD
-_OPS = ("minimum", "maximum", "broadcast")
+_OPS = ("minimum", "broadcast")
 
 
 class GlooGroup:
@@ -48,10 +48,6 @@ class GlooGroup:
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
         yield from ()
         return self._meet("minimum", purpose, values)
-
-    def maximum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
-        yield from ()
-        return self._meet("maximum", purpose, values)
 
     def broadcast(self, purpose: str, values: Sequence[int], root: int = 0) -> Turn[Values]:
         yield from ()

@@ -1,4 +1,4 @@
-"""Ranks and their collectives: minimum, maximum and broadcast, each named by number and purpose.
+"""Ranks and their collectives: minimum and broadcast, each named by number and purpose.
 
 Ranks take the same decisions because each core is told the same events in the same order. What they
 have to agree on is what each knows alone: which of its transfers have ended, and how.
@@ -79,8 +79,6 @@ class Group(Protocol):
 
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]: ...
 
-    def maximum(self, purpose: str, values: Sequence[int]) -> Turn[Values]: ...
-
     def broadcast(self, purpose: str, values: Sequence[int], root: int = 0) -> Turn[Values]: ...
 
 
@@ -97,9 +95,6 @@ class LocalGroup:
 
     def minimum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
         return (yield self._call("minimum", purpose, values))
-
-    def maximum(self, purpose: str, values: Sequence[int]) -> Turn[Values]:
-        return (yield self._call("maximum", purpose, values))
 
     def broadcast(self, purpose: str, values: Sequence[int], root: int = 0) -> Turn[Values]:
         return (yield self._call("broadcast", purpose, values, root))
@@ -146,8 +141,7 @@ def combined(calls: Sequence[Call]) -> Values:
     first = calls[0]
     if first.op == "broadcast":
         return calls[first.root].values
-    choose = min if first.op == "minimum" else max
-    return tuple(choose(column) for column in zip(*(call.values for call in calls), strict=True))
+    return tuple(min(column) for column in zip(*(call.values for call in calls), strict=True))
 
 
 def differs(one: Call, other: Call) -> bool:

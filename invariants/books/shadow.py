@@ -20,7 +20,6 @@ from .kinds import Kind
 from .tags import NO_TAGS, Tags
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues of a component; the first two are also tiers
-QUEUE_TIER = (0, 1, 1)
 SERVES = 1 << 40  # what serves a live boundary ranks above all that does not
 
 

@@ -1,7 +1,8 @@
-"""Seeds that are split, not shared: every draw is a function of the root seed and its own name.
+"""Random streams: each is named, and a function of the root seed and its name alone.
 
-A counter-based generator: draw i of (seed, names...) is a BLAKE2b of exactly that, so leaving one
-out, or adding one elsewhere, changes no other. Integers only.
+A counter-based generator: draw i of (seed, names...) is a BLAKE2b of exactly that, so what one
+stream draws changes no other stream. Integers only. A single number per key is
+`sim.keyed_draw.draw`.
 """
 
 from __future__ import annotations

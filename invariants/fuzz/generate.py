@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hicache.core.config import Config
-
 from .draws import Draws
 from .hand import Hand
 from .ops.base import Operation
@@ -52,8 +50,3 @@ def _delay(profile: str, draws: Draws) -> int:
     if profile == "heavy":
         return 1 << draws.below(10)
     return 1000 if draws.chance(15) else draws.between(1, 10)
-
-
-def is_lively(config: Config) -> bool:
-    """Whether anything can be cached below the device at all (for statistics)."""
-    return config.has_host

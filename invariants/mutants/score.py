@@ -24,7 +24,7 @@ from hicache.core.errors import CallerError
 from ..fuzz.draws import Draws
 from .contracts import broken
 from .ground import NOTE, Ground, play
-from .mutate import Mutant, applied, short
+from .mutate import Mutant, applied
 from .steps import Endless, Steps, limited
 
 ENDLESS = "ENDLESS"
@@ -222,8 +222,3 @@ def _verdict(one: Hunt, listed: dict[str, str]) -> str:
 
 def _count(row: Counter[str]) -> Count:
     return Count(sum(row.values()), **dict(row))
-
-
-def module_of(mutant: Mutant) -> str:
-    """What its row in the score is called."""
-    return short(mutant.module)

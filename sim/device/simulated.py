@@ -23,7 +23,7 @@ from hicache.devices.base import Area, CopyJob, Direction, Mark, Peeker, Stream,
 
 from ..clock import Clock
 from ..content import ROW_WORDS, Words
-from ..draws import draw
+from ..keyed_draw import draw
 from .link import Link
 from .memory import Memory, Place
 
@@ -38,7 +38,7 @@ def no_faults(_: int, __: Direction) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceOptions:
+class SimDeviceOptions:
     """page_bytes: of each layer group, by component. seed: root of every draw.
 
     lag_ns     the host sees a mark up to this long after it was reached (drawn for each).
@@ -77,7 +77,7 @@ class SimDevice:
     """See the module. listener: called when the host could see something new."""
 
     def __init__(
-        self, clock: Clock, link: Link, options: DeviceOptions, memory: Memory | None = None
+        self, clock: Clock, link: Link, options: SimDeviceOptions, memory: Memory | None = None
     ) -> None:
         self._clock = clock
         self._link = link

@@ -1,7 +1,8 @@
 """Which pages a forward pass reads and writes, of every component, and what must be on them.
 
 Lives here: the arithmetic from a request's tables and state slots to accesses. Must not live here:
-what is done with them (forward on any device; tapes in `traces`), or how content is made (content).
+what is done with them (forward on any device; recordings in `traces`), or how content is made
+(content).
 
     positional   reads  tokens max(0, start - window + 1) .. start - 1     (window 0: all of them)
                  writes tokens start .. end - 1
@@ -58,7 +59,7 @@ class Accesses:
     """Of the requests of one core: its page size and components decide."""
 
     def __init__(self, config: Config, components: Sequence[Component]) -> None:
-        self._size = config.page_size
+        self.page_size = config.page_size
         self._tables = tuple(
             # the only bound that a component has is the one window of the configuration
             _Table(each.name, 0 if each.window_pages >= UNBOUNDED else config.swa_window)
@@ -123,7 +124,7 @@ class Accesses:
 
     def _whole(self, tables: Sequence[Pages], start: int, why: str) -> list[Access]:
         """Reads of the whole pages that a token at `start` attends to."""
-        size, found = self._size, []
+        size, found = self.page_size, []
         last = start // size
         for (name, window), table in zip(self._tables, tables, strict=True):
             first = max(0, start - window + 1) // size if window else 0
@@ -134,7 +135,7 @@ class Accesses:
     def _written(self, tables: Sequence[Pages], start: int, end: int, why: str) -> list[Access]:
         if end <= start:
             return []
-        span = (start // self._size, -(-end // self._size))
+        span = (start // self.page_size, -(-end // self.page_size))
         return [
             self._access(name, "w", table, span, end, why)
             for (name, _), table in zip(self._tables, tables, strict=True)
@@ -155,7 +156,7 @@ class Accesses:
                 f"{why}: expected pages {span[0]} to {span[1] - 1} of {name}, found "
                 f"{pages.tolist()}"
             )
-        depths = np.arange(span[0] + 1, span[1] + 1, dtype=np.int64) * self._size
+        depths = np.arange(span[0] + 1, span[1] + 1, dtype=np.int64) * self.page_size
         return Access(name, mode, pages, np.minimum(depths, end))
 
 

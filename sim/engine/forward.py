@@ -9,8 +9,8 @@ for that group alone: the load of later layers overlaps the work of earlier ones
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Callable
-from collections.abc import Sequence as Several
 from itertools import pairwise
 from typing import Protocol
 
@@ -48,10 +48,12 @@ class Costs(Protocol):
 
     layers: int
 
-    def layer_ns(self, chunks: Several[tuple[int, int]], decoding: int, context: int, /) -> int:
+    def layer_ns(
+        self, chunks: abc.Sequence[tuple[int, int]], decoding: int, context: int, /
+    ) -> int:
         """Of one layer."""
 
-    def overhead_ns(self, chunks: Several[tuple[int, int]], decoding: int, /) -> int:
+    def overhead_ns(self, chunks: abc.Sequence[tuple[int, int]], decoding: int, /) -> int:
         """Of all that is not a layer."""
 
 
@@ -65,7 +67,6 @@ class Forward:
         controller: TransferController,
         costs: Costs,
         accesses: Accesses,
-        page_size: int,
         checked: bool,
     ) -> None:
         self._model = model
@@ -73,8 +74,8 @@ class Forward:
         self._controller = controller
         self._costs = costs
         self._accesses = accesses
-        self._page_size = page_size
-        self._checked = checked
+        self._page_size = accesses.page_size
+        self.checked = checked
         self._stream = device.stream(COMPUTE)
         groups = device.layers
         bounds = [costs.layers * group // groups for group in range(groups + 1)]
@@ -82,7 +83,7 @@ class Forward:
 
     def launch(
         self,
-        prefills: Several[tuple[Sequence, Prefill]],
+        prefills: abc.Sequence[tuple[Sequence, Prefill]],
         decoding: int,
         context: int,
         ended: Callable[[], None],
@@ -115,7 +116,7 @@ class Forward:
         one that was overwritten under it cannot have become right again. A state is compared each
         time, because it is replaced each time.
         """
-        if not self._checked:
+        if not self.checked:
             return
         layers, held = (0, len(self._sizes)), sequence.held
         why = f"decode of request {sequence.job.index} at token {held}"
@@ -141,7 +142,9 @@ class Forward:
 
         self._model.sync(mark, finish)
 
-    def _load_marks(self, prefills: Several[tuple[Sequence, Prefill]]) -> list[tuple[Mark, ...]]:
+    def _load_marks(
+        self, prefills: abc.Sequence[tuple[Sequence, Prefill]]
+    ) -> list[tuple[Mark, ...]]:
         """Marks per layer group of the batches that the pass depends on, each batch once."""
         found = {
             marks: None
@@ -161,18 +164,18 @@ class Forward:
 
     def _group(
         self,
-        prefills: Several[tuple[Sequence, Prefill]],
+        prefills: abc.Sequence[tuple[Sequence, Prefill]],
         layers: tuple[int, int],
         duration_ns: int,
     ) -> None:
-        if self._checked:
+        if self.checked:
             for sequence, prefill in prefills:
                 why = f"prefill of request {sequence.job.index} at token {prefill.start_token}"
                 arriving = self._marks_of(prefill, layers[1])
                 for access in self._accesses.first(prefill):
                     self._perform(sequence, access, layers, why, arriving)
         self._model.compute(self._stream, duration_ns)
-        if self._checked:
+        if self.checked:
             for sequence, prefill in prefills:
                 why = f"prefill of request {sequence.job.index} to token {prefill.end_token}"
                 for access in self._accesses.last(prefill):

@@ -53,11 +53,12 @@ class Sequence:
     length     tokens of its prompt; after a retraction what it had generated counts as prompt.
     generated  tokens sampled so far, and held: tokens whose KV is on the device; both as of decode
                step `since` while it decodes.
-    key, tags  of everything it will ever have; empty before the scheduler takes it in.
+    key, tags  of everything it will ever have; empty before the core is told of it.
     due        decode step at which it needs something, and what (see sim/engine/decode).
+    announced  the core was told of it.
     counted    reuse was noted and is not to be noted again.
     table      of the first component; tables: of all positional ones; states: of the others.
-    alone      how often it was retracted while no other had a seat: it must not go on for ever.
+    alone      how often it was retracted while no other was admitted: it must not go on for ever.
     """
 
     job: Job
@@ -66,7 +67,7 @@ class Sequence:
     arrival_ns: int
     key: Key = field(default_factory=lambda: Key(b"", 8))
     tags: Words = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
-    taken_in: bool = False
+    announced: bool = False
     counted: bool = False
     table: Pages = field(default_factory=lambda: NO_PAGES)
     tables: tuple[Pages, ...] = ()
@@ -94,6 +95,10 @@ class Sequence:
         """Tokens whose KV it will have when it ends: the last one sampled has none."""
         return final_length(self.job)
 
+    def set_tables(self, told: Prefill | Granted | Cached) -> None:
+        """The pages and states that it has from now on."""
+        self.table, self.tables, self.states = told.table, told.tables, told.states
+
     @property
     def result(self) -> RequestResult:
         return RequestResult(
@@ -112,11 +117,6 @@ class Sequence:
             self.loaded,
             self.capped,
         )
-
-
-def hold(sequence: Sequence, told: Prefill | Granted | Cached) -> None:
-    """What the core says that the request has, from now on."""
-    sequence.table, sequence.tables, sequence.states = told.table, told.tables, told.states
 
 
 def final_length(job: Job) -> int:

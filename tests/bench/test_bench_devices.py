@@ -11,7 +11,7 @@ import pytest
 
 import hicache.models as models
 from hicache.core.types import Tier
-from hicache.devices.base import CopyJob, Direction
+from hicache.devices.base import CopyJob, DeviceOptions, Direction
 from hicache.devices.cpu import CpuDevice
 from hicache.runtime.samples import Samples
 
@@ -30,7 +30,11 @@ def test_cpu_copies_against_a_plain_copy(benchmark: Any, record: Record, backend
     size = PAGES * LLAMA.bytes_per_page("full", PAGE_SIZE)
     sizes = {"full": PAGES}
     with CpuDevice(
-        LLAMA, PAGE_SIZE, sizes, sizes, layout="page_first_direct", io_backend=backend
+        LLAMA,
+        PAGE_SIZE,
+        sizes,
+        sizes,
+        DeviceOptions(layout="page_first_direct", io_backend=backend),
     ) as device:
         stream = device.stream("copy")
         (near,), (far,) = (device.arena.pools(tier, "full") for tier in (Tier.DEVICE, Tier.HOST))
@@ -85,7 +89,11 @@ def test_what_samples_cost(benchmark: Any, record: Record) -> None:
     sizes = {"full": PAGES}
     pools = {"full": [(pool.name, pool.layers) for pool in LLAMA.pools]}
     with CpuDevice(
-        LLAMA, PAGE_SIZE, sizes, sizes, layout="page_first_direct", io_backend="direct"
+        LLAMA,
+        PAGE_SIZE,
+        sizes,
+        sizes,
+        DeviceOptions(layout="page_first_direct", io_backend="direct"),
     ) as device:
         for tier in (Tier.DEVICE, Tier.HOST):
             device.arena.pools(tier, "full")[0].flat[:] = 1

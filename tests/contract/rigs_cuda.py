@@ -10,7 +10,7 @@ import pytest
 
 from hicache.core.errors import CallerError
 from hicache.devices._accelerator import unusable
-from hicache.devices.base import Mark
+from hicache.devices.base import DeviceOptions, Mark
 from hicache.devices.cuda import CudaDevice, Runtime
 from hicache.models import ModelDescription
 from tests.devices.at_once import AtOnce
@@ -33,9 +33,9 @@ class CudaRig:
                 2,
                 {"full": pages[0]},
                 {"full": pages[1]},
-                layout="page_first_direct",
-                io_backend=backend,
-                fault=lambda *_: self.failing,
+                DeviceOptions(
+                    layout="page_first_direct", io_backend=backend, fault=lambda *_: self.failing
+                ),
                 accelerator=accelerator,
             )
         except CallerError as error:

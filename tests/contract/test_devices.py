@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.types import NO_PAGES, Pages, Tier
-from hicache.devices.base import CopyJob, Device, Direction, Mark, Stream, Touch
+from hicache.devices.base import CopyJob, Device, DeviceOptions, Direction, Mark, Stream, Touch
 from hicache.devices.cpu import CpuDevice
 from sim.clock import Clock
 from sim.device.link import Link
 from sim.device.memory import Memory
-from sim.device.simulated import DeviceOptions, SimDevice
+from sim.device.simulated import SimDevice, SimDeviceOptions
+from tests.sim.clocks import run
 from tests.tiny import tiny
 
 from .rigs_cuda import rigs
@@ -54,7 +55,11 @@ class CpuRig:
         self.failing = False
         self.last = Mark(-1)
         self.device = CpuDevice(
-            TINY, 2, {"full": DEVICE_PAGES}, {"full": HOST_PAGES}, fault=lambda *_: self.failing
+            TINY,
+            2,
+            {"full": DEVICE_PAGES},
+            {"full": HOST_PAGES},
+            DeviceOptions(fault=lambda *_: self.failing),
         )
 
     def settle(self, mark: Mark) -> None:
@@ -75,19 +80,19 @@ class SimRig:
         self.failing = False
         self.clock = Clock()
         places = {(Tier.DEVICE, "full"): DEVICE_PAGES, (Tier.HOST, "full"): HOST_PAGES}
-        options = DeviceOptions({"full": (64,) * LAYERS}, faults=lambda *_: self.failing)
+        options = SimDeviceOptions({"full": (64,) * LAYERS}, faults=lambda *_: self.failing)
         link = Link(self.clock, single=10**9, shared=10**9, latency_ns=1000)
         self.device = SimDevice(self.clock, link, options, Memory(places, LAYERS))
 
     def settle(self, mark: Mark) -> None:
-        self.clock.run_while(lambda: not self.device.query(mark))
+        run(self.clock, lambda: not self.device.query(mark))
 
     def fail_copies(self, failing: bool) -> None:
-        self.clock.run_while(lambda: True)
+        run(self.clock)
         self.failing = failing
 
     def close(self) -> None:
-        self.clock.run_while(lambda: True)
+        run(self.clock)
 
 
 RIGS: dict[str, Callable[[], Rig]] = {

@@ -15,7 +15,7 @@ from triton.runtime.interpreter import InterpretedFunction
 import hicache.models as models
 from hicache.devices._movers import kernel
 from hicache.devices._movers.base import Move, Options, route
-from hicache.devices.base import CopyJob
+from hicache.devices.base import CopyJob, DeviceOptions
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import LAYOUTS, Sizes, axes
@@ -101,8 +101,8 @@ def test_agrees_with_the_cpu_device_byte_for_byte(
 ) -> None:
     sizes = (model, 2, DEVICE_PAGES, HOST_PAGES)
     with (
-        CpuDevice(*sizes, layout=layout) as cpu,
-        CudaDevice(*sizes, layout=layout, accelerator=AtOnce()) as cuda,
+        CpuDevice(*sizes, DeviceOptions(layout=layout)) as cpu,
+        CudaDevice(*sizes, DeviceOptions(layout=layout), accelerator=AtOnce()) as cuda,
     ):
         seen = []
         for device in (cpu, cuda):
@@ -117,9 +117,14 @@ def test_agrees_with_the_cpu_device_where_pools_are_many_and_unlike() -> None:
     model = models.get("deepseek-v4-flash")
     sizes = dict.fromkeys(model.components, THREE)
     with (
-        CpuDevice(model, page_size(model), sizes, sizes, layout="page_head") as cpu,
+        CpuDevice(model, page_size(model), sizes, sizes, DeviceOptions(layout="page_head")) as cpu,
         CudaDevice(
-            model, page_size(model), sizes, sizes, layout="page_head", accelerator=AtOnce()
+            model,
+            page_size(model),
+            sizes,
+            sizes,
+            DeviceOptions(layout="page_head"),
+            accelerator=AtOnce(),
         ) as cuda,
     ):
         found = [tour(device, model.components, model.layers) for device in (cpu, cuda)]
@@ -129,7 +134,12 @@ def test_agrees_with_the_cpu_device_where_pools_are_many_and_unlike() -> None:
 def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
     accelerator = AtOnce()
     with CudaDevice(
-        grouped(), 2, DEVICE_PAGES, HOST_PAGES, layout="page_first", accelerator=accelerator
+        grouped(),
+        2,
+        DEVICE_PAGES,
+        HOST_PAGES,
+        DeviceOptions(layout="page_first"),
+        accelerator=accelerator,
     ) as device:
         stream = device.stream("load")
         source, target = pages(5, 9, 1), pages(0, 2, 1)

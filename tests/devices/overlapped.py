@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hicache.core.types import Pages
-from hicache.devices.base import Direction
+from hicache.devices.base import DeviceOptions, Direction
 from hicache.devices.cpu import CpuDevice
 from sim.device.shadow import ShadowOptions
 from tests.tiny import tiny
@@ -36,9 +36,7 @@ class Overlapped(ShadowRun):
             PAGE,
             {"full": device_pages},
             {"full": host_pages},
-            layout="page_first_direct",
-            io_backend="direct",
-            fault=fault,
+            DeviceOptions(layout="page_first_direct", io_backend="direct", fault=fault),
         )
         super().__init__(self.cpu, sizes, rate=rate, drop=drop, options=options)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Area, CopyJob, Mark, Stream, Touch
+from hicache.devices.base import Area, CopyJob, DeviceOptions, Mark, Stream, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.memory.layouts import Bytes
 from tests.contract.test_devices import ALL, D2H, DEVICE_PAGES, H2D, HOST_PAGES, LAYERS, TINY, pages
@@ -35,8 +35,10 @@ class Gate:
         self.open.wait()
 
 
-def make_cpu(**options: object) -> CpuDevice:
-    return CpuDevice(TINY, 2, {"full": DEVICE_PAGES}, {"full": HOST_PAGES}, **options)  # type: ignore[arg-type]
+def make_cpu(**options: Any) -> CpuDevice:
+    return CpuDevice(
+        TINY, 2, {"full": DEVICE_PAGES}, {"full": HOST_PAGES}, DeviceOptions(**options)
+    )
 
 
 def test_cpu_marks_behind_unfinished_work_are_not_reached() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ import hicache.models as models
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices._accelerator import Accelerator, unusable
-from hicache.devices.base import CopyJob, Touch
+from hicache.devices.base import CopyJob, DeviceOptions, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import Sizes
@@ -42,11 +44,11 @@ PAGE_SIZE = 2
 NO_CUDA = torch.version.cuda is None or not torch.cuda.is_available()
 
 
-def make(accelerator: AtOnce, **options: object) -> CudaDevice:
-    chosen = {"layout": "page_first_direct", "io_backend": "direct", **options}
+def make(accelerator: AtOnce, **options: Any) -> CudaDevice:
+    chosen = DeviceOptions(**{"layout": "page_first_direct", "io_backend": "direct", **options})
     return CudaDevice(
-        grouped(), PAGE_SIZE, DEVICE_PAGES, HOST_PAGES, accelerator=accelerator, **chosen  # type: ignore[arg-type]
-    )  # fmt: skip
+        grouped(), PAGE_SIZE, DEVICE_PAGES, HOST_PAGES, chosen, accelerator=accelerator
+    )
 
 
 @settings(max_examples=80, deadline=None)
@@ -62,10 +64,10 @@ def test_agrees_with_the_cpu_device_byte_for_byte(
     model: ModelDescription, layout: str, batches: bool, late: bool, segment: int, seed: int
 ) -> None:
     sizes = (model, PAGE_SIZE, DEVICE_PAGES, HOST_PAGES)
-    chosen = {"layout": layout, "io_backend": "direct", "segment_bytes": segment}
+    chosen = DeviceOptions(layout=layout, io_backend="direct", segment_bytes=segment)
     with (
-        CpuDevice(*sizes, **chosen) as cpu,  # type: ignore[arg-type]
-        CudaDevice(*sizes, accelerator=AtOnce(batches, late), **chosen) as cuda,  # type: ignore[arg-type]
+        CpuDevice(*sizes, chosen) as cpu,
+        CudaDevice(*sizes, chosen, accelerator=AtOnce(batches, late)) as cuda,
     ):
         seen = []
         for device in (cpu, cuda):
@@ -79,10 +81,11 @@ def test_agrees_with_the_cpu_device_byte_for_byte(
 def test_agrees_with_the_cpu_device_on_every_pool_of_every_model(name: str) -> None:
     model = models.get(name)
     sizes = dict.fromkeys(model.components, THREE)
-    chosen = {"layout": "page_first_direct", "io_backend": "direct"}
+    given = (model, page_size(model), sizes, sizes)
+    chosen = DeviceOptions(layout="page_first_direct", io_backend="direct")
     with (
-        CpuDevice(model, page_size(model), sizes, sizes, **chosen) as cpu,  # type: ignore[arg-type]
-        CudaDevice(model, page_size(model), sizes, sizes, accelerator=AtOnce(), **chosen) as cuda,  # type: ignore[arg-type]
+        CpuDevice(*given, chosen) as cpu,
+        CudaDevice(*given, chosen, accelerator=AtOnce()) as cuda,
     ):
         found = [tour(device, model.components, model.layers) for device in (cpu, cuda)]
     assert found[0] == found[1]
@@ -161,9 +164,13 @@ def test_no_registration_outlives_a_device_that_fails(
 def test_host_memory_is_registered_once_in_segments_and_given_back() -> None:
     accelerator = AtOnce()
     device = CudaDevice(
-        grouped(64), 64, DEVICE_PAGES, HOST_PAGES,
-        layout="page_first_direct", io_backend="direct", segment_bytes=1, accelerator=accelerator,
-    )  # fmt: skip
+        grouped(64),
+        64,
+        DEVICE_PAGES,
+        HOST_PAGES,
+        DeviceOptions(layout="page_first_direct", io_backend="direct", segment_bytes=1),
+        accelerator=accelerator,
+    )
     page = grouped(64).bytes_per_page("full", 64)
     assert len(accelerator.registered) == HOST_PAGES["full"]
     assert set(accelerator.registered.values()) == {page}
@@ -178,10 +185,13 @@ def test_a_refused_registration_is_told_and_nothing_stays_registered() -> None:
     accelerator = AtOnce(refuses=3)
     with pytest.raises(CallerError, match=r"segment 4 of 14, .* answered 2; ask for fewer"):
         CudaDevice(
-            grouped(64), 64, DEVICE_PAGES, HOST_PAGES,
-            layout="layer_first", io_backend="direct", segment_bytes=1 << 17,
+            grouped(64),
+            64,
+            DEVICE_PAGES,
+            HOST_PAGES,
+            DeviceOptions(layout="layer_first", io_backend="direct", segment_bytes=1 << 17),
             accelerator=accelerator,
-        )  # fmt: skip
+        )
     assert not accelerator.registered
 
 
@@ -261,5 +271,9 @@ def test_without_cuda_one_line_says_what_is_missing() -> None:
         Accelerator()
     with pytest.raises(CallerError, match=r"^cuda: expected a "):
         CudaDevice(
-            grouped(), 1, DEVICE_PAGES, HOST_PAGES, layout="layer_first", io_backend="direct"
+            grouped(),
+            1,
+            DEVICE_PAGES,
+            HOST_PAGES,
+            DeviceOptions(layout="layer_first", io_backend="direct"),
         )

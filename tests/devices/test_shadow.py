@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import CopyJob, Direction, Touch
+from hicache.devices.base import CopyJob, DeviceOptions, Direction, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.memory import arena
 from hicache.memory.layouts import Bytes, copy_direct
@@ -49,7 +49,10 @@ def test_a_clean_run_is_clean_and_did_what_it_claims(run: Overlapped) -> None:
 def made(sizes: Sizes) -> Iterator[CpuDevice]:
     pages = {"full": sizes.device_pages}, {"full": sizes.host_pages}
     with CpuDevice(
-        sizes.model, sizes.page_size, *pages, layout="layer_first", io_backend="direct"
+        sizes.model,
+        sizes.page_size,
+        *pages,
+        DeviceOptions(layout="layer_first", io_backend="direct"),
     ) as device:
         yield device
 

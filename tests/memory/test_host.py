@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
+from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
 from hicache.memory import host, sizes
 from hicache.memory.arena import Arena
@@ -78,7 +79,7 @@ def test_memory_is_bound_to_the_node_that_was_asked_for() -> None:
     if not nodes or not maps.exists():
         pytest.skip("this system has no NUMA nodes to choose from")
     node = nodes[-1]
-    with CpuDevice(TINY, 64, {"full": 2}, {"full": 64}, numa_node=node) as device:
+    with CpuDevice(TINY, 64, {"full": 2}, {"full": 64}, DeviceOptions(numa_node=node)) as device:
         (pool,) = device.arena.pools(Tier.HOST, "full")
         pool.flat[:] = 1
         starts = f"{pool.flat.ctypes.data:08x} bind:{node} "
@@ -88,10 +89,10 @@ def test_memory_is_bound_to_the_node_that_was_asked_for() -> None:
 def test_a_node_that_cannot_be_had_is_never_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     if host.numa_nodes():
         with pytest.raises(CallerError, match=r"numa_node: expected one of 0.*, found 4711"):
-            CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, numa_node=4711)
+            CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, DeviceOptions(numa_node=4711))
     monkeypatch.setattr(host, "numa_nodes", lambda: ())
     with pytest.raises(CallerError, match=r"numa_node: expected none, .*found 0; leave it out"):
-        CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, numa_node=0)
+        CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, DeviceOptions(numa_node=0))
 
 
 def test_a_ratio_gives_at_least_one_page_more() -> None:

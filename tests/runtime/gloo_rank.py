@@ -26,7 +26,7 @@ def said(group: GlooGroup) -> dict[str, object]:
     many = [rank * 1000 + at for at in range(130)]
     found: dict[str, object] = {
         "minimum": alone(group.minimum("least", [rank, 5 - rank])),
-        "maximum": alone(group.maximum("most", many))[-1],
+        "minimum of many": alone(group.minimum("least", many))[-1],
         "broadcast": alone(group.broadcast("root's", many, root=1))[-1],
     }
     agreed = alone(agree_on_settings(Config(4, (8 + rank,), (30 - rank,)), group))

@@ -20,8 +20,9 @@ from sim.clock import Clock
 from sim.device.hazards import HazardDevice, Hazards
 from sim.device.link import Link
 from sim.device.memory import Memory
-from sim.device.simulated import DeviceOptions, SimDevice
+from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.errors import HazardError
+from tests.sim.clocks import run
 
 LAYERS = 3
 SIZE = 64
@@ -56,7 +57,7 @@ class Bench:
         self, failing: frozenset[int] = frozenset(), options: ControllerOptions | None = None
     ) -> None:
         self.clock = Clock()
-        device_options = DeviceOptions(
+        device_options = SimDeviceOptions(
             {"full": (1000,) * LAYERS, "swa": (500,) * LAYERS},
             faults=lambda number, _: number in failing,
         )
@@ -70,7 +71,7 @@ class Bench:
             self.device.touch(self.compute, Touch(component, every, "w", (0, LAYERS), "start"))
 
     def drain(self) -> list[Reply]:
-        self.clock.run_while(lambda: True)
+        run(self.clock)
         return self.controller.poll()
 
 
@@ -190,7 +191,7 @@ def test_each_transfer_is_answered_once_and_in_order_per_direction(
         if "s" in then:
             bench.controller.start()
         if "p" in then:
-            bench.clock.run_while(lambda: bench.clock.now_ns % 3 > 0)
+            run(bench.clock, lambda: bench.clock.now_ns % 3 > 0)
             replies += bench.controller.poll()
     for _ in range(len(steps) + 2):
         bench.controller.start()
@@ -208,7 +209,7 @@ def test_both_lanes_wait_for_the_models_own_work(
     """The host has not seen the forward pass end, so only the wait on its mark orders them."""
     monkeypatch.setattr(Spy, "deaf", deaf)
     bench = Bench()
-    bench.clock.run_while(lambda: True)
+    run(bench.clock)
 
     def both() -> None:
         bench.controller.submit(backup(1, Copy("full", pages(1), pages(1))))

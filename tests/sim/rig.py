@@ -12,8 +12,8 @@ from hicache import models
 from hicache.core.config import Config
 from hicache.core.types import Key, PageState, Tier
 from hicache.models import ModelDescription
-from sim.draws import draw
 from sim.hardware import profile as hardware
+from sim.keyed_draw import draw
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from sim.world import TimedResult, World
@@ -123,7 +123,7 @@ def make(
     )
     options = options or WorldOptions(checks="every")
     model = hybrid(components, config.swa_window) if len(components) > 1 else MODEL
-    return World(workload, config, model, profile, engine, options)
+    return World(workload, config, model, profile, engine=engine, options=options)
 
 
 def run(

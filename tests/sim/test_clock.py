@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.clock import Clock
-from sim.draws import draw
 from sim.errors import SimError
+from sim.keyed_draw import draw
 
 
 def _order(clock: Clock, delays: list[int]) -> list[int]:

@@ -14,8 +14,9 @@ from sim.content import prefix_tags
 from sim.device.hazards import HazardDevice, Hazards
 from sim.device.link import Link
 from sim.device.memory import Memory
-from sim.device.simulated import DeviceOptions, SimDevice
+from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.errors import HazardError, WrongBytesError
+from tests.sim.clocks import run
 from tests.sim.rig import PAGE, tokens
 
 LAYERS = 2
@@ -79,7 +80,7 @@ class Bench:
         self.clock = Clock()
         self.memory = Memory(CAPACITIES, LAYERS)
         link = Link(self.clock, 10**9, 10**9, 100)
-        options = DeviceOptions({"full": (1000, 1000)}, chunks=chunks)
+        options = SimDeviceOptions({"full": (1000, 1000)}, chunks=chunks)
         self.sim = SimDevice(self.clock, link, options, self.memory)
         self.seen = HazardDevice(self.sim, Hazards(CAPACITIES, LAYERS))
         self.compute, self.write, self.load = map(self.seen.stream, ("compute", "write", "load"))
@@ -93,7 +94,7 @@ class Bench:
         return device.record(self.compute)
 
     def finish(self) -> None:
-        self.clock.run_while(lambda: True)
+        run(self.clock)
 
 
 def pages(*numbers: int) -> Pages:

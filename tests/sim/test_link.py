@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hicache.devices.base import Direction
 from sim.clock import Clock
 from sim.device.link import SECOND_NS, Link
+from tests.sim.clocks import run
 
 D2H, H2D = Direction.DEVICE_TO_HOST, Direction.HOST_TO_DEVICE
 _SENDS = st.lists(
@@ -31,7 +32,7 @@ def _simulated(
     for number, (at, way, count) in enumerate(sends):
         steps = [lambda: None] * (parts - 1) + [lambda number=number: finish(number)]
         clock.after(at, lambda way=way, count=count, steps=steps: link.send(way, count, steps))
-    clock.run_while(lambda: True)
+    run(clock)
     return ends, link
 
 

@@ -18,6 +18,7 @@ from sim.device.link import Link
 from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.hardware.curve import Curve
+from tests.sim.clocks import run
 from traces.cli import main
 
 from .rig import mooncake, write
@@ -200,7 +201,7 @@ def test_a_copy_alone_takes_what_its_curve_says(curve: Curve, count: int) -> Non
     link = Link(clock, 10**9, 2 * 10**9, latency, {"d2h": curve})
     ended: list[int] = []
     link.send(Direction.DEVICE_TO_HOST, count, [lambda: ended.append(clock.now_ns)])
-    clock.run_while(lambda: not ended)
+    run(clock, lambda: not ended)
     assert abs(ended[0] - max(latency, curve.ns(count))) <= 1
     assert link.bytes_moved(Direction.DEVICE_TO_HOST) == count
 

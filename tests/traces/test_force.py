@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction
 from hicache.devices.cpu import CpuDevice
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE
-from hicache.runtime.tape_format import Tape
+from hicache.runtime.recording_format import Recording
+from invariants.fuzz.tapes import tape as tapes
 from sim.hardware import profile as hardware
 from tests.sim.rig import shared_prefixes
 from traces.cli import main
@@ -31,62 +33,64 @@ REPEATS = 5
 
 
 @pytest.fixture(scope="module")
-def tape() -> Tape:
+def recording() -> Recording:
     """Prompts that come back after the device has forgotten them."""
     made, real = serve(shared_prefixes(7, 30, longest=60), device_pages=22, host_pages=200)
     assert any(one.direction is Direction.HOST_TO_DEVICE for one in real.timings)
     return made
 
 
-def simulated(tape: Tape, drop: int = -1) -> Shown:
-    return on_simulator(tape, MODEL, hardware.get("h100"), drop)
+def simulated(recording: Recording, drop: int = -1) -> Shown:
+    return on_simulator(recording, MODEL, hardware.get("h100"), drop)
 
 
-def real(tape: Tape, drop: int = -1, hold: Hold | None = None) -> Forced:
-    (device,), (host,) = tape.config.device_pages, tape.config.host_pages
-    with CpuDevice(MODEL, tape.config.page_size, {"full": device}, {"full": host}) as cpu:
-        return on_device(tape, MODEL, cpu, drop, hold)
+def real(recording: Recording, drop: int = -1, hold: Hold | None = None) -> Forced:
+    (device,), (host,) = recording.config.device_pages, recording.config.host_pages
+    with CpuDevice(MODEL, recording.config.page_size, {"full": device}, {"full": host}) as cpu:
+        return on_device(recording, MODEL, cpu, drop, hold)
 
 
-def test_with_every_wait_in_place_both_are_clean_and_decide_as_the_tape(tape: Tape) -> None:
-    shown = simulated(tape)
+def test_with_every_wait_in_place_both_are_clean_and_decide_as_the_recording(
+    recording: Recording,
+) -> None:
+    shown = simulated(recording)
     assert shown.failure == ""
     assert {(one.stream, one.behind) for one in shown.waits} == {
         (COMPUTE, LOAD),
         (LOAD, COMPUTE),
         (WRITE, COMPUTE),
     }
-    found = real(tape)
+    found = real(recording)
     assert found.wrong == ()
     assert found.compared > 100
-    assert found.digest == tape.digest
+    assert found.digest == recording.digest
 
 
 @pytest.mark.parametrize("stream", [COMPUTE, WRITE])
 def test_a_failure_of_the_simulator_is_forced_on_a_device_every_time(
-    tape: Tape, stream: str
+    recording: Recording, stream: str
 ) -> None:
     """The last wait of the stream whose loss the simulator objects to: a load that a pass does not
     wait for, a backup of what a pass has not written yet."""
-    numbers = [at for at, one in enumerate(simulated(tape).waits) if one.stream == stream]
-    drop = next(at for at in reversed(numbers) if simulated(tape, at).failure)
-    hold = simulated(tape, drop).waits[drop].hold(HELD_NS)
+    numbers = [at for at, one in enumerate(simulated(recording).waits) if one.stream == stream]
+    drop = next(at for at in reversed(numbers) if simulated(recording, at).failure)
+    hold = simulated(recording, drop).waits[drop].hold(HELD_NS)
     assert hold.stream == (LOAD if stream == COMPUTE else COMPUTE)
     for _ in range(REPEATS):
-        forced = real(tape, drop, hold)
+        forced = real(recording, drop, hold)
         assert forced.held == 1
         assert forced.wrong, "the stream was held and every byte was right"
-        assert forced.digest == tape.digest
-    ordered = real(tape, hold=hold)
+        assert forced.digest == recording.digest
+    ordered = real(recording, hold=hold)
     assert ordered.held == 1
     assert ordered.wrong == ()
 
 
 @pytest.mark.parametrize("stream", [COMPUTE, WRITE, LOAD])
 def test_where_all_waits_are_kept_no_lane_that_is_slow_throughout_changes_a_byte(
-    tape: Tape, stream: str
+    recording: Recording, stream: str
 ) -> None:
-    found = real(tape, hold=Hold(stream, 1_000_000))
+    found = real(recording, hold=Hold(stream, 1_000_000))
     assert found.held > 10
     assert found.wrong == ()
 
@@ -99,7 +103,7 @@ def test_a_tape_with_failed_transfers_is_refused() -> None:
         host_pages=200,
         fault=lambda *_: next(copies) % 3 == 1,
     )
-    with pytest.raises(CallerError, match="expected a tape whose transfers all succeeded"):
+    with pytest.raises(CallerError, match="expected a recording whose transfers all succeeded"):
         real(failing)
 
 
@@ -111,9 +115,9 @@ def test_a_stream_cannot_be_held_for_less_than_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def kept(profile: Path, trace: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tape as the twin's command keeps it."""
-    path = str(tmp_path_factory.mktemp("force") / "run.tape")
-    assert main(["twin", str(trace), "--profile", str(profile), "--tape", path]) == 0
+    """A recording as the twin's command keeps it."""
+    path = str(tmp_path_factory.mktemp("force") / "run.recording")
+    assert main(["twin", str(trace), "--profile", str(profile), "--recording", path]) == 0
     return path
 
 
@@ -130,6 +134,19 @@ def test_the_command(kept: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "write held 1,000 us before item 0: 0 of " in capsys.readouterr().out
 
 
+def test_force_refuses_a_tape_and_explain_refuses_a_recording(
+    kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tape = str(tmp_path / "tape.jsonl")
+    tapes.write(Path(tape), tapes.Tape(Config(page_size=4, device_pages=(8,), host_pages=(8,)), ()))
+    capsys.readouterr()
+    told = fails(capsys, "force", tape, "--drop", "0")
+    assert "found a tape of hicache fuzz; give it to hicache fuzz --replay" in told
+    assert "found a recording of hicache twin; give it to hicache force" in fails(
+        capsys, "explain", kept
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -137,7 +154,10 @@ def test_the_command(kept: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["--drop", "99999"], "--drop: expected a wait from 0 to "),
         (["--hold", "h3d=5"], "--hold: expected LANE[:ITEM]=MICROSECONDS"),
         (["--hold", "h2d:=5"], "--hold: expected LANE[:ITEM]=MICROSECONDS"),
-        (["--hold", "h2d=5", "--model", "gpt-oss-120b"], "--model: expected the tape's components"),
+        (
+            ["--hold", "h2d=5", "--model", "gpt-oss-120b"],
+            "--model: expected the recording's components",
+        ),
     ],
 )
 def test_bad_input_is_one_line(

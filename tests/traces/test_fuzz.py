@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -306,6 +307,35 @@ def test_the_fresh_process_has_other_hashes(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # -- executors
+
+
+def test_a_run_on_several_processes_ends_without_noise(tmp_path: Path) -> None:
+    """A pool whose thread ends while the interpreter exits printed an OSError. The pause makes the
+    two meet every time."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import concurrent.futures.process as pools
+import time
+from traces.cli import main
+
+plain = pools._ThreadWakeup.wakeup
+def late(self):
+    if not self._closed:
+        time.sleep(0.5)
+        plain(self) if not self._closed else self._writer.send_bytes(b"")
+
+if __name__ == "__main__":
+    code = main("fuzz --operations 5 --sequences 4 --seed 7 --jobs 2 --twice 0".split())
+    pools._ThreadWakeup.wakeup = late
+    raise SystemExit(code)
+"""
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(program)], env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_without_ray_one_line_says_what_to_install(

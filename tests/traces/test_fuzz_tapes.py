@@ -110,6 +110,10 @@ TAPES = {
         "\n".join([*LINES[:-1], '{"end":true}']) + "\n",
         "found True; it was cut off",
     ),
+    "a recording": (
+        '{"hicache_recording":3}\n',
+        "found a recording of hicache twin; give it to hicache force",
+    ),
     "a trace": ('{"format":"hicache-trace"}\n', "found format 'hicache-trace'; name a tape"),
     "another object": ('{"a":1,"b":2}\n', "found a, b; name a tape"),
     "zeros": ("\0" * 999, "line 1: expected JSON, found"),

@@ -11,7 +11,7 @@ import pytest
 from hicache import registry
 from hicache.core.types import Tier
 from hicache.devices._accelerator import unusable
-from hicache.devices.base import CopyJob, Direction, Stream
+from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
@@ -83,7 +83,9 @@ def test_the_loss_of_any_one_wait_is_caught_on_issue_calls_of_a_device(kind: str
         sizes = (grouped(), 2, {"full": hazards.PAGES}, {"full": hazards.PAGES})
         if kind == "cpu":
             return CpuDevice(*sizes)
-        return CudaDevice(*sizes, layout="layer_first", io_backend="direct", accelerator=AtOnce())
+        return CudaDevice(
+            *sizes, DeviceOptions(layout="layer_first", io_backend="direct"), accelerator=AtOnce()
+        )
 
     waits, missed = hazards.dropped(make)
     assert waits == 2 + grouped().layers, "one per lane, one per layer"
@@ -96,10 +98,14 @@ def test_round_trips_are_compared_with_what_was_written() -> None:
     with (
         ThreadPoolExecutor(2) as pool,
         CudaDevice(
-            model, 1, sizes, sizes,
-            layout="page_first_direct", io_backend="direct", accelerator=AtOnce(),
+            model,
+            1,
+            sizes,
+            sizes,
+            DeviceOptions(layout="page_first_direct", io_backend="direct"),
+            accelerator=AtOnce(),
         ) as device,
-    ):  # fmt: skip
+    ):
         tally = exact.Tally()
         draw = np.random.default_rng(1)
         assert exact.round_trips(device, draw, 60, tally, pool, "test") == 60

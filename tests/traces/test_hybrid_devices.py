@@ -1,5 +1,5 @@
-"""Windows and states on devices with real bytes: a run, its tape on the simulator, its shadow, and
-an order that is forced.
+"""Windows and states on devices with real bytes: a run, its recording on the
+simulator, its shadow run, and a forced order.
 
 No test here looks at how long anything took.
 """
@@ -15,23 +15,23 @@ from typing import Any
 import pytest
 
 from hicache.core.config import Config
-from hicache.devices.base import Direction, Inspectable
+from hicache.devices.base import DeviceOptions, Direction, Inspectable
 from hicache.devices.cpu import CpuDevice
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD
-from hicache.runtime.tape import replay
-from hicache.runtime.tape_format import Tape, parse
+from hicache.runtime.recording import replay
+from hicache.runtime.recording_format import Recording, parse
 from sim.engine.accesses import Accesses
-from sim.engine.engine import EngineOptions
 from sim.errors import WrongBytesError
 from sim.hardware import profile as hardware
+from sim.options import EngineOptions
 from sim.workload import Job
 from tests.sim.rig import CONFIGURATIONS, Prompts, hybrid, shared_prefixes
 from traces.cli import main
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
 from traces.devices.forced import on_device, on_simulator
+from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.shadow_run import Sizes, prove
-from traces.devices.tape_on_sim import OnSimulator
 from traces.devices.tiny import tiny
 
 from .test_calibrate import profile
@@ -54,12 +54,12 @@ def model_of(components: tuple[str, ...]) -> ModelDescription:
 def device_of(components: tuple[str, ...], page_size: int) -> CpuDevice:
     pages = [{name: sizes[name] for name in components} for sizes in (DEVICE, HOST)]
     model = model_of(components)
-    return CpuDevice(model, page_size, *pages, timer=time.perf_counter_ns)
+    return CpuDevice(model, page_size, *pages, DeviceOptions(timer=time.perf_counter_ns))
 
 
 def serve(
     workload: Prompts, components: tuple[str, ...], **config: Any
-) -> tuple[Tape, DeviceResult]:
+) -> tuple[Recording, DeviceResult]:
     model = model_of(components)
     core = Config(
         workload.page_size,
@@ -81,7 +81,7 @@ def serve(
             EngineOptions(token_budget=32, max_running=3, layer_groups=model.layers),
         )
         result = run.run()
-    return parse("t.tape", [line.encode() for line in lines]), result
+    return parse("t.recording", [line.encode() for line in lines]), result
 
 
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
@@ -89,14 +89,14 @@ def serve(
 def test_a_device_serves_every_component_and_the_simulator_decides_the_same(
     components: tuple[str, ...], policy: str
 ) -> None:
-    tape, real = serve(shared_prefixes(7, 40, longest=60), components, write_policy=policy)
+    recording, real = serve(shared_prefixes(7, 40, longest=60), components, write_policy=policy)
     assert len(real.requests) == 40
     assert real.checked
     moved = {(one.direction, one.component) for one in real.timings}
     assert moved == {(way, name) for way in Direction for name in components}
     assert all(one.bytes for one in real.timings)
-    assert replay(tape) == real.digest == tape.digest
-    simulated = OnSimulator(tape, model_of(components), hardware.get("h100")).run()
+    assert replay(recording) == real.digest == recording.digest
+    simulated = OnSimulator(recording, model_of(components), hardware.get("h100")).run()
     assert simulated.digest == real.digest
     same = [(one.direction, one.component, one.layers, one.bytes) for one in simulated.timings]
     found = [(one.direction, one.component, one.layers, one.bytes) for one in real.timings]
@@ -139,20 +139,22 @@ def _job(turn: int, length: int) -> Job:
 def test_a_dropped_wait_of_a_load_shows_on_the_simulator_and_on_the_device(
     components: tuple[str, ...],
 ) -> None:
-    tape, _ = serve(shared_prefixes(7, 40, longest=60), components)
+    recording, _ = serve(shared_prefixes(7, 40, longest=60), components)
     model, profile = model_of(components), hardware.get("h100")
-    shown = on_simulator(tape, model, profile)
+    shown = on_simulator(recording, model, profile)
     assert shown.failure == ""
     numbers = [at for at, one in enumerate(shown.waits) if one.stream == COMPUTE]
-    drop = next(at for at in reversed(numbers) if on_simulator(tape, model, profile, at).failure)
-    hold = on_simulator(tape, model, profile, drop).waits[drop].hold(HELD_NS)
+    drop = next(
+        at for at in reversed(numbers) if on_simulator(recording, model, profile, at).failure
+    )
+    hold = on_simulator(recording, model, profile, drop).waits[drop].hold(HELD_NS)
     assert hold.stream == LOAD
     wrong = []
     for dropped in (-1, drop):
-        with device_of(components, tape.config.page_size) as device:
-            forced = on_device(tape, model, device, dropped, hold)
+        with device_of(components, recording.config.page_size) as device:
+            forced = on_device(recording, model, device, dropped, hold)
         assert forced.held == 1
-        assert forced.digest == tape.digest
+        assert forced.digest == recording.digest
         wrong.append(len(forced.wrong))
     assert wrong[0] == 0
     assert wrong[1] > 0, "the stream was held and every byte was right"

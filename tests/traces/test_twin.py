@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,17 @@ import pytest
 
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
-from hicache.devices.base import CopyJob, Direction, Stream
+from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
 from hicache.devices.cpu import CpuDevice
-from hicache.runtime.tape import replay
-from hicache.runtime.tape_format import Tape, parse, read_tape
-from sim.engine.engine import EngineOptions
+from hicache.runtime.recording import replay
+from hicache.runtime.recording_format import Recording, parse, read_recording
 from sim.errors import WrongBytesError
 from sim.hardware import profile as hardware
+from sim.options import EngineOptions
 from tests.sim.rig import Prompts, shared_prefixes
 from traces.cli import main
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
-from traces.devices.tape_on_sim import OnSimulator
+from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.tiny import tiny
 from traces.devices.twin_report import compare
 
@@ -38,6 +39,8 @@ __all__ = ["profile"]
 MODEL = tiny()
 PROFILES = ("a100", "h200")
 
+PLAIN = DeviceOptions()
+
 
 def serve(
     workload: Prompts,
@@ -48,13 +51,15 @@ def serve(
     fault: Any = None,
     spoil: Any = None,
     make: Any = CpuDevice,
+    options: DeviceOptions = PLAIN,
     **config: Any,
-) -> tuple[Tape, DeviceResult]:
-    """A workload on the CPU device, and the tape of what happened there."""
+) -> tuple[Recording, DeviceResult]:
+    """A workload on the CPU device, and the recording of what happened there."""
     core = Config(workload.page_size, (device_pages,), (host_pages,), **config)
     lines: list[str] = []
     pages = {"full": device_pages}, {"full": host_pages}
-    with make(MODEL, workload.page_size, *pages, fault=fault, timer=time.perf_counter_ns) as device:
+    options = replace(options, fault=fault, timer=time.perf_counter_ns)
+    with make(MODEL, workload.page_size, *pages, options) as device:
         if spoil is not None:
             spoil(device)
         run = DeviceRun(
@@ -68,7 +73,7 @@ def serve(
             alone=alone,
         )
         result = run.run()
-    return parse("t.tape", [line.encode() for line in lines]), result
+    return parse("t.recording", [line.encode() for line in lines]), result
 
 
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
@@ -77,13 +82,13 @@ def test_what_a_device_did_is_decided_again_by_a_core_alone_and_by_the_simulator
     seed: int, policy: str
 ) -> None:
     """The order of completions is the device's own; no time and no byte has a part in decisions."""
-    tape, real = serve(shared_prefixes(seed, 25), write_policy=policy)
+    recording, real = serve(shared_prefixes(seed, 25), write_policy=policy)
     assert len(real.requests) == 25
     assert real.checked
     assert real.accesses
-    assert replay(tape) == real.digest == tape.digest
+    assert replay(recording) == real.digest == recording.digest
     for draws, name in enumerate(PROFILES):
-        simulated = OnSimulator(tape, MODEL, hardware.get(name), seed=draws).run()
+        simulated = OnSimulator(recording, MODEL, hardware.get(name), seed=draws).run()
         assert simulated.digest == real.digest
         assert simulated.byte_checks
         assert simulated.access_checks
@@ -93,17 +98,17 @@ def test_what_a_device_did_is_decided_again_by_a_core_alone_and_by_the_simulator
 
 def test_loads_happen_and_are_read_as_they_arrive() -> None:
     """Prompts that come back after the device has forgotten them."""
-    tape, real = serve(shared_prefixes(7, 60, longest=60), device_pages=22, host_pages=200)
+    recording, real = serve(shared_prefixes(7, 60, longest=60), device_pages=22, host_pages=200)
     loads = [one for one in real.timings if one.direction is Direction.HOST_TO_DEVICE]
     assert loads
     assert all(one.end_ns >= one.start_ns > 0 for one in real.timings)
     assert sum(request.host_tokens for request in real.requests)
-    assert OnSimulator(tape, MODEL, hardware.get("h100")).run().digest == real.digest
+    assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest
 
 
-def test_failed_copies_are_choices_of_the_tape() -> None:
+def test_failed_copies_are_choices_of_the_recording() -> None:
     copies = iter(range(1_000_000))
-    tape, real = serve(
+    recording, real = serve(
         shared_prefixes(7, 40, longest=60),
         device_pages=22,
         host_pages=200,
@@ -111,30 +116,26 @@ def test_failed_copies_are_choices_of_the_tape() -> None:
     )
     assert len(real.requests) == 40
     assert any(one.failed for one in real.timings)
-    assert replay(tape) == OnSimulator(tape, MODEL, hardware.get("h100")).run().digest
+    assert replay(recording) == OnSimulator(recording, MODEL, hardware.get("h100")).run().digest
 
 
 def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     """Its streams and events stand-ins on the CPU: everything of the twin but CUDA itself."""
     cuda = pytest.importorskip("hicache.devices.cuda")
     accelerator = pytest.importorskip("tests.devices.at_once").AtOnce()
-    make = partial(
-        cuda.CudaDevice,
-        layout="page_first_direct",
-        io_backend="direct",
-        accelerator=accelerator,
-    )
+    make = partial(cuda.CudaDevice, accelerator=accelerator)
     workload = shared_prefixes(7, 40, longest=60)
-    tape, real = serve(workload, device_pages=22, host_pages=200, make=make)
+    options = DeviceOptions(layout="page_first_direct", io_backend="direct")
+    recording, real = serve(workload, device_pages=22, host_pages=200, make=make, options=options)
     assert real.checked
     assert any(one.direction is Direction.HOST_TO_DEVICE for one in real.timings)
-    assert OnSimulator(tape, MODEL, hardware.get("h100")).run().digest == real.digest
+    assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest
 
 
 def test_waiting_for_copies_changes_the_order_not_the_answer() -> None:
     workload = shared_prefixes(4, 20)
-    tape, real = serve(workload, alone=True)
-    assert replay(tape) == real.digest
+    recording, real = serve(workload, alone=True)
+    assert replay(recording) == real.digest
     assert [one.request for one in real.requests] == list(range(20))
 
 
@@ -155,9 +156,9 @@ def test_a_wrong_byte_on_the_device_ends_the_run() -> None:
 
 
 def test_different_copies_are_no_twins(profile: Path) -> None:
-    tape, real = serve(shared_prefixes(1, 8))
+    recording, real = serve(shared_prefixes(1, 8))
     found = hardware.read(str(profile))
-    predicted = OnSimulator(tape, MODEL, hardware.of(found)).run().timings
+    predicted = OnSimulator(recording, MODEL, hardware.of(found)).run().timings
     assert compare(real.timings, predicted, found)["count"] == len(real.timings)
     with pytest.raises(CoreBug, match=f"{len(predicted) - 1} in all"):
         compare(real.timings, predicted[:-1], found)
@@ -175,13 +176,22 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command(
     profile: Path, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tape, out = tmp_path / "run.tape", tmp_path / "out.json"
-    given = ["twin", str(trace), "--profile", str(profile), "--tape", str(tape), "--json", str(out)]
+    recording, out = tmp_path / "run.recording", tmp_path / "out.json"
+    given = [
+        "twin",
+        str(trace),
+        "--profile",
+        str(profile),
+        "--recording",
+        str(recording),
+        "--json",
+        str(out),
+    ]
     assert main(given) == 0
     page = capsys.readouterr().out
     document = json.loads(out.read_text())
     digest = document["device"]["digest"]
-    assert digest == document["simulator"]["digest"] == replay(read_tape(str(tape)))
+    assert digest == document["simulator"]["digest"] == replay(read_recording(str(recording)))
     assert document["device"]["bytes"] == document["simulator"]["bytes"]
     assert page.count(digest) == 2
     assert "the same decisions" in page
@@ -220,7 +230,7 @@ BAD = {
     "--model nothing": "expected one of tiny",
     "--device-pages 3": "--device-pages: expected at least",
     "--device-pages 100K": "memory: expected pools of at most",
-    "--tape /nowhere/t.tape": "a file that can be written",
+    "--recording /nowhere/t.recording": "a file that can be written",
     "--json /nowhere/t.json": "a file that can be written",
 }
 

@@ -1,4 +1,4 @@
-"""`hicache force`: a failure that the simulator shows on a tape, made to happen on a device.
+"""`hicache force`: a failure that the simulator finds in a recording, made to happen on a device.
 
 Lives here: the command and its words. Must not live here: how it is forced (devices/forced).
 """
@@ -14,7 +14,7 @@ from hicache import registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction, Holdable
 from hicache.runtime.controller import LOAD, WRITE
-from hicache.runtime.tape_format import Tape, read_tape
+from hicache.runtime.recording_format import Recording, read_recording
 from sim.hardware import profile as hardware
 
 from ..devices.certified import Hold
@@ -25,7 +25,7 @@ from ..devices.tiny import TINY, model_of, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 
-SUMMARY = "a tape again on a device, without one wait and with a stream held back"
+SUMMARY = "replay a recording with one stream wait removed, to expose the race"
 
 _HELD_NS = 50_000_000
 _LANES = {Direction.DEVICE_TO_HOST.value: WRITE, Direction.HOST_TO_DEVICE.value: LOAD}
@@ -36,7 +36,7 @@ _SHOWN = 5
 class Options(OptionRecord):
     """drop: -1 for no wait."""
 
-    tape: str
+    recording: str
     device: str
     model: str
     layout: str
@@ -49,7 +49,7 @@ class Options(OptionRecord):
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
-    add("tape", metavar="TAPE", help="what hicache twin --tape recorded")
+    add("recording", metavar="RECORDING", help="a file that hicache twin --recording wrote")
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
     add("--model", type=read.choice(names()), default=TINY, help="what is moved")
     add("--layout", default="page_first_direct", help="of the host tier")
@@ -73,18 +73,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     """0 where the device did what the simulator said, 1 where it did not."""
-    tape = read_tape(options.tape)
+    recording = read_recording(options.recording)
     model = model_of(options.model)
-    if tape.config.components != model.components:
+    if recording.config.components != model.components:
+        expected = ", ".join(recording.config.components)
         raise CallerError(
-            f"--model: expected the tape's components ({', '.join(tape.config.components)}), found "
-            f"{', '.join(model.components)} of {model.name}; give the model that was recorded"
+            f"--model: expected the recording's components ({expected}), "
+            f"found {', '.join(model.components)} of {model.name}; give the model that was recorded"
         )
     if options.drop < 0 and options.hold is None:
         raise CallerError("force: expected --drop, --hold or both, found neither; give one")
     given = None if options.hold is None else hold_of(options.hold)
     profile = hardware.get(options.hardware)
-    shown = on_simulator(tape, model, profile, options.drop)
+    shown = on_simulator(recording, model, profile, options.drop)
     if options.drop >= len(shown.waits):
         raise CallerError(
             f"--drop: expected a wait from 0 to {len(shown.waits) - 1}, found {options.drop}; "
@@ -97,13 +98,13 @@ def run(options: Options, command: str) -> int:
     hold = given or wait.hold(_HELD_NS)
     where = "each item" if hold.item < 0 else f"item {hold.item}"
     held = f"{hold.stream} held {hold.time_ns // 1000:,} us before {where}"
-    found = _run(options, tape, hold, options.drop)
+    found = _run(options, recording, hold, options.drop)
     print(f"{options.device}, {held}: {_told(found)}")
     for line in found.wrong[:_SHOWN]:
         print(f"  {line}")
     as_said = bool(found.wrong) == bool(shown.failure)
     if options.drop >= 0:
-        ordered = _run(options, tape, hold, -1)
+        ordered = _run(options, recording, hold, -1)
         print(f"{options.device}, the same with every wait in place: {_told(ordered)}")
         as_said = as_said and not ordered.wrong
     return 0 if as_said else 1
@@ -122,8 +123,8 @@ def hold_of(text: str) -> Hold:
     return Hold(stream, int(time_us) * 1000, int(item) if colon else -1)
 
 
-def _run(options: Options, tape: Tape, hold: Hold, drop: int) -> Forced:
-    config, model = tape.config, model_of(options.model)
+def _run(options: Options, recording: Recording, hold: Hold, drop: int) -> Forced:
+    config, model = recording.config, model_of(options.model)
     sizes = [
         dict(zip(config.components, pages, strict=True))
         for pages in (config.device_pages, config.host_pages)
@@ -135,7 +136,7 @@ def _run(options: Options, tape: Tape, hold: Hold, drop: int) -> Forced:
     probe = probes.load(options.device)
     probe.machine()
     with probe.make(geometry, time.perf_counter_ns) as device:
-        return on_device(tape, model, cast(Holdable, device), drop, hold)
+        return on_device(recording, model, cast(Holdable, device), drop, hold)
 
 
 def _told(found: Forced) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
@@ -29,7 +30,7 @@ from ..fuzzing.executors import base as executors
 from ..fuzzing.files import Files
 from ..fuzzing.report import Kind, Tally, document, reached, show
 from ..fuzzing.tape_file import open_tape
-from ..fuzzing.work import Result, Work, allowed_s, limit
+from ..fuzzing.work import Work, allowed_s, limit
 from ..replaying.options import CHECKS
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -190,29 +191,29 @@ def run(options: Options, command: str) -> int:
         options = replace(options, seconds=SECONDS)
     tally = Tally()
     files = Files(Path(options.output))
-    results = executor.run(work, _seeds(seed, options), options.jobs or 0)
-    complete, lost = _hunt(results, tally, files, options.canary)
-    files.keep_what_is_left(tally)
-    settings = _settings(options, seed)
-    tally.missed = _missed(tally, options) if complete else []
-    code = lost or tally.code() or (0 if complete else INTERRUPTED)
-    if options.canary and complete:
-        code = 0 if tally.kinds else CANARY_SURVIVED
-    with whatever_is_heard():
-        show(tally, settings, files.paths, lambda kind: _again(work, kind), stream)
+    with closing(executor.run(work, _seeds(seed, options), options.jobs or 0)) as results:
+        complete, lost = _hunt(results, tally, files, options.canary)
+        files.keep_what_is_left(tally)
+        settings = _settings(options, seed)
+        tally.missed = _missed(tally, options) if complete else []
+        code = lost or tally.code() or (0 if complete else INTERRUPTED)
         if options.canary and complete:
-            verdict = "found" if tally.kinds else "SURVIVED: no check saw it"
-            print(f"\ncanary {verdict}", file=stream)
-    if options.json:
+            code = 0 if tally.kinds else CANARY_SURVIVED
         with whatever_is_heard():
-            found = document(tally, settings, files.paths, command, complete, code)
-            write_json(options.json, found)
-    if options.rates and complete:
-        write_json(options.rates, rates.document(reached(tally), probes.expected()))
+            show(tally, settings, files.paths, lambda kind: _again(work, kind), stream)
+            if options.canary and complete:
+                verdict = "found" if tally.kinds else "SURVIVED: no check saw it"
+                print(f"\ncanary {verdict}", file=stream)
+        if options.json:
+            with whatever_is_heard():
+                found = document(tally, settings, files.paths, command, complete, code)
+                write_json(options.json, found)
+        if options.rates and complete:
+            write_json(options.rates, rates.document(reached(tally), probes.expected()))
     return code
 
 
-def _hunt(results: Iterator[Result], tally: Tally, files: Files, canary: bool) -> tuple[bool, int]:
+def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) -> tuple[bool, int]:
     """Until there are no more. Whether nobody ended it, and the code of a worker that was lost."""
     complete, lost = True, 0
     try:
@@ -230,8 +231,6 @@ def _hunt(results: Iterator[Result], tally: Tally, files: Files, canary: bool) -
         complete, lost = False, error.exit_code
         with whatever_is_heard():
             print(f"hicache: {error}", file=sys.stderr)
-    finally:
-        getattr(results, "close", lambda: None)()
     return complete, lost
 
 

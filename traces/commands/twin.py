@@ -1,11 +1,12 @@
 """`hicache twin`: one trace on a device and on the simulator, side by side.
 
 Lives here: the command and the runs. Must not live here: how copies are compared (twin_report), how
-a device serves a trace (device_run), or how a tape runs on the simulator (tape_on_sim).
+a device serves a trace (device_run), or how a recording runs on the simulator
+(recording_on_sim).
 
-The device serves the trace and records a tape: the order in which everything happened. The
-simulator is fed that tape, so both decide the same or the twin fails, and each copy of the one has
-its counterpart in the other. A third run leaves the simulator its own order.
+The device serves the trace, and the order in which everything happened is recorded. The simulator
+is fed that recording, so both decide the same or the twin fails, and each copy of the one has its
+counterpart in the other. A third run leaves the simulator its own order.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from hicache import registry
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from hicache.runtime.tape import Recorder
-from hicache.runtime.tape_format import parse
+from hicache.runtime.recording import Recorder
+from hicache.runtime.recording_format import parse
 from sim.engine.sequence import RequestResult, final_length
 from sim.hardware import profile as hardware
 from sim.hardware.measured import Measured
@@ -34,15 +35,15 @@ from ..devices.copy_bench import Bench
 from ..devices.device_run import AtOnce, DeviceResult, DeviceRun
 from ..devices.probes import base as probes
 from ..devices.probes.base import PROBES, Geometry, check_memory
+from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
-from ..devices.tape_on_sim import OnSimulator, SimulatedTape
 from ..devices.tiny import model_of, names
 from ..devices.twin_report import compare, print_twin
 from ..formats._open import FORMATS, open_trace
 from ..replaying.options import write_policies
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_json, write_whole
+from ..terminal.output import check_apart, check_writable, write_json, write_whole
 from ..terminal.progress import progress
 
 _REQUESTS = 200
@@ -67,7 +68,7 @@ class Options(OptionRecord):
     write_policy: str
     max_running: int
     alone: bool
-    tape: str | None
+    recording: str | None
     json: str | None
 
 
@@ -102,13 +103,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--max-running", type=read.at_least(1), default=16, metavar="N", help="requests at once")
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
-    add("--tape", default=None, metavar="FILE", help="keep the device's tape there")
-    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    add(
+        "--recording",
+        type=read.name,
+        default=None,
+        metavar="FILE",
+        help="write the recording of the device's run there",
+    )
+    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
 
 
 def run(options: Options, command: str) -> int:
     """The exit code: 0, or an error's where decisions, bytes or order are wrong."""
-    for path in (options.json, options.tape):
+    check_apart(
+        trace=options.trace,
+        profile=options.profile,
+        recording=options.recording,
+        json=options.json,
+    )
+    for path in (options.json, options.recording):
         if path:
             check_writable(path)
     out = sys.stderr if options.json == "-" else sys.stdout
@@ -142,29 +155,18 @@ def run(options: Options, command: str) -> int:
         )
         real = served.run(report)
         after = bench.drift(found.curves)
-    if options.tape:
-        write_whole(options.tape, lines)
-    tape = parse(options.tape or "tape", [line.encode() for line in lines])
-    simulated = OnSimulator(tape, geometry.model, profile).run()
+    if options.recording:
+        write_whole(options.recording, lines)
+    recording = parse(options.recording or "recording", [line.encode() for line in lines])
+    simulated = OnSimulator(recording, geometry.model, profile).run()
     free = _free(workload, config, geometry, found, engine)
     document: dict[str, object] = {
         "trace": {"path": trace.path, "requests": len(workload.jobs)},
         "profile": {"path": found.path, "hash": found.hash, **found.made},
         "machine": machine,
-        "geometry": {
-            "model": geometry.model.name,
-            "page_size": config.page_size,
-            "device_pages": config.device_pages[0],
-            "host_pages": config.host_pages[0],
-            "components": {
-                name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
-                for name in config.components
-            },
-            "layout": geometry.layout,
-            "io_backend": geometry.io_backend,
-        },
-        "device": _of_device(real, tape.events),
-        "simulator": _of_tape(simulated),
+        "geometry": _of_geometry(geometry, config),
+        "device": _of_device(real, recording.events),
+        "simulator": _of_recording(simulated),
         "simulator_own_order": free,
         "drift": {"before": before, "after": after},
         "copies": compare(real.timings, simulated.timings, found),
@@ -173,6 +175,21 @@ def run(options: Options, command: str) -> int:
     if options.json:
         write_json(options.json, document)
     return 0
+
+
+def _of_geometry(geometry: Geometry, config: Config) -> dict[str, object]:
+    return {
+        "model": geometry.model.name,
+        "page_size": config.page_size,
+        "device_pages": config.device_pages[0],
+        "host_pages": config.host_pages[0],
+        "components": {
+            name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
+            for name in config.components
+        },
+        "layout": geometry.layout,
+        "io_backend": geometry.io_backend,
+    }
 
 
 def check_machine(found: Measured, device: str, machine: dict[str, Any], force: bool) -> None:
@@ -241,9 +258,9 @@ def _free(
         config,
         geometry.model,
         hardware.of(found),
-        engine,
-        WorldOptions(checks="every"),
-        (recorder,),
+        engine=engine,
+        options=WorldOptions(checks="every"),
+        observers=(recorder,),
     )
     result = world.run()
     return {
@@ -274,7 +291,7 @@ def _of_device(real: DeviceResult, events: int) -> dict[str, Any]:
     }
 
 
-def _of_tape(simulated: SimulatedTape) -> dict[str, Any]:
+def _of_recording(simulated: SimulatedRecording) -> dict[str, Any]:
     return {
         "digest": simulated.digest,
         "bytes": _bytes(simulated.timings),

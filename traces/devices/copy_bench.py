@@ -21,8 +21,8 @@ from hicache.devices.base import CopyJob, Direction, Mark
 from sim.hardware.curve import Curve
 
 from .probes.base import Geometry
+from .recording_on_sim import layer_bytes
 from .stopwatch import Stopwatch, TimedDevice, Timing
-from .tape_on_sim import layer_bytes
 
 POLL_S = 20e-6
 

@@ -27,21 +27,23 @@ from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
 from hicache.runtime.driver import Driver, Observer
-from hicache.runtime.tape import Recorder
+from hicache.runtime.recording import Recorder
 from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
 from sim.engine.accesses import Accesses
 from sim.engine.costs import CostModel
-from sim.engine.engine import Engine, EngineOptions
+from sim.engine.engine import Engine
 from sim.engine.forward import Forward
+from sim.engine.running import Platform
 from sim.engine.sequence import RequestResult
 from sim.engine.sequence import Sequence as Request
 from sim.errors import StuckError, WrongBytesError
 from sim.hardware.profile import HardwareProfile
+from sim.options import EngineOptions
 from sim.workload import Job, Workload
 
+from .recording_on_sim import layer_bytes
 from .stopwatch import Stopwatch, TimedInspectable, Timing
-from .tape_on_sim import layer_bytes
 
 POLL_S = 20e-6
 _STUCK_POLLS = 2000
@@ -220,28 +222,17 @@ class DeviceRun:
         self._controller = _Controller(shadow, self.recorder, alone)
         costs = CostModel(model, profile)
         core = Core(config)
-        components = core.view.components
         forward = Forward(
             self._stand_in,
             shadow,
             self._controller,
             costs,
-            Accesses(config, components),
-            config.page_size,
+            Accesses(config, core.view.components),
             checked=True,
         )
-        self._engine = Engine(
-            workload,
-            self.timer,
-            Driver(core, self._controller, (self.recorder, *observers)),
-            self._controller,
-            forward,
-            costs,
-            engine or EngineOptions(),
-            self._ended,
-            tagged=True,
-            components=components,
-        )
+        driver = Driver(core, self._controller, (self.recorder, *observers))
+        platform = Platform(self.timer, driver, self._controller, forward, costs)
+        self._engine = Engine(workload, platform, engine or EngineOptions(), self._ended)
         self._workload = workload
         self._results: dict[int, RequestResult] = {}
         self._followers: dict[int, list[Job]] = {}

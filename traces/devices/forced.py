@@ -1,15 +1,15 @@
-"""A tape's transfers once more, one stream held back: an overlap that may happen is made to happen.
+"""Replaying a recording's transfers with one stream held back, so that a possible overlap happens.
 
-Lives here: feeding a tape to a core on any device, leaving out one stream wait, and which item to
-hold for it. Must not live here: what bytes must be (certified), how a device holds a stream
+Lives here: feeding a recording to a core on any device, leaving out one stream wait, and which
+item to hold for it. Must not live here: what bytes must be (certified), how a device holds a stream
 (devices), what counts as a hazard (sim/device/hazards), or how long anything took.
 
     on_simulator  leaves out a wait; says what nothing orders then, and which item to hold for it
     on_device     the same issue calls with real bytes, with that item held
 
 Forward passes are answered as soon as they are issued, as engines do that prepare the next batch
-meanwhile, so that streams alone order them against the copies. The tape fixes every issue call:
-wait number n is the same wait on every device.
+meanwhile, so that streams alone order them against the copies. The recording fixes every issue
+call: wait number n is the same wait on every device.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from hicache.core.types import FlightId
 from hicache.devices.base import CopyJob, Device, Front, Holdable, Mark, Stream, Touch
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
-from hicache.runtime.tape import Follower
-from hicache.runtime.tape_format import Tape
+from hicache.runtime.recording import Follower
+from hicache.runtime.recording_format import Recording
 from sim.device.hazards import HazardDevice
 from sim.engine.accesses import Access, Accesses
 from sim.errors import HazardError, StuckError
@@ -37,7 +37,7 @@ from sim.options import WorldOptions
 
 from .certified import Certified, Hold
 from .holdings import Holdings
-from .tape_on_sim import layer_bytes
+from .recording_on_sim import layer_bytes
 
 STREAMS = (COMPUTE, WRITE, LOAD)
 _POLL_S = 20e-6
@@ -75,31 +75,35 @@ class Forced:
 
 
 def on_simulator(
-    tape: Tape, model: ModelDescription, profile: HardwareProfile, drop: int = -1
+    recording: Recording, model: ModelDescription, profile: HardwareProfile, drop: int = -1
 ) -> Shown:
-    """The tape on the simulated device without wait number `drop` (-1: with all)."""
-    machine = build(tape.config, model, profile, model.layers, WorldOptions(checks="every"))
+    """The recording on the simulated device without wait number `drop` (-1: with all)."""
+    machine = build(recording.config, model, profile, model.layers, WorldOptions(checks="every"))
     assert machine.hazards is not None
 
     def turn() -> None:
         if machine.clock.next_ns() < 0:
-            raise StuckError(f"{tape.path}: a transfer has no end, and nothing is in flight")
+            raise StuckError(f"{recording.path}: a transfer has no end, and nothing is in flight")
         machine.clock.step()
 
     steered = _Steered(HazardDevice(machine.sim, machine.hazards), drop)
     try:
-        _Playback(tape, model, steered, turn).run()
+        _Playback(recording, model, steered, turn).run()
     except HazardError as error:
         return Shown(tuple(steered.waits), str(error))
     return Shown(tuple(steered.waits), "")
 
 
 def on_device(
-    tape: Tape, model: ModelDescription, device: Holdable, drop: int = -1, hold: Hold | None = None
+    recording: Recording,
+    model: ModelDescription,
+    device: Holdable,
+    drop: int = -1,
+    hold: Hold | None = None,
 ) -> Forced:
-    """The tape on a device without wait number `drop` and with a stream held back."""
-    certified = Certified(device, model, tape.config.page_size, hold)
-    playback = _Playback(tape, model, _Steered(certified, drop), lambda: time.sleep(_POLL_S))
+    """The recording on a device without wait number `drop` and with a stream held back."""
+    certified = Certified(device, model, recording.config.page_size, hold)
+    playback = _Playback(recording, model, _Steered(certified, drop), lambda: time.sleep(_POLL_S))
     digest = playback.run()
     return Forced(tuple(certified.wrong), certified.compared, certified.held, digest)
 
@@ -157,34 +161,38 @@ class _Steered(Front[Device]):
 
 
 class _Playback:
-    """One tape on one device. turn: what lets the device go on while something is awaited."""
+    """One recording on one device. turn: what lets the device go on while something is awaited."""
 
     def __init__(
-        self, tape: Tape, model: ModelDescription, device: Device, turn: Callable[[], None]
+        self,
+        recording: Recording,
+        model: ModelDescription,
+        device: Device,
+        turn: Callable[[], None],
     ) -> None:
-        if any(getattr(entry.event, "ok", True) is False for entry in tape.entries):
+        if any(getattr(step.event, "ok", True) is False for step in recording.steps):
             raise CallerError(
-                f"{tape.path}: expected a tape whose transfers all succeeded, found one that "
-                "failed; record one without faults"
+                f"{recording.path}: expected a recording whose transfers all succeeded, found "
+                "one that failed; record one without faults"
             )
-        self._bytes = layer_bytes(model, tape.config.page_size)
-        self._tape = tape
+        self._bytes = layer_bytes(model, recording.config.page_size)
+        self._recording = recording
         self._device = device
         self._turn = turn
         limits = ControllerOptions(backup_batches=ControllerOptions().capacity)
         self._controller = TransferController(device, limits)
-        self._follower = Follower(tape, self._controller)
+        self._follower = Follower(recording, self._controller)
         self._stream = device.stream(COMPUTE)
         self._loads: dict[FlightId, tuple[Mark, ...]] = {}
         self._replied: dict[FlightId, None] = {}
         self._waiting: list[Prefill] = []
-        self._accesses = Accesses(tape.config, self._follower.driver.core.view.components)
+        self._accesses = Accesses(recording.config, self._follower.driver.core.view.components)
         self._holdings = Holdings(self._accesses)
 
     def run(self) -> str:
-        """The digest of the decisions. Raises DivergedError where they differ from the tape's."""
-        for entry in self._tape.entries:
-            event = entry.event
+        """The digest of the decisions. Raises DivergedError where they are not as recorded."""
+        for step in self._recording.steps:
+            event = step.event
             if event is None:
                 self._start()
                 continue
@@ -193,7 +201,7 @@ class _Playback:
                 self._loads.pop(event.flight, None)
             for access in self._holdings.decoded(event):
                 self._access(access, (0, self._device.layers), "decode")
-            for outcome in self._follower.feed(entry):
+            for outcome in self._follower.feed(step):
                 self._note(outcome)
         for mark in [self._device.record(self._device.stream(name)) for name in STREAMS]:
             while not self._device.query(mark):

@@ -1,8 +1,8 @@
-"""What the requests of a tape have and have computed, as far as its outcomes tell.
+"""What the requests of a recording have and have computed, as far as its outcomes tell.
 
 Lives here: the tables and states of each request, and what its decode steps read and wrote up to an
-event. For players of tapes, which have no engine that knows its sequences. Must not live here: what
-is done with the accesses.
+event. For replays of recordings, which have no engine that knows its sequences. Must not live here:
+what is done with the accesses.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hicache.runtime.driver import Observer
-from sim.world import TimedResult, World, WorldOptions
+from sim.options import WorldOptions
+from sim.world import TimedResult, World
 
 from ..formats.base import Paged
 from .account import Account

@@ -24,7 +24,7 @@ from hicache.runtime.driver import Driver
 from invariants.watch import Watch
 from sim.audit import audit
 from sim.content import prefix_tags
-from sim.engine.sequence import Sequence, hold
+from sim.engine.sequence import Sequence
 from sim.errors import StuckError
 from sim.workload import Job as Request
 
@@ -77,7 +77,7 @@ class DeviceHand(Hand):
         if isinstance(item, Prefill | Granted | Cached):
             sequence = self._sequences.get(item.request)
             if sequence is not None:
-                hold(sequence, item)
+                sequence.set_tables(item)
         elif isinstance(item, Released):
             self._sequences.pop(item.request, None)
 

@@ -7,9 +7,8 @@ anything is asked of it, or what a reply does (device_hand).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import abc, deque
 from collections.abc import Callable
-from collections.abc import Sequence as Several
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from sim.device.hazards import Hazards
 from sim.device.link import Link
 from sim.device.memory import Memory
 from sim.device.shadow import FreedPages, Shadow
-from sim.device.simulated import DeviceOptions, SimDevice
+from sim.device.simulated import SimDevice, SimDeviceOptions
 from sim.engine.accesses import Accesses
 from sim.engine.forward import Forward
 
@@ -57,7 +56,7 @@ class PlannedDevice(SimDevice):
     how often the host asked for a mark that was reached and is not to be seen yet."""
 
     def __init__(self, clock: Clock, link: Link, sizes: dict[str, tuple[int, ...]], memory: Memory):
-        options = DeviceOptions(sizes, faults=lambda copy, _: copy in self._lost, scribble=False)
+        options = SimDeviceOptions(sizes, faults=lambda copy, _: copy in self._lost, scribble=False)
         super().__init__(clock, link, options, memory)
         self.moving: dict[Tier, int] = {}
         self.late = 0
@@ -137,10 +136,12 @@ class Passes:
         self._memory = memory
         self._open: deque[tuple[Mark, Callable[[], None]]] = deque()
 
-    def layer_ns(self, chunks: Several[tuple[int, int]], decoding: int, context: int, /) -> int:
+    def layer_ns(
+        self, chunks: abc.Sequence[tuple[int, int]], decoding: int, context: int, /
+    ) -> int:
         return self.layer
 
-    def overhead_ns(self, chunks: Several[tuple[int, int]], decoding: int, /) -> int:
+    def overhead_ns(self, chunks: abc.Sequence[tuple[int, int]], decoding: int, /) -> int:
         return 0
 
     def compute(self, stream: Stream, duration_ns: int) -> None:
@@ -193,8 +194,7 @@ class Rig:
             self.controller,
             self.passes,
             Accesses(config, view.components),
-            config.page_size,
-            True,
+            checked=True,
         )
         self.freed = FreedPages(self.shadow)
         for (tier, name), count in places.items():

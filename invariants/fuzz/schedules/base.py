@@ -16,7 +16,6 @@ from hicache.core.errors import CallerError
 from ..records import Pending
 from ..tapes.lines import quoted
 
-UPPER = 1 << 62
 DIGITS = 18
 
 

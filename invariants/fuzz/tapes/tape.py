@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.runtime import recording_format
 
 from ..executors import REPLIES, settings_of
 from ..schedules.base import schedule_of
@@ -171,6 +172,10 @@ def loads(text: str, name: str = "tape") -> Tape:
 
 def _check_head(head: dict[str, Any], name: str) -> None:
     """It is one of ours, of this version, and says nothing that this version does not know."""
+    if recording_format.HEADER in head:
+        raise CallerError(
+            f"{name}: {_WANTED}, found a recording of hicache twin; give it to hicache force"
+        )
     if head.get("tape") != FORMAT:
         names = ", ".join(list(head)[:4])
         said = f"format {lines.quoted(head['format'])}" if "format" in head else names

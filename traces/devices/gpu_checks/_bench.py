@@ -14,7 +14,7 @@ import numpy as np
 import hicache.models as models
 from hicache.core.types import Pages, Tier
 from hicache.devices import cuda
-from hicache.devices.base import CopyJob, Direction, Mark, Stream, Touch
+from hicache.devices.base import CopyJob, DeviceOptions, Direction, Mark, Stream, Touch
 from hicache.devices.cuda import CudaDevice
 
 BLOCKS = cuda.BLOCKS
@@ -36,10 +36,8 @@ def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
         PAGE_SIZE,
         sizes,
         sizes,
-        layout=layout,
-        io_backend=backend,
+        DeviceOptions(layout=layout, io_backend=backend, timer=lambda: 0),
         blocks=blocks,
-        timer=lambda: 0,
     )
     compute = device.stream("compute")
     every = np.arange(POOL_PAGES, dtype=np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 
 import hicache.models as models
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Area, CopyJob, Direction
+from hicache.devices.base import Area, CopyJob, DeviceOptions, Direction
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import Bytes, legal
 from hicache.memory.stamp import Words
@@ -56,8 +56,7 @@ def run(settings: Settings) -> Outcome:
                 _TOKENS,
                 {"full": _POOL},
                 {"full": _POOL},
-                layout=layout,
-                io_backend=backend,
+                DeviceOptions(layout=layout, io_backend=backend),
             ) as device:
                 draw = np.random.default_rng(settings.seed + number)
                 trips += round_trips(device, draw, wanted, tally, pool, f"{layout} {backend}")

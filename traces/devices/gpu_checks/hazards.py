@@ -13,7 +13,7 @@ import numpy as np
 
 from hicache.core.actions import Backup, Copy, Load
 from hicache.core.types import Pages, Tier
-from hicache.devices.base import Device, Front, Mark, Stream, Touch
+from hicache.devices.base import Device, DeviceOptions, Front, Mark, Stream, Touch
 from hicache.devices.cuda import CudaDevice
 from hicache.models import ModelDescription, get
 from hicache.runtime.controller import COMPUTE, TransferController
@@ -89,7 +89,9 @@ def program(device: Device, without: int) -> int:
 
 def _made(model: ModelDescription, backend: str) -> CudaDevice:
     sizes = {"full": PAGES}
-    return CudaDevice(model, 16, sizes, sizes, layout="page_first_direct", io_backend=backend)
+    return CudaDevice(
+        model, 16, sizes, sizes, DeviceOptions(layout="page_first_direct", io_backend=backend)
+    )
 
 
 def _pages(*numbers: int) -> Pages:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from hicache.devices.base import CopyJob, Direction, Touch
+from hicache.devices.base import CopyJob, DeviceOptions, Direction, Touch
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
 
@@ -27,7 +27,7 @@ def run(settings: Settings) -> Outcome:
     for backend in ("direct", "kernel"):
         sizes = {"full": 16}
         with CudaDevice(
-            _MODEL, 16, sizes, sizes, layout="page_first_direct", io_backend=backend
+            _MODEL, 16, sizes, sizes, DeviceOptions(layout="page_first_direct", io_backend=backend)
         ) as device:
             # What is made at first use, kernels and pinned memory for reuse, may wait.
             for _ in range(_WARM):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hicache.devices.base import CopyJob, Direction
+from hicache.devices.base import CopyJob, DeviceOptions, Direction
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
 
@@ -24,7 +24,11 @@ def run(settings: Settings) -> Outcome:
     sizes = {"full": 8}
     for held, free in (("write", "load"), ("load", "write")):
         with CudaDevice(
-            get("llama-3.1-8b"), 16, sizes, sizes, layout="page_first_direct", io_backend="direct"
+            get("llama-3.1-8b"),
+            16,
+            sizes,
+            sizes,
+            DeviceOptions(layout="page_first_direct", io_backend="direct"),
         ) as device:
             pages = np.arange(4, dtype=np.int64)
             device.hold(device.stream(held), _HELD_NS)

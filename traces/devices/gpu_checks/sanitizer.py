@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from hicache.devices.base import CopyJob, Direction, Touch
+from hicache.devices.base import CopyJob, DeviceOptions, Direction, Touch
 from hicache.devices.cuda import CudaDevice
 from hicache.models import get
 
@@ -53,8 +53,7 @@ def program(case: str) -> None:
         16,
         sizes,
         sizes,
-        layout="page_first_direct",
-        io_backend="direct",
+        DeviceOptions(layout="page_first_direct", io_backend="direct"),
         batched=False,
     ) as device:
         compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))

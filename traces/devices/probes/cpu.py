@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hicache.devices.base import DeviceOptions
 from hicache.devices.cpu import CpuDevice
 
 from .base import Geometry, Timer
@@ -62,9 +63,7 @@ def make(geometry: Geometry, timer: Timer) -> Iterator[CpuDevice]:
             geometry.page_size,
             geometry.device_pages,
             geometry.host_pages,
-            layout=geometry.layout,
-            io_backend=geometry.io_backend,
-            timer=timer,
+            DeviceOptions(layout=geometry.layout, io_backend=geometry.io_backend, timer=timer),
         ) as device:
             yield device
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hicache.core.errors import CallerError
+from hicache.devices.base import DeviceOptions
 from hicache.devices.cuda import CudaDevice
 
 from .base import Geometry, Timer
@@ -19,6 +20,8 @@ _SIDE = 8192
 _COPIED = 1 << 30
 _REPEATS = 11
 _LAUNCHES = 200
+
+_cuda: Any = torch.cuda  # its events have no types
 
 
 def machine() -> dict[str, Any]:
@@ -74,9 +77,7 @@ def make(geometry: Geometry, timer: Timer) -> CudaDevice:
         geometry.page_size,
         geometry.device_pages,
         geometry.host_pages,
-        layout=geometry.layout,
-        io_backend=geometry.io_backend,
-        timer=timer,
+        DeviceOptions(layout=geometry.layout, io_backend=geometry.io_backend, timer=timer),
     )
 
 
@@ -84,8 +85,7 @@ def _median_ns(work: Callable[[], object]) -> int:
     """On the device's clock, the first run left out."""
     times: list[int] = []
     for _ in range(_REPEATS + 1):
-        begin: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        end: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        begin, end = (_cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         work()
         end.record()

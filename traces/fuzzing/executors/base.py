@@ -23,14 +23,23 @@ class WorkerLost(AssertionError):
     exit_code = 17
 
 
+class Results(Protocol):
+    """Results as they come, in any order. `close` ends the workers: what has not begun is not
+    played."""
+
+    def __iter__(self) -> Iterator[Result]: ...
+
+    def __next__(self) -> Result: ...
+
+    def close(self) -> None: ...
+
+
 class Executor(Protocol):
     """One way of running sequences on many cores or machines."""
 
-    def run(
-        self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int
-    ) -> Iterator[Result]:
-        """Every seed's result, in any order. Seeds are taken as workers come free; whoever closes
-        the iterator stops it at once. jobs: workers, 0 for as many as there are."""
+    def run(self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Results:
+        """Every seed's result. Seeds are taken as workers come free. jobs: workers, 0 for as many
+        as there are."""
 
 
 def load(name: str) -> Executor:

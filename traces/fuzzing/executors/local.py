@@ -6,7 +6,7 @@ Must not live here: what a sequence is.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -15,28 +15,55 @@ from multiprocessing import get_context
 from traces.terminal.workers import leave_signals_to_the_parent
 
 from ..work import Result
-from .base import AHEAD, WorkerLost
+from .base import AHEAD, Results, WorkerLost
 
 
-def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Iterator[Result]:
+def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Results:
     jobs = jobs or len(os.sched_getaffinity(0))
     if jobs == 1:
-        yield from map(work, seeds)
-        return
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), leave_signals_to_the_parent)
-    try:
+        return (work(seed) for seed in seeds)
+    return _Workers(work, seeds, jobs)
+
+
+class _Workers:
+    """The results of a pool of processes. An exception, Ctrl-C too, withdraws what has not begun;
+    only `close` waits for what has.
+
+    It does wait: the pool's own thread closes a pipe when it ends, and an interpreter that exits at
+    that moment writes to the pipe and prints an OSError.
+    """
+
+    def __init__(self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> None:
+        self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), leave_signals_to_the_parent)
+        self._results = self._played(work, seeds, jobs * AHEAD)
+
+    def __iter__(self) -> Iterator[Result]:
+        return self
+
+    def __next__(self) -> Result:
+        return next(self._results)
+
+    def close(self) -> None:
+        self._results.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _played(
+        self, work: Callable[[int], Result], seeds: Iterator[int], most: int
+    ) -> Generator[Result]:
         under_way: dict[Future[Result], int] = {}
-        while True:
-            for seed in islice(seeds, max(0, jobs * AHEAD - len(under_way))):
-                under_way[pool.submit(work, seed)] = seed
-            if not under_way:
-                return
-            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-            for one in sorted(done, key=under_way.__getitem__):
-                seed = under_way.pop(one)
-                yield _result(one, seed, jobs * AHEAD)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        try:
+            while True:
+                for seed in islice(seeds, max(0, most - len(under_way))):
+                    under_way[self._pool.submit(work, seed)] = seed
+                if not under_way:
+                    return
+                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for one in sorted(done, key=under_way.__getitem__):
+                    seed = under_way.pop(one)
+                    yield _result(one, seed, most)
+        finally:
+            for one in under_way:
+                one.cancel()
 
 
 def _result(one: Future[Result], seed: int, open_: int) -> Result:

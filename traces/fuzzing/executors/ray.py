@@ -5,7 +5,7 @@ Every machine needs this project at the same version. Must not live here: what a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..work import Result
 from .base import AHEAD, WorkerLost
 
 
-def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Iterator[Result]:
+def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Generator[Result]:
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=True)
     play = ray.remote(_play)

@@ -1,7 +1,7 @@
-"""Random numbers that belong to what they are for, not to when they are drawn.
+"""One random number per key: a draw is a pure function of the seed and of what it decides.
 
-A draw is a function of (seed, names of what it decides): there is no stream to get out of step, so
-leaving one operation out changes no draw of another. Integers only.
+There is no stream, so leaving one operation out changes no draw of another. Integers only. The
+fuzzer, which needs many numbers under one name, has streams (invariants/fuzz/draws).
 """
 
 from __future__ import annotations

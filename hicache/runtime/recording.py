@@ -1,8 +1,8 @@
-"""Tapes: recording a core's run, and replaying it into a fresh core.
+"""Recording a core's run, and replaying the recording into a fresh core.
 
 Lives here: a recorder (an observer of the driver) and the replay, which names the first event whose
-decisions differ. Must not live here: the format (tape_format), who produced the events, or how long
-anything took.
+decisions differ. Must not live here: the format (recording_format), who produced the events, or how
+long anything took.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hicache.core.view import CoreView
 
 from .decisions import Decisions
 from .driver import Driver, Executor
-from .tape_format import MAX_LINE_BYTES, VERSION, Entry, Tape, as_json
+from .recording_format import HEADER, MAX_LINE_BYTES, VERSION, Recording, Step, as_json
 
 CHECK_EVERY = 256
 
 
 class Recorder:
-    """An observer that writes a tape. Close it: a tape without its end counts as truncated.
+    """An observer that writes a recording. Close it: without its end, the file counts as truncated.
 
     write: takes whole lines. now_ns: where `t` comes from. made: what to say of the maker.
     """
@@ -44,7 +44,7 @@ class Recorder:
         self.decisions = Decisions()
         self._time_ns = 0
         self._started_at = 0
-        self._put({"hicache_tape": VERSION, "config": asdict(config), "made": made or {}})
+        self._put({HEADER: VERSION, "config": asdict(config), "made": made or {}})
 
     def on_event(self, event: Event, view: CoreView) -> None:
         self._time_ns = self._now_ns()
@@ -81,67 +81,67 @@ class Recorder:
         line = json.dumps(record, separators=(",", ":")) + "\n"
         if len(line) > MAX_LINE_BYTES:
             raise CallerError(
-                f"tape: expected lines of at most {MAX_LINE_BYTES} bytes, found one of {len(line)} "
-                "for a request's key; record shorter requests or larger pages"
+                f"recording: expected lines of at most {MAX_LINE_BYTES} bytes, found one of "
+                f"{len(line)} for a request's key; record shorter requests or larger pages"
             )
         self._write(line)
 
 
 class DivergedError(AssertionError):
-    """A replay decided otherwise than the tape says."""
+    """A replay decided otherwise than the recording says."""
 
     exit_code = 16
 
 
 class Follower:
-    """Feeds a tape to a fresh core, one event at a time, and compares each decision."""
+    """Feeds a recording to a fresh core, one event at a time, and compares each decision."""
 
-    def __init__(self, tape: Tape, executor: Executor) -> None:
-        self._tape = tape
-        self.driver = Driver(Core(tape.config), executor)
+    def __init__(self, recording: Recording, executor: Executor) -> None:
+        self._recording = recording
+        self.driver = Driver(Core(recording.config), executor)
         self.decisions = Decisions()
-        self._digests = dict(tape.checks)
+        self._digests = dict(recording.checks)
 
-    def feed(self, entry: Entry) -> list[Outcome]:
+    def feed(self, step: Step) -> list[Outcome]:
         """What the core answers. Raises DivergedError that names the event where it differs."""
-        assert entry.event is not None
+        assert step.event is not None
         try:
-            outcomes = self.driver.feed(entry.event)
+            outcomes = self.driver.feed(step.event)
         except CallerError as error:
             raise CallerError(
-                f"{self._tape.path}:{entry.line}: expected an event that the core can take, "
-                f"found {type(entry.event).__name__} ({error}); record the tape again"
+                f"{self._recording.path}:{step.line}: expected an event that the core can take, "
+                f"found {type(step.event).__name__} ({error}); record it again"
             ) from None
         self.decisions.add(outcomes)
         number = self.decisions.events
         wanted = self._digests.get(number)
-        if self.decisions.short() != entry.short or (
+        if self.decisions.short() != step.short or (
             wanted is not None and wanted != self.decisions.digest()
         ):
             answers = ", ".join(type(outcome).__name__ for outcome in outcomes) or "nothing"
             raise DivergedError(
-                f"{self._tape.path}:{entry.line}: event {number} "
-                f"({type(entry.event).__name__}) is the first whose decisions differ: the tape "
-                f"has digest {entry.short}, this core {self.decisions.short()}, answering {answers}"
+                f"{self._recording.path}:{step.line}: event {number} "
+                f"({type(step.event).__name__}) is the first whose decisions differ: the recording "
+                f"has digest {step.short}, this core {self.decisions.short()}, answering {answers}"
             )
         return outcomes
 
     def end(self) -> str:
         """The digest of all decisions, once the last event was fed."""
         found = self.decisions.digest()
-        if found != self._tape.digest:
+        if found != self._recording.digest:
             raise DivergedError(
-                f"{self._tape.path}: the tape ends with digest {self._tape.digest}, this core with "
-                f"{found}"
+                f"{self._recording.path}: the recording ends with digest "
+                f"{self._recording.digest}, this core with {found}"
             )
         return found
 
 
 class _Nowhere:
-    """Carries out nothing: on a replay the replies are on the tape."""
+    """Carries out nothing: on a replay the replies are in the recording."""
 
     def submit(self, action: Load | Backup) -> None:
-        """The tape has its reply."""
+        """The recording has its reply."""
 
     def start(self) -> None:
         """Nothing is queued."""
@@ -150,13 +150,13 @@ class _Nowhere:
         return []
 
 
-def replay(tape: Tape) -> str:
-    """Feed a fresh core the tape's events; the digest of its decisions, equal to the tape's.
+def replay(recording: Recording) -> str:
+    """Feed the events to a fresh core. Returns the digest of its decisions, as recorded.
 
     Raises DivergedError that names the first event whose decisions differ.
     """
-    follower = Follower(tape, _Nowhere())
-    for entry in tape.entries:
-        if entry.event is not None:
-            follower.feed(entry)
+    follower = Follower(recording, _Nowhere())
+    for step in recording.steps:
+        if step.event is not None:
+            follower.feed(step)
     return follower.end()

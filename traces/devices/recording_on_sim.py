@@ -1,11 +1,11 @@
-"""A tape carried out by the simulated device: the order of the tape, the times of the simulator.
+"""A recording on the simulated device: in the recorded order, with the times of the simulator.
 
-Lives here: feeding a tape's events to a fresh core while its transfers run on the simulator, which
+Lives here: feeding recorded events to a fresh core while its transfers run on the simulator, which
 is made to wait where it is faster and caught up with where it is slower. Must not live here: what
 is done with the predicted times.
 
-Everything is issued at the time that the tape says, or later where the simulator has not ended what
-the tape's next event tells of. Bytes and hazards are checked all along.
+Everything is issued at its recorded time, or later where the simulator has not ended what the next
+event tells of. Bytes and hazards are checked all along.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hicache.core.types import FlightId
 from hicache.devices.base import Mark
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, ControllerOptions, TransferController
-from hicache.runtime.tape import Follower
-from hicache.runtime.tape_format import Tape
+from hicache.runtime.recording import Follower
+from hicache.runtime.recording_format import Recording
 from sim.device.hazards import HazardDevice
 from sim.engine.accesses import Access, Accesses
 from sim.errors import StuckError
@@ -32,7 +32,7 @@ from .stopwatch import Stopwatch, Timing
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedTape:
+class SimulatedRecording:
     """digest: of the decisions. byte_checks, access_checks: comparisons, ordered accesses."""
 
     digest: str
@@ -50,13 +50,13 @@ def layer_bytes(model: ModelDescription, page_size: int, tp: int = 1) -> dict[st
 
 
 class OnSimulator:
-    """One tape. seed: of the simulator's draws; none of them changes a decision."""
+    """One recording. seed: of the simulator's draws; none of them changes a decision."""
 
     def __init__(
-        self, tape: Tape, model: ModelDescription, profile: HardwareProfile, seed: int = 0
+        self, recording: Recording, model: ModelDescription, profile: HardwareProfile, seed: int = 0
     ) -> None:
-        config = tape.config
-        self._tape = tape
+        config = recording.config
+        self._recording = recording
         options = WorldOptions(checks="every", seed=seed)
         self._machine = machine = build(config, model, profile, model.layers, options)
         assert machine.memory is not None
@@ -68,7 +68,7 @@ class OnSimulator:
         # as on the device: every start issues one batch of all that is queued
         limits = ControllerOptions(backup_batches=ControllerOptions().capacity)
         self._controller = TransferController(self._device, limits)
-        self._follower = Follower(tape, self._controller)
+        self._follower = Follower(recording, self._controller)
         self._stream = self._device.stream(COMPUTE)
         self._replied: dict[FlightId, None] = {}
         self._passes: dict[FlightId, Mark] = {}
@@ -76,11 +76,11 @@ class OnSimulator:
         self._accesses = Accesses(config, self._follower.driver.core.view.components)
         self._holdings = Holdings(self._accesses)
 
-    def run(self) -> SimulatedTape:
-        """Raises DivergedError at the first event whose decisions differ from the tape's."""
-        for entry in self._tape.entries:
-            self._advance(entry.time_ns)
-            event = entry.event
+    def run(self) -> SimulatedRecording:
+        """Raises DivergedError at the first event whose decisions differ from the recording's."""
+        for step in self._recording.steps:
+            self._advance(step.time_ns)
+            event = step.event
             if event is None:
                 self._controller.start()
                 self._launch()
@@ -93,13 +93,13 @@ class OnSimulator:
                 # all at once, before it is committed
                 for access in self._holdings.decoded(event):
                     self._access(access, (0, self._device.layers), "decode")
-            for outcome in self._follower.feed(entry):
+            for outcome in self._follower.feed(step):
                 self._holdings.note(outcome)
                 if isinstance(outcome, Prefill):
                     self._waiting.append(outcome)
         digest = self._follower.end()
         timings = self._watch.settle(self._clock.step)
-        return SimulatedTape(digest, timings, self._memory.checked, self._hazards.checked)
+        return SimulatedRecording(digest, timings, self._memory.checked, self._hazards.checked)
 
     def _advance(self, time_ns: int) -> None:
         clock = self._clock
@@ -123,7 +123,7 @@ class OnSimulator:
 
     def _step(self, wanted: str) -> None:
         if self._clock.next_ns() < 0:
-            raise StuckError(f"{self._tape.path}: expected {wanted}, and nothing is in flight")
+            raise StuckError(f"{self._recording.path}: expected {wanted}, and nothing is in flight")
         self._clock.step()
 
     def _launch(self) -> None:

@@ -1,4 +1,4 @@
-"""Tapes: what is recorded replays exactly, decisions follow from order alone, faults are named."""
+"""Recordings replay exactly, decisions depend on the order of events alone, faults are named."""
 
 from __future__ import annotations
 
@@ -45,8 +45,14 @@ from hicache.core.types import NO_PAGES, Key, Pages, Tier
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.driver import Driver
 from hicache.runtime.immediate import ImmediateExecutor
-from hicache.runtime.tape import CHECK_EVERY, DivergedError, Recorder, replay
-from hicache.runtime.tape_format import MAX_LINE_BYTES, Tape, as_json, parse, read_tape
+from hicache.runtime.recording import CHECK_EVERY, DivergedError, Recorder, replay
+from hicache.runtime.recording_format import (
+    MAX_LINE_BYTES,
+    Recording,
+    as_json,
+    parse,
+    read_recording,
+)
 from sim.options import WorldOptions
 from sim.world import World
 from tests.sim.rig import CONFIGURATIONS, MODEL, PROFILE, hybrid, shared_prefixes
@@ -77,8 +83,8 @@ def recorded(
     return lines, recorder.close()
 
 
-def tape_of(lines: list[str]) -> Tape:
-    return parse("t.tape", [line.encode() for line in lines])
+def recording_of(lines: list[str]) -> Recording:
+    return parse("t.recording", [line.encode() for line in lines])
 
 
 @settings(max_examples=40, deadline=None)
@@ -97,14 +103,14 @@ def test_a_replay_decides_what_the_run_decided(
     options = WorldOptions(seed=seed, lag_ns=lag, faults=lambda number, _: number % failing == 1)
     rules = {"write_policy": policy, "kv_events": kv_events, "components": components}
     lines, digest = recorded(seed, 14, options, **rules)
-    tape = tape_of(lines)
-    assert tape.digest == digest
-    assert replay(tape) == digest
+    recording = recording_of(lines)
+    assert recording.digest == digest
+    assert replay(recording) == digest
 
 
 def test_another_order_is_another_run_and_the_first_event_that_differs_is_named() -> None:
     lines, _ = recorded(3, 20)
-    tape = tape_of(lines)
+    recording = recording_of(lines)
     records = [json.loads(line) for line in lines]
     at = next(
         index
@@ -112,14 +118,14 @@ def test_another_order_is_another_run_and_the_first_event_that_differs_is_named(
         if record.get("op") == "AdmitWanted" and index > len(records) // 2
     )
     records[at]["args"][1] = 1  # a chunk of one token: another prefill
-    changed = tape_of([json.dumps(record) + "\n" for record in records])
+    changed = recording_of([json.dumps(record) + "\n" for record in records])
     number = sum(
         record.get("op", "check") not in ("check", "end", "start") for record in records[: at + 1]
     )
     with pytest.raises(DivergedError) as caught:
         replay(changed)
-    assert f"t.tape:{at + 1}: event {number} (AdmitWanted) is the first" in str(caught.value)
-    assert replay(tape) == tape.digest
+    assert f"t.recording:{at + 1}: event {number} (AdmitWanted) is the first" in str(caught.value)
+    assert replay(recording) == recording.digest
 
 
 def test_a_decision_that_a_longer_digest_alone_would_show_is_found_at_the_end() -> None:
@@ -127,7 +133,7 @@ def test_a_decision_that_a_longer_digest_alone_would_show_is_found_at_the_end() 
     end = json.loads(lines[-1])
     end["digest"] = digest[:8] + "0" * 24
     with pytest.raises(DivergedError, match="digest"):
-        replay(tape_of([*lines[:-1], json.dumps(end) + "\n"]))
+        replay(recording_of([*lines[:-1], json.dumps(end) + "\n"]))
 
 
 def test_every_event_survives_the_tape_exactly() -> None:
@@ -148,26 +154,26 @@ def test_every_event_survives_the_tape_exactly() -> None:
         recorder.on_event(event, Core(CONFIG).view)
         recorder.on_outcomes(event, [], Core(CONFIG).view)
         recorder.close()
-        (entry,) = tape_of(lines).entries
-        assert entry.event == event
-        assert type(entry.event) is type(event)
-        assert entry.time_ns == 77
+        (step,) = recording_of(lines).steps
+        assert step.event == event
+        assert type(step.event) is type(event)
+        assert step.time_ns == 77
 
 
 def test_long_runs_are_checked_on_the_way_and_files_are_read(tmp_path: Path) -> None:
     lines, digest = recorded(5, 60)
-    tape = tape_of(lines)
-    assert len(tape.checks) == 1 + tape.events // CHECK_EVERY > 1
-    path = tmp_path / "run.tape"
+    recording = recording_of(lines)
+    assert len(recording.checks) == 1 + recording.events // CHECK_EVERY > 1
+    path = tmp_path / "run.recording"
     path.write_text("".join(lines))
-    assert replay(read_tape(str(path))) == digest
-    assert tape.made == {"seed": 5}
+    assert replay(read_recording(str(path))) == digest
+    assert recording.made == {"seed": 5}
 
 
 def test_a_tape_of_nothing_has_a_digest_too() -> None:
-    tape = tape_of([HEADER + "\n", f'{{"op":"end","events":0,"digest":"{EMPTY}"}}\n'])
+    recording = recording_of([HEADER + "\n", f'{{"op":"end","events":0,"digest":"{EMPTY}"}}\n'])
     with pytest.raises(DivergedError, match="ends with digest"):
-        replay(tape)
+        replay(recording)
 
 
 def numbers(*values: int) -> Pages:
@@ -240,14 +246,14 @@ def test_starts_are_noted_once_and_decide_nothing() -> None:
     recorder.started()
     driver.feed(AdmitWanted(0, 8))
     digest = recorder.close()
-    tape = tape_of(lines)
-    assert [entry.event is None for entry in tape.entries] == [False, True, False]
-    assert replay(tape) == digest
+    recording = recording_of(lines)
+    assert [step.event is None for step in recording.steps] == [False, True, False]
+    assert replay(recording) == digest
 
 
 HEADER = json.dumps(
     {
-        "hicache_tape": 3,
+        "hicache_recording": 3,
         "config": {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__},
         "made": {},
     }
@@ -262,10 +268,20 @@ def arrived(**changes: Any) -> str:
 
 BAD: dict[str, tuple[list[str], int, str]] = {
     "empty": ([], 1, "an empty file"),
+    "a tape of the fuzzer": (
+        ['{"tape": "hicache-fuzz", "version": 1}'],
+        1,
+        "a tape of hicache fuzz; give it to hicache fuzz --replay",
+    ),
+    "an older recording": (['{"hicache_tape": 2}'], 1, "another kind of file"),
     "another file": (['{"format": "hicache-trace"}'], 1, "another kind of file"),
     "not JSON": (["what"], 1, "a JSON object"),
     "a list": (["[1]"], 1, "a JSON object"),
-    "version": ([HEADER.replace('"hicache_tape": 3', '"hicache_tape": 2')], 1, "version 3"),
+    "version": (
+        [HEADER.replace('"hicache_recording": 3', '"hicache_recording": 2')],
+        1,
+        "version 3",
+    ),
     "version true": ([HEADER.replace(": 3,", ": true,", 1)], 1, "version 3"),
     "no such component": ([HEADER.replace('"full"', '"gone"')], 1, "expected one of full"),
     "no such policy": ([HEADER.replace("write_through", "gone")], 1, "a configuration"),
@@ -310,9 +326,9 @@ BAD: dict[str, tuple[list[str], int, str]] = {
 def test_bad_tapes_are_one_line(fault: str) -> None:
     lines, number, expected = BAD[fault]
     with pytest.raises(CallerError) as caught:
-        tape_of([line + "\n" for line in lines])
+        recording_of([line + "\n" for line in lines])
     message = str(caught.value)
-    assert message.startswith(f"t.tape:{number}: expected ")
+    assert message.startswith(f"t.recording:{number}: expected ")
     assert expected in message
     assert "\n" not in message
 
@@ -322,14 +338,14 @@ def test_a_tape_cut_anywhere_is_refused() -> None:
     text = "".join(lines).encode()
     for cut in range(0, len(text), 97):
         with pytest.raises(CallerError):
-            parse("t.tape", text[:cut].splitlines(keepends=True))
+            parse("t.recording", text[:cut].splitlines(keepends=True))
 
 
 def test_long_lines_and_missing_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(CallerError, match="at most 67108864 bytes"):
-        parse("t.tape", [b" " * (MAX_LINE_BYTES + 1)])
+        parse("t.recording", [b" " * (MAX_LINE_BYTES + 1)])
     with pytest.raises(CallerError, match="No such file"):
-        read_tape(str(tmp_path / "absent"))
+        read_recording(str(tmp_path / "absent"))
 
 
 def test_events_that_the_core_refuses_are_named() -> None:
@@ -338,5 +354,7 @@ def test_events_that_the_core_refuses_are_named() -> None:
     twice = [*lines[:2], *lines[1:]] if records[1]["op"] == "Arrived" else lines
     end = json.loads(twice[-1])
     end["events"] += 1
-    with pytest.raises(CallerError, match=r"t.tape:3: expected an event that the core can take"):
-        replay(tape_of([*twice[:-1], json.dumps(end) + "\n"]))
+    with pytest.raises(
+        CallerError, match=r"t.recording:3: expected an event that the core can take"
+    ):
+        replay(recording_of([*twice[:-1], json.dumps(end) + "\n"]))

@@ -1,15 +1,16 @@
-"""The format of tapes: everything a core was told, in order, and what it decided.
+"""The format of recordings: everything a core was told, in order, and what it decided.
 
-Lives here: the lines and their strict reader. Must not live here: recording or replaying (tape), or
-what an event means. `t` is for the reader's eyes and for twins; no decision depends on it.
+Lives here: the lines and their strict reader. Must not live here: making or replaying a
+recording (recording), or what an event means. `t` is for the reader's eyes and for twins; no
+decision depends on it.
 
 JSON lines. The first has the version, the core's configuration and what the maker says of itself:
 
-    {"hicache_tape": 3, "config": {...}, "made": {...}}
+    {"hicache_recording": 3, "config": {...}, "made": {...}}
     {"op": "Arrived", "t": 1200, "args": [0, [8, "", "AAAAAAAAAAA="], 64, 0], "d": "5f0c11d2"}
     {"op": "start", "t": 1300}                           everything queued goes to the device
     {"op": "check", "events": 256, "digest": "..."}      of the decisions so far
-    {"op": "end", "events": 300, "digest": "..."}        its absence is a truncated tape
+    {"op": "end", "events": 300, "digest": "..."}        its absence is a truncated recording
 
 Each line stands alone. A key is [stride, namespace, base64 of its rows]; `d` begins the rolling
 digest of the decisions after that event, so that a replay names the first event that differs.
@@ -31,7 +32,8 @@ from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.types import Key, Tier
 
-VERSION = 3  # 1 was of a single component; 2 had other names for two events
+HEADER = "hicache_recording"
+VERSION = 3
 MAX_LINE_BYTES = 64 << 20
 
 _INT, _KEY, _OK, _TIER, _TEXT = "an integer", "a key", "true or false", "a tier", "text"
@@ -52,11 +54,13 @@ _ARGUMENTS: dict[type, tuple[str, ...]] = {
 }
 _BY_NAME: dict[str, type] = {kind.__name__: kind for kind in _ARGUMENTS}
 _MOST = 1 << 62
+_FUZZ_TAPE = "hicache-fuzz"  # how the head of a tape of the fuzzer names its format
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One line. event: None where transfers were started. short: digits of the decisions' digest.
+class Step:
+    """An event, or a start of the queued transfers (event: None). short: digits of the decisions'
+    digest.
 
     line: its number in the file, for messages.
     """
@@ -68,13 +72,13 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Tape:
-    """A whole tape. checks: (events, digest) at intervals; the last is the end."""
+class Recording:
+    """A whole recording. checks: (events, digest) at intervals; the last is the end."""
 
     path: str
     config: Config
     made: dict[str, Any]
-    entries: tuple[Entry, ...]
+    steps: tuple[Step, ...]
     checks: tuple[tuple[int, str], ...]
 
     @property
@@ -86,22 +90,22 @@ class Tape:
         return self.checks[-1][0]
 
 
-def read_tape(path: str) -> Tape:
-    """The tape in a file. Raises CallerError with the line of the first fault."""
+def read_recording(path: str) -> Recording:
+    """The recording in a file. Raises CallerError with the line of the first fault."""
     try:
         with open(path, "rb") as stream:
             return parse(path, iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""))
     except OSError as error:
         raise CallerError(
-            f"{path}: expected a readable tape, found: {error.strerror}; check the path"
+            f"{path}: expected a readable recording, found: {error.strerror}; check the path"
         ) from None
 
 
-def parse(path: str, lines: Iterable[bytes]) -> Tape:
-    """The tape in these lines, each at most MAX_LINE_BYTES + 1 long."""
+def parse(path: str, lines: Iterable[bytes]) -> Recording:
+    """The recording in these lines, each at most MAX_LINE_BYTES + 1 long."""
     source = _Source(path, lines)
     config, made = _header(source)
-    entries: list[Entry] = []
+    steps: list[Step] = []
     checks: list[tuple[int, str]] = []
     counted = 0
     for record in source:
@@ -118,23 +122,23 @@ def parse(path: str, lines: Iterable[bytes]) -> Tape:
                 next_line = next(iter(source), None)
                 if next_line is not None:
                     raise source.wrong("nothing behind the end", "another line", "cut it off")
-                return Tape(path, config, made, tuple(entries), tuple(checks))
+                return Recording(path, config, made, tuple(steps), tuple(checks))
         elif op == "start":
             _fields(source, record, ("op", "t"))
-            entries.append(Entry(None, _integer(source, record["t"], "t"), "", source.number))
+            steps.append(Step(None, _integer(source, record["t"], "t"), "", source.number))
         else:
-            entries.append(_entry(source, record))
+            steps.append(_event(source, record))
             counted += 1
     source.number += 1
-    raise source.wrong("the end of the tape", "a truncated file", _AGAIN)
+    raise source.wrong("the end of the recording", "a truncated file", _AGAIN)
 
 
 _MOST_PAGES = 1 << 24  # books of more pages than this take memory that a line should not cost
-_AGAIN = "record the tape again"
+_AGAIN = "record it again"
 
 
 class _Source:
-    """Numbered JSON objects of a tape."""
+    """Numbered JSON objects of a recording."""
 
     def __init__(self, path: str, lines: Iterable[bytes]) -> None:
         self.path = path
@@ -162,15 +166,18 @@ class _Source:
 
 def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
     record = next(iter(source), None)
-    if record is None or "hicache_tape" not in record:
+    if record is None or HEADER not in record:
         source.number = 1
-        found = "an empty file" if record is None else "another kind of file"
-        raise source.wrong("a tape", found, "give a file that was recorded by hicache")
-    if record["hicache_tape"] != VERSION or type(record["hicache_tape"]) is not int:
-        raise source.wrong(
-            f"a tape of version {VERSION}", f"version {_shown(record['hicache_tape'])}", _AGAIN
-        )
-    _fields(source, record, ("hicache_tape", "config", "made"))
+        if record is not None and record.get("tape") == _FUZZ_TAPE:
+            found, advice = "a tape of hicache fuzz", "give it to hicache fuzz --replay"
+        else:
+            found = "an empty file" if record is None else "another kind of file"
+            advice = "give a file that hicache twin --recording wrote"
+        raise source.wrong("a recording", found, advice)
+    if record[HEADER] != VERSION or type(record[HEADER]) is not int:
+        found = f"version {_shown(record[HEADER])}"
+        raise source.wrong(f"a recording of version {VERSION}", found, _AGAIN)
+    _fields(source, record, (HEADER, "config", "made"))
     given, made = record["config"], record["made"]
     names = [field.name for field in fields(Config)]
     if type(given) is not dict or sorted(given) != sorted(names) or type(made) is not dict:
@@ -198,7 +205,7 @@ def _numbers(value: object) -> list[int]:
     return [one for one in value if type(one) is int] if isinstance(value, tuple) else []
 
 
-def _entry(source: _Source, record: dict[str, Any]) -> Entry:
+def _event(source: _Source, record: dict[str, Any]) -> Step:
     kind = _BY_NAME.get(record.get("op", "")) if type(record.get("op")) is str else None
     if kind is None:
         known = ", ".join((*_BY_NAME, "start", "check", "end"))
@@ -209,7 +216,7 @@ def _entry(source: _Source, record: dict[str, Any]) -> Entry:
         raise source.wrong(f"args: {len(shapes)} values for {kind.__name__}", _shown(given), _AGAIN)
     values = [_value(source, shape, value) for shape, value in zip(shapes, given, strict=True)]
     time_ns = _integer(source, record["t"], "t")
-    return Entry(kind(*values), time_ns, _hex(source, record, "d", 8), source.number)
+    return Step(kind(*values), time_ns, _hex(source, record, "d", 8), source.number)
 
 
 def as_json(value: object) -> object:

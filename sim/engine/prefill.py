@@ -1,0 +1,174 @@
+"""The prefill chunks of the next pass: those under way go on, then waiting requests are admitted.
+
+Must not live here: who is next (waiting), how long a pass takes (forward, costs), or growth while
+decoding (growth).
+"""
+
+from __future__ import annotations
+
+from hicache.core.actions import Admitted, Matched, Outcome, Prefill
+from hicache.core.errors import CallerError, CoreBug
+from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, MatchWanted, PrefillDone
+
+from ..content import prefix_tags
+from ..options import EngineOptions
+from ..workload import Workload
+from .reuse import note_reuse
+from .running import Platform, Running
+from .sequence import UNSET_NS, Sequence
+
+
+class Prefills:
+    """batch: the chunks of the next pass, or of the one under way.
+
+    A refused admission or chunk is tried again only after `Running.progress` has moved from where
+    it stood then (_blocked_at, _starved_at).
+    """
+
+    def __init__(
+        self, running: Running, workload: Workload, platform: Platform, options: EngineOptions
+    ) -> None:
+        size = workload.page_size
+        if size > options.token_budget:
+            raise CallerError(
+                f"token_budget: expected at least one page of {size} tokens, found "
+                f"{options.token_budget}"
+            )
+        self.batch: list[tuple[Sequence, Prefill]] = []
+        self._running = running
+        self._workload = workload
+        self._page_size = size
+        self._options = options
+        self._clock = platform.clock
+        self._controller = platform.controller
+        self._tagged = platform.forward.checked
+        self._components = platform.driver.core.view.components
+        self._budget = 0
+        self._blocked_at = -1
+        self._starved_at = -1
+
+    def schedule(self) -> None:
+        """Fill the batch of the next pass: decoding sequences first, chunks take what is left."""
+        self.batch = []
+        self._budget = self._options.token_budget - len(self._running.decode)
+        self._continue()
+        self._admit()
+
+    def ended(self) -> None:
+        """The pass over the batch is over."""
+        for sequence, prefill in self.batch:
+            self._prefilled(sequence, prefill)
+
+    def _chunk(self, left: int) -> int:
+        """Tokens of the next chunk; one that does not complete a prompt ends at a page's end."""
+        return left if left <= self._budget else self._budget - self._budget % self._page_size
+
+    def _continue(self) -> None:
+        """The next chunk of each prefill under way, oldest first. A refusal ends the round, or the
+        younger would take what the older waits for."""
+        running = self._running
+        if running.progress == self._starved_at:
+            return
+        for index, sequence in list(running.prefilling.items()):
+            chunk = self._chunk(sequence.length - sequence.held)
+            if chunk < 1:
+                return
+            if index in running.prefilling and not self._extend(sequence, chunk):
+                self._starved_at = running.progress
+                return
+
+    def _extend(self, sequence: Sequence, chunk: int) -> bool:
+        """Whether it goes on, or was itself retracted so that others can."""
+        running = self._running
+        index = sequence.job.index
+        for _ in range(running.count + 1):
+            outcomes = running.feed(ContinueWanted(index, chunk))
+            refusal = running.refusal_of(outcomes, sequence)
+            if refusal is None:
+                self._add(sequence, outcomes)
+                return True
+            victim = running.sequences.get(refusal.preempt)
+            if victim is None:
+                return False
+            running.retract(victim)
+            if victim is sequence:
+                return True
+            self._blocked_at = running.progress  # or it would be admitted again at once
+        raise CoreBug(f"request {index}: refused after every other was retracted")
+
+    def _admit(self) -> None:
+        running = self._running
+        waiting = running.waiting
+        while (
+            len(waiting)
+            and running.count < self._options.max_running
+            and running.progress not in (self._blocked_at, self._starved_at)
+        ):
+            sequence = waiting.best(self._reusable)
+            chunk = self._chunk(sequence.length)
+            if chunk < 1:
+                self._blocked_at = running.progress
+                return
+            self._announce(sequence)
+            outcomes = running.feed(AdmitWanted(sequence.job.index, chunk))
+            if running.refusal_of(outcomes, sequence) is not None:
+                self._blocked_at = running.progress
+                return
+            waiting.remove(sequence)
+            running.count += 1
+            running.prefilling[sequence.job.index] = sequence
+            self._add(sequence, outcomes)
+
+    def _announce(self, sequence: Sequence) -> None:
+        """Tell the core of it. Late, because a long queue's keys would not fit in memory."""
+        if sequence.announced:
+            return
+        sequence.announced = True
+        sequence.key = self._workload.key(sequence.job, sequence.final)
+        if self._tagged:
+            sequence.tags = prefix_tags(sequence.key)
+        length = sequence.length
+        key = sequence.key.first(length // self._page_size)
+        self._running.feed(
+            Arrived(sequence.job.index, key, length, (length - 1) // self._page_size)
+        )
+
+    def _reusable(self, sequence: Sequence) -> int:
+        self._announce(sequence)
+        for outcome in self._running.feed(MatchWanted(sequence.job.index)):
+            if type(outcome) is Matched:
+                return outcome.device_pages + outcome.host_pages
+        raise CoreBug(f"request {sequence.job.index}: its match was not answered")
+
+    def _add(self, sequence: Sequence, outcomes: list[Outcome]) -> None:
+        """The chunk that was granted goes into the batch."""
+        for outcome in outcomes:
+            if type(outcome) is Prefill:
+                if outcome.end_token == outcome.start_token and not outcome.completes_prompt:
+                    raise CoreBug(f"request {outcome.request}: a chunk of nothing, not its last")
+                sequence.set_tables(outcome)
+                self.batch.append((sequence, outcome))
+                self._budget -= outcome.end_token - outcome.start_token
+            elif type(outcome) is Admitted and not sequence.counted:
+                note_reuse(sequence, outcome, self._components, self._page_size)
+                sequence.counted = True
+                sequence.admit_ns = self._clock.now_ns
+
+    def _prefilled(self, sequence: Sequence, prefill: Prefill) -> None:
+        running = self._running
+        ok = not any(self._controller.load_failed(flight) for flight in prefill.after)
+        running.feed(PrefillDone(prefill.flight, ok))
+        running.progress += 1
+        if not ok:
+            return
+        sequence.held = sequence.touched = prefill.end_token
+        if not prefill.completes_prompt:
+            return
+        del running.prefilling[sequence.job.index]
+        sequence.generated += 1
+        if sequence.first_token_ns == UNSET_NS:
+            sequence.first_token_ns = self._clock.now_ns
+        if sequence.generated == sequence.outputs:
+            running.finish(sequence)
+        else:
+            running.decode.join(sequence, self._page_size)
