@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup, Evicted, Refused
+import numpy as np
+
+from hicache.core.actions import Backup, Evicted, Load, Refused
 from hicache.core.events import AdmitWanted, EvictWanted
-from hicache.core.types import Tier
+from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
+from invariants.books.coming import coming
 from invariants.books.pages import NODE
 from invariants.books.shadow import DEVICE
 from invariants.books.story import request
@@ -30,40 +33,48 @@ class LiveEvict(Check):
 
     def _refused(self, book: Book, item: Refused, view: CoreView) -> None:
         index = book.index_of(item.component)
-        device = book.pages[index]
-        capacity, free = device.capacity, view.pool(Tier.DEVICE, index).free
+        capacity = book.pages[index].capacity
         if item.reason == "too_large":
             if item.needed <= capacity:
                 self.fail(f"too large: {item.needed} {item.component} pages needed of {capacity}")
             return
         if item.reason == "arriving":
-            if not any(
-                not t.landed and t.tiers[0] == Tier.HOST and t.moves
-                for t in book.tickets.open.values()
-            ):
+            ticket = book.tickets.open.get(item.after)
+            if ticket is None or ticket.landed or type(ticket.action) is not Load:
                 self.fail(
-                    "refused as arriving: expected an unanswered load, found none",
+                    f"refused as arriving: expected flight {item.after} to be an unanswered load",
                     request(item.request),
                 )
             return
-        waiting = any(
-            type(ticket.action) is Backup or ticket.request < 0 or ticket.landed
-            for ticket in book.tickets.open.values()
+        self._short(book, item, view)
+
+    def _short(self, book: Book, item: Refused, view: CoreView) -> None:
+        """Refused for want of pages: whether they were to be had, and which reply brings them."""
+        index = book.index_of(item.component)
+        device, free = book.pages[index], view.pool(Tier.DEVICE, index).free
+        own = self._own_path(book, item, index)
+        spare = device.held[NODE] - device.protected - int((device.locks[own] == 0).sum())
+        available, more = free + spare, coming(book, index, own)
+        found = (
+            f"refused ({item.reason}): needed {item.needed} {item.component} pages, free {free} + "
+            f"evictable {spare} = {available}, with all replies {available + more.total}"
         )
-        spare = device.held[NODE] - device.protected - self._own_path(book, item, index)
-        available = free + spare
-        if available >= item.needed and not (item.reason == "writing_back" and waiting):
+        if item.reason == "no_pages":
+            if available + more.total >= item.needed:
+                self.fail(found, request(item.request))
+            return
+        ticket = book.tickets.open.get(item.after)
+        if ticket is None:
             self.fail(
-                f"refused ({item.reason}): needed {item.needed} {item.component} pages, free "
-                f"{free} + evictable {spare} = {available}",
-                request(item.request),
+                f"{found}; it waits for {item.after}, which is not open", request(item.request)
             )
-        if (item.reason == "writing_back") != waiting:
-            self.fail(
-                f"refused ({item.reason}): {'some' if waiting else 'no'} pages come back by "
-                "themselves",
-                request(item.request),
-            )
+        elif available >= item.needed:
+            if type(ticket.action) is not Backup:
+                self.fail(f"{found}, and waits for no copy to host", request(item.request))
+        elif available + more.retiring + more.until(item.after) < item.needed:
+            self.fail(f"{found}; too few come with flight {item.after}", request(item.request))
+        elif available + more.until(item.after - 1) >= item.needed:
+            self.fail(f"{found}; enough come before flight {item.after}", request(item.request))
 
     def _waits_for_a_parent(self, book: Book) -> bool:
         """Whether some page that is locked now, as the path of what drains is, was used before
@@ -74,18 +85,18 @@ class LiveEvict(Check):
             for shadow in book.nodes.by_id.values()
         )
 
-    def _own_path(self, book: Book, item: Refused, index: int) -> int:
-        """Unlocked pages that the refused request would have reused from the device."""
+    def _own_path(self, book: Book, item: Refused, index: int) -> Pages:
+        """Pages that the refused request would have reused from the device."""
         seat = book.seats.by_id.get(item.request)
         if seat is None or type(book.event) is not AdmitWanted:
-            return 0
-        unlocked, depth = 0, seat.expected.device
+            return NO_PAGES
+        parts, depth = [NO_PAGES], seat.expected.device
         for tag in seat.known[max(0, depth - book.kinds[index].need) : depth]:
             shadow = book.nodes.at.get(tag)
             held = shadow.pages[index] if shadow is not None else None
-            if shadow is not None and held is not None and not shadow.locked[index]:
-                unlocked += len(held)
-        return unlocked
+            if held is not None:
+                parts.append(held)
+        return np.concatenate(parts)
 
     def _evicted(self, book: Book, item: EvictWanted, view: CoreView) -> None:
         tier, index = Tier(item.tier), book.index_of(item.component)
