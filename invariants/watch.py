@@ -136,6 +136,13 @@ class Watch:
             self.audit(view)
 
     @property
+    def unjudged(self) -> str:
+        """What no check can judge in this run, in words; empty where there is nothing."""
+        if self.book is None or self.book.nodes.declared.key is not None:
+            return ""
+        return f"the order of evictions: policy {self.book.eviction.name} declares none"
+
+    @property
     def audit_every(self) -> int:
         """Operations between two recounts: their cost grows with the tree, so their rate falls."""
         return max(AUDIT_EVERY, self._audited)
