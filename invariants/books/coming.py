@@ -12,12 +12,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hicache.core.actions import Load
+from hicache.core.actions import Backup, Load
 from hicache.core.types import FlightId, Pages
 
 from .book import Book
 from .pages import NODE
+from .tickets import Ticket
 
 
 class Coming(NamedTuple):
@@ -36,17 +38,32 @@ class Coming(NamedTuple):
         return sum(pages for ticket, pages in self.by_ticket.items() if ticket <= flight)
 
 
+def kept(ticket: Ticket, index: int) -> list[Pages]:
+    """Device pages of a component that an open action locks."""
+    pinned = [pages for slot, pages in ticket.pins if slot == index]
+    return pinned + ticket.locked[index] if ticket.locked else pinned
+
+
+def copied(book: Book, index: int) -> NDArray[np.bool_]:
+    """bool[capacity]: pages of a component's device pool that only copies to host lock."""
+    pages = book.pages[index]
+    keepers = np.zeros(pages.capacity, dtype=np.int64)
+    for ticket in book.tickets.open.values():
+        if type(ticket.action) is Backup:
+            for some in kept(ticket, index):
+                keepers[some] += 1
+    only: NDArray[np.bool_] = (keepers > 0) & (pages.locks == keepers)
+    return only
+
+
 def coming(book: Book, index: int, apart: Pages) -> Coming:
     """Of a component's device pool. apart: pages that are not counted."""
     pages = book.pages[index]
-    keepers = np.zeros(pages.capacity, dtype=np.int32)
-    last = np.zeros(pages.capacity, dtype=np.int64)
+    keepers, last = np.zeros((2, pages.capacity), dtype=np.int64)
     brought: dict[FlightId, int] = {}
     for ticket in book.tickets.open.values():
         brought[ticket.id] = 0
-        pinned = [some for slot, some in ticket.pins if slot == index]
-        inherited = ticket.locked[index] if ticket.locked else []
-        for some in (*pinned, *inherited):
+        for some in kept(ticket, index):
             keepers[some] += 1
             last[some] = np.maximum(last[some], ticket.id)
         if type(ticket.action) is Load and ticket.request < 0 and not ticket.landed:

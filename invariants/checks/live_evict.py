@@ -10,7 +10,7 @@ from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
-from invariants.books.coming import coming
+from invariants.books.coming import coming, copied
 from invariants.books.pages import NODE
 from invariants.books.shadow import DEVICE
 from invariants.books.story import request
@@ -90,6 +90,23 @@ class LiveEvict(Check):
             for rank in shadow.rank[:1]
         )
 
+    def _ahead_of_copies(self, book: Book, index: int, goal: int) -> int:
+        """How many of these pages can be evicted before a copy to host under way holds back what is
+        warmer than the page that it reads."""
+        only = copied(book, index)
+        held = [
+            shadow.rank[index]
+            for shadow in book.nodes.by_id.values()
+            for pages in shadow.pages[index : index + 1]
+            if pages is not None and only[pages[0]]
+        ]
+        floor = min((rank for rank in held if rank is not None), default=None)
+        coldest = book.nodes.coldest(index, DEVICE, ())
+        first = coldest.rank[index] if coldest is not None else None
+        if floor is None or first is None:
+            return goal
+        return 1 if first <= (True, floor[1]) and book.nodes.declared.key is not None else 0
+
     def _own_path(self, book: Book, item: Refused, index: int) -> Pages:
         """Pages that the refused request would have reused from the device."""
         seat = book.seats.by_id.get(item.request)
@@ -118,6 +135,8 @@ class LiveEvict(Check):
             goal = min(goal, 1)  # what drains locks its path: the rest comes after the reply
         if already and self._waits_for_a_parent(book):
             goal = min(goal, 0)
+        if tier == Tier.DEVICE:
+            goal = min(goal, self._ahead_of_copies(book, index, goal))
         if gone + drained < goal:
             self.fail(
                 f"{book.pages[slot].where}: asked for {item.pages}, evictable "
