@@ -16,11 +16,12 @@ eviction asked for holds warmer pages back, too: a host tier must not change the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from .backup import begin_backup, missing_on_host
 from .eviction import cut_tail, delete_dead, delete_tail, demote, tombstone
 from .radix.lru import DEVICE, is_garbage, next_victim, offer
-from .radix.node import Node
+from .radix.node import NONE, Node
 from .radix.tree import BACKBONE, span
 from .state import State
 from .types import Tier
@@ -39,41 +40,32 @@ def evict_device(state: State, index: int, count: int) -> None:
     pool = state.pools[Tier.DEVICE][index]
     queues = [state.queues[3 * index + DEVICE]]
     goal = pool.free + count
-    floor = _floor(state, index) if pool.free + state.writing_back[index] < goal else None
+    floor = _floor(state) if index == BACKBONE and pool.free < goal else None
     while pool.free + state.writing_back[index] < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
         short = goal - pool.free - state.writing_back[index]
-        if floor is not None and _serves(state, node, index) and _rank(state, node, index) > floor:
-            offer(state.queues, state.eviction, node, Tier.DEVICE, index)
-            return
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
+        elif floor is not None and node.live_distance != NONE and _rank(state, node) > floor:
+            offer(state.queues, state.eviction, node, Tier.DEVICE, BACKBONE)
+            return
         else:
             above = _evict_leaf(state, node, index, min(short, span(node, state.stride)))
             if above is not None and above.parent is not None:
-                rank = _rank(state, above, index)
-                floor = rank if floor is None else min(floor, rank)
+                floor = _rank(state, above) if floor is None else min(floor, _rank(state, above))
         delete_dead(state)
 
 
-def _rank(state: State, node: Node, index: int) -> int:
-    return state.eviction.rank(node, index)
+def _rank(state: State, node: Node) -> int:
+    return state.eviction.rank(node, BACKBONE)
 
 
-def _serves(state: State, node: Node, index: int) -> bool:
-    """Whether the copy serves a live boundary: garbage goes whatever its rank is."""
-    return not is_garbage(node, state.components[index].window_pages)
-
-
-def _floor(state: State, index: int) -> int | None:
-    """The lowest rank that is up for eviction once the copies to host under way have ended; nothing
-    above it is taken in its place. None where no copy holds anything back."""
-    ranks = list(_under_copy(state, index))
-    if index == BACKBONE:
-        ranks += _behind_write_backs(state)
-    return min(ranks, default=None)
+def _floor(state: State) -> int | None:
+    """The lowest rank of the backbone that is up for eviction once the copies to host under way
+    have ended; nothing above it is taken in its place. None where no copy holds anything back."""
+    return min(chain(_behind_write_backs(state), _under_copy(state)), default=None)
 
 
 def _behind_write_backs(state: State) -> Iterator[int]:
@@ -91,25 +83,26 @@ def _behind_write_backs(state: State) -> Iterator[int]:
     for node in leaving_nodes:
         above = node.parent
         if above is not None and above.parent is not None and above.id not in leaving:
-            yield _rank(state, above, BACKBONE)
+            yield _rank(state, above)
 
 
-def _under_copy(state: State, index: int) -> Iterator[int]:
-    """Ranks of what only copies to host lock, those apart that an eviction waits for: without a
-    host tier it could be evicted now."""
-    if not state.backups:
-        return
-    copies = [one for one in state.flights.values() if one.kind == "backup" and one.receipt]
-    receipts = {one.receipt.id for one in copies if one.receipt is not None}
-    for flight in copies:
-        if flight.receipt is None or any(flight.frees):
+def _under_copy(state: State) -> Iterator[int]:
+    """Ranks of nodes that only copies to host lock: without a host tier they could be evicted now.
+    What is written back for an eviction is not among them, it is leaving already."""
+    copies = {
+        flight.receipt.id: flight.receipt
+        for flight in (state.flights.values() if state.backups else ())
+        if flight.kind == "backup" and flight.receipt is not None
+    }
+    leaving = {one.receipt.id for one in state.flights.values() if one.receipt and any(one.frees)}
+    for number, receipt in copies.items():
+        if number in leaving:
             continue
-        for node, tier in flight.receipt.locked[index]:
-            if tier != Tier.DEVICE:
-                continue
-            locks = node.locks[tier] if index == BACKBONE else node.locks[tier][index : index + 1]
-            if all(holders.keys() <= receipts for holders in locks):
-                yield _rank(state, node, index)
+        for node, tier in receipt.locked[BACKBONE]:
+            if tier == Tier.DEVICE and all(
+                holders.keys() <= copies.keys() for holders in node.locks[Tier.DEVICE]
+            ):
+                yield _rank(state, node)
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:

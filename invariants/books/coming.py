@@ -44,15 +44,14 @@ def kept(ticket: Ticket, index: int) -> list[Pages]:
     return pinned + ticket.locked[index] if ticket.locked else pinned
 
 
-def copied(book: Book, index: int) -> NDArray[np.bool_]:
-    """bool[capacity]: pages of a component's device pool that only copies to host lock."""
-    pages = book.pages[index]
-    keepers = np.zeros(pages.capacity, dtype=np.int64)
+def copied(book: Book) -> NDArray[np.bool_]:
+    """bool[capacity]: device pages of the backbone that only copies to host lock."""
+    keepers = np.zeros(book.device.capacity, dtype=np.int64)
     for ticket in book.tickets.open.values():
         if type(ticket.action) is Backup:
-            for some in kept(ticket, index):
+            for some in kept(ticket, 0):
                 keepers[some] += 1
-    only: NDArray[np.bool_] = (keepers > 0) & (pages.locks == keepers)
+    only: NDArray[np.bool_] = (keepers > 0) & (book.device.locks == keepers)
     return only
 
 
