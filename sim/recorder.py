@@ -104,8 +104,7 @@ class Recorder:
                 words.extend(
                     (outcome.flight, outcome.request, outcome.start_token, outcome.end_token)
                 )
-                words.frombytes(outcome.table.tobytes())
-                for table in outcome.tables[1:]:
+                for table in outcome.tables:
                     words.frombytes(table.tobytes())
                 for slots in outcome.states:
                     words.extend((slots.source, slots.working, *slots.checkpoint_slots))

@@ -11,6 +11,8 @@ whose backbone is locked, a component other than the backbone leaves a tombstone
 Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
 warmer than the prefix above it, which comes up once that page is gone. A copy to host that no
 eviction asked for holds warmer pages back, too: a host tier must not change the order of eviction.
+
+Must not live here: how a copy leaves (`eviction`), or how one gets to host (`backup`).
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from collections.abc import Iterator
 from itertools import chain
 
 from .backup import begin_backup, missing_on_host
+from .errors import CoreBug
 from .eviction import cut_tail, delete_dead, delete_tail, demote, tombstone
 from .radix.lru import DEVICE, is_garbage, next_victim, offer
-from .radix.node import NONE, Node
-from .radix.tree import BACKBONE, span
+from .radix.node import NONE, FlightKind, Node
+from .radix.tree import span
 from .state import State
-from .types import Tier
+from .types import BACKBONE, Tier
 
 
 def make_device_room(state: State, index: int, count: int) -> bool:
@@ -38,13 +41,15 @@ def make_device_room(state: State, index: int, count: int) -> bool:
 def evict_device(state: State, index: int, count: int) -> None:
     """Free up to `count` device pages, now or by writing back; less where the rest is in use."""
     pool = state.pools[Tier.DEVICE][index]
-    queues = [state.queues[3 * index + DEVICE]]
+    queues = [state.queues[index][DEVICE]]
     goal = pool.free + count
     floor = _floor(state) if index == BACKBONE and pool.free < goal else None
     while pool.free + state.writing_back[index] < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
+        if node.pages[Tier.DEVICE][index] is None:
+            raise CoreBug(f"{node} is to free device pages of component {index} that it has not")
         short = goal - pool.free - state.writing_back[index]
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
@@ -75,7 +80,7 @@ def _behind_write_backs(state: State) -> Iterator[int]:
     leaving_nodes = [
         leg.node
         for flight in state.flights.values()
-        if flight.frees and flight.frees[BACKBONE]
+        if flight.evicts and flight.frees[BACKBONE]
         for leg in flight.legs
         if leg.node is not None
     ]
@@ -89,18 +94,16 @@ def _behind_write_backs(state: State) -> Iterator[int]:
 def _under_copy(state: State) -> Iterator[int]:
     """Ranks of nodes that only copies to host lock: without a host tier they could be evicted now.
     What is written back for an eviction is not among them, it is leaving already."""
-    copies = {
-        flight.receipt.id: flight.receipt
-        for flight in (state.flights.values() if state.backups else ())
-        if flight.kind == "backup" and flight.receipt is not None
-    }
-    leaving = {one.receipt.id for one in state.flights.values() if one.receipt and any(one.frees)}
-    for number, receipt in copies.items():
-        if number in leaving:
+    if not state.backups:
+        return
+    copies = [one for one in state.flights.values() if one.kind is FlightKind.BACKUP]
+    receipts = {one.receipt.id for one in copies if one.receipt is not None}
+    for flight in copies:
+        if flight.receipt is None or flight.evicts:
             continue
-        for node, tier in receipt.locked[BACKBONE]:
+        for node, tier in flight.receipt.locked[BACKBONE]:
             if tier == Tier.DEVICE and all(
-                holders.keys() <= copies.keys() for holders in node.locks[Tier.DEVICE]
+                holders.keys() <= receipts for holders in node.locks[Tier.DEVICE]
             ):
                 yield _rank(state, node)
 
@@ -120,13 +123,15 @@ def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
 
 def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None:
     """Evict a leaf's last pages; where they have to be written back first, the node above them."""
+    if node.with_pages[Tier.DEVICE]:
+        raise CoreBug(f"{node} is to go as a leaf and has children on device")
     missing = _to_write_back(state, node, index, whole=True)
     if missing:
         node = cut_tail(state, node, pages)
         if _write_back(state, node, index, missing):
             return node.parent
     if node.pages[Tier.HOST][BACKBONE] is not None:
-        demote(state, cut_tail(state, node, pages), Tier.DEVICE)
+        demote(state, cut_tail(state, node, pages))
     else:
         delete_tail(state, node, Tier.DEVICE, pages)
     return None
@@ -149,5 +154,6 @@ def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[in
 def _write_back(state: State, node: Node, index: int, components: list[int]) -> bool:
     """Begin the copy that an eviction waits for. False where host has no room for it."""
     pages = node.pages[Tier.DEVICE][index]
-    assert pages is not None, f"{node} has nothing to write back"
+    if pages is None:
+        raise CoreBug(f"{node} has nothing to write back of component {index}")
     return begin_backup(state, [(node, components)], index, len(pages))

@@ -9,10 +9,9 @@ Must not live here: whether a request is refused, or making room (`reclaim`).
 from __future__ import annotations
 
 from .actions import NO_REQUEST, RefusalReason, Refused
-from .radix.node import Node
-from .radix.tree import BACKBONE
+from .radix.node import FlightKind, Node
 from .state import State
-from .types import FlightId, PageState, RequestId, Tier
+from .types import BACKBONE, FlightId, PageState, RequestId, Tier
 
 
 def refuse(
@@ -56,7 +55,7 @@ def _reply_that_frees(state: State, component: int, needed: int) -> FlightId:
         return 0
     room, last = pool.free, 0
     for flight in state.flights.values():
-        if flight.frees and flight.frees[component]:
+        if flight.evicts and flight.frees[component]:
             room, last = room + flight.frees[component], flight.id
             if room >= needed:
                 break
@@ -73,7 +72,7 @@ def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
         coming[next(iter(coming))] = retiring
     locked: dict[int, Node] = {}
     for flight in state.flights.values():
-        if flight.kind == "load" and flight.request == NO_REQUEST:
+        if flight.kind is FlightKind.LOAD and flight.request == NO_REQUEST:
             legs = (leg for leg in flight.legs if leg.component == component)
             coming[flight.id] += sum(len(leg.target) for leg in legs)
         if flight.receipt is not None:
