@@ -19,7 +19,7 @@ from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads
 from tests.configs import configured
 
 OPS = base.load()
-PASS = Prefill(3, 0, 0, 1, NO_PAGES, (), True)
+PASS = Prefill(3, 0, 0, 1, (NO_PAGES,), (), True)
 READY = [
     Pending(1, 3, 1, Load(1, 0, ()), ""),
     Pending(2, 0, 2, Backup(2, ()), ""),

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hicache import models
+from hicache.core import registry
 from hicache.core.types import Key, PageState, Tier
 from hicache.models import ModelDescription
 from sim.hardware import profile as hardware
@@ -35,7 +36,7 @@ WORLDS: dict[str, st.SearchStrategy[Any]] = {
         token_budget=st.sampled_from([PAGE, 16, 64, 8192]),
         max_running=st.sampled_from([1, 3, 100]),
         growth_tokens=st.sampled_from([1, 6, 64]),
-        order=st.sampled_from(["fcfs", "longest-prefix"]),
+        order=st.sampled_from(registry.names(registry.SCHEDULERS)),
         layer_groups=st.sampled_from([1, 3, 4]),
     ),
     "gap_ns": st.sampled_from([10**5, 10**7, 3 * 10**8]),
