@@ -19,6 +19,8 @@ from hicache.core.errors import CallerError
 TOKENS = "_tokens"
 # Written even where the component is not there, as they were before there were others.
 _ALWAYS = {"swa_window": 0, "mamba_interval": 0, "mamba_states_per_path": 0}
+# Not written where they are as usual: files from before they were there say the same.
+MAY_LACK: dict[str, Any] = {"exchange_pages": ()}
 _OWN = tuple(one for one in fields(Config) if one.name != "settings")
 
 
@@ -32,9 +34,16 @@ def document(config: Config) -> dict[str, Any]:
     return found
 
 
+def written(config: Config) -> dict[str, Any]:
+    """Every setting that a file names."""
+    found = document(config)
+    return {name: one for name, one in found.items() if one != MAY_LACK.get(name)}
+
+
 def config_of(values: Mapping[str, Any]) -> Config:
     """The configuration that `document` says. Raises CallerError for a setting that is too many,
     missing or not legal; the core says more."""
+    values = {**MAY_LACK, **values}
     components = values.get("components", ())
     keys = types(components)
     if values.keys() != keys.keys():

@@ -32,7 +32,7 @@ from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.types import MOST_PRIORITY, Key, Tier
 
-from .config_document import config_of, types
+from .config_document import MAY_LACK, config_of, types
 
 HEADER = "hicache_recording"
 VERSION = 3
@@ -183,6 +183,8 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
         raise source.wrong(f"a recording of version {VERSION}", found, _AGAIN)
     _fields(source, record, (HEADER, "config", "made"))
     given, made = record["config"], record["made"]
+    if type(given) is dict:
+        given = {**MAY_LACK, **given}
     names = types(given.get("components")) if type(given) is dict else types(())
     if type(given) is not dict or given.keys() != names.keys() or type(made) is not dict:
         raise source.wrong(f"config: {', '.join(names)}", _shown(given), _AGAIN)

@@ -153,6 +153,9 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: 
         host = {name: draws.one(_HOST_PAGES[residency(name)]) for name in KNOWN}
     backed = host[KNOWN[0]] > 0
     states = any(residency(name) == "state" for name in components)
+    on_evict = registry.load(registry.WRITE_POLICIES, policy).policy().on_evict
+    exclusive = backed and on_evict and draws.chance(40)
+    spare = tuple(host[name] // 2 for name in components)
     return Config(
         page,
         tuple(device[name] for name in components),
@@ -163,6 +166,7 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: 
         load_threshold_pages=draws.one((1, 1, 1, 2)),
         load_quota_pages=draws.one((0, 0, 6)),
         max_backups=draws.one((4096, 4096, 2, 1)),
+        exchange_pages=spare if exclusive else (),
         kv_events=draws.chance(30),
         settings=settings_for(
             components, Shape(window, interval, draws.one((0, 0, 1, 2)) if states else 0)

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from itertools import zip_longest
 
 import hicache.models as models
+from hicache.core import registry
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 from hicache.memory.plan import plan_pools
@@ -39,6 +41,7 @@ class Pools:
     host: tuple[int, ...]
     device_rules: tuple[str, ...]
     host_rules: tuple[str, ...]
+    exchange: tuple[int, ...]
     window: int
     interval: int
     states_per_path: int
@@ -110,12 +113,17 @@ def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace:
         device.append(pages)
         rules.append(rule)
     host, host_rule = _host(options, model, found, device)
+    exchange = _exchange(options, found, host, plan.window_pages, trace)
+    host_rules = [
+        f"{host_rule}, and {pages:,} for exchanges" if pages else host_rule for pages in exchange
+    ] or [host_rule] * len(found)
     return Pools(
         found,
         tuple(device),
-        tuple(host),
+        tuple(size + more for size, more in zip_longest(host, exchange, fillvalue=0)),
         tuple(rules),
-        tuple(host_rule for _ in found),
+        tuple(host_rules),
+        exchange,
         window,
         interval,
         options.mamba_states_per_path,
@@ -126,6 +134,30 @@ def _of(options: ReplayOptions, component: str, setting: str) -> int | None:
     """What the component's option says; None where it was not given, or there is none."""
     found: int | None = getattr(options, f"{component}_{setting}", None)
     return found
+
+
+def _exchange(
+    options: ReplayOptions,
+    found: Sequence[str],
+    host: Sequence[int],
+    window_pages: int,
+    trace: Trace,
+) -> tuple[int, ...]:
+    """Host pages beside the pool, per component, for what one load and the evictions that it needs
+    exchange: at most the longest prompt, a window or a state. () without --exclusive."""
+    if not options.exclusive:
+        return ()
+    writes = registry.load(registry.WRITE_POLICIES, options.write_policy).policy()
+    if writes.contiguous or not writes.on_evict or not host[0]:
+        what = f"--write-policy {options.write_policy}" if host[0] else "no host pool"
+        raise CallerError(
+            "--exclusive: expected a host pool and a write policy that copies on eviction, found "
+            f"{what}; give --write-policy write_back and --host-ratio, --host-pages or --host-bytes"
+        )
+    longest = max((-(-job.input_length // options.page_size) for job in trace.jobs), default=1)
+    most = {"path": longest, "window": window_pages + 1, "state": 1}
+    sizes = zip(found, host, strict=True)
+    return tuple(most[residency(name)] if size else 0 for name, size in sizes)
 
 
 def _interval(options: ReplayOptions, model: ModelDescription, name: str) -> int:
@@ -154,9 +186,9 @@ class _Device:
         self._model = model
         self._memory = memory
         self._page = options.page_size
-        self._window_pages = -(-window // self._page)
+        self.window_pages = -(-window // self._page)
         self._interval = interval
-        self._least_window = self._window_pages + max(1, -(-interval // self._page))
+        self._least_window = self.window_pages + max(1, -(-interval // self._page))
         self._running = options.max_running if options.mode == "timed" else 1
         self._bytes = {
             name: model.bytes_per_page(name, self._page, options.tp) for name in model.components
@@ -236,7 +268,7 @@ class _Device:
             return max(OWN_STATES, own) + self._prefixes(full)
         own = running * self._least_window + -(-self._options.token_budget // self._page)
         own = min(own, self._limit.get(name, own))
-        wanted = own + self._window_pages * self._prefixes(full)
+        wanted = own + self.window_pages * self._prefixes(full)
         return max(self._least_window, min(full, wanted))
 
     def _prefixes(self, full: int) -> int:

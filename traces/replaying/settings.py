@@ -70,6 +70,8 @@ class Settings:
             **self._of_components(),
             "host_bandwidth": str(self.host_bandwidth),
             "write_policy": core.write_policy,
+            "exclusive": bool(core.exchange_pages),
+            "exchange_pages": list(core.exchange_pages),
             "eviction_policy": core.eviction_policy,
             "load_threshold": core.load_threshold_pages,
             "load_quota": core.load_quota_pages,
@@ -124,6 +126,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
             eviction_policy=options.eviction,
             load_threshold_pages=options.load_threshold,
             load_quota_pages=options.load_quota,
+            exchange_pages=sizes.exchange,
             settings=settings_for(
                 sizes.components,
                 Shape(sizes.window, sizes.interval, sizes.states_per_path),

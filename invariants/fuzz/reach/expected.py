@@ -1,7 +1,7 @@
 """The names that a run of many sequences must have counted, each at least once.
 
 A row is (what it needs, words, templates): a template stands for one name per word. Needs: any
-configuration, a window, a state, bounded (either of them) or both. What is hard to reach is not here:
+configuration, a window, a state, bounded (either) or both. What can hardly be reached is not here:
 a row is added when a run of 20,000 sequences reaches it. Must not live here: how a name is counted.
 """
 

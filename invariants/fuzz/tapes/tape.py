@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.runtime import recording_format
-from hicache.runtime.config_document import config_of, document, types
+from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
 from ..executors import REPLIES, settings_of
 from ..schedules.base import schedule_of
@@ -90,6 +90,9 @@ _SETTINGS: dict[str, Fits] = {
 }
 
 
+# Settings that are newer than the format: where a tape does not name one, it is as usual.
+
+
 class Act(NamedTuple):
     """What becomes of one action: its reply is due `delay` after it was issued, `tie` orders those
     due at once (all that are due, under order "priority"), and `fault` names what goes wrong."""
@@ -131,7 +134,7 @@ def dumps(tape: Tape) -> str:
         "seed": tape.seed,
         "order": tape.order,
         "notes": tape.notes,
-        "config": document(tape.config),
+        "config": written(tape.config),
     }
     if tape.executor != REPLIES:
         head["executor"] = tape.executor
@@ -263,7 +266,7 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
 
 
 def _config(found: Any, name: str) -> Config:
-    given = found if isinstance(found, dict) else {}
+    given = {**MAY_LACK, **found} if isinstance(found, dict) else {}
     kinds = types(given.get("components"))
     if given.keys() != kinds.keys():
         strange = sorted(given.keys() ^ kinds.keys())
