@@ -25,7 +25,7 @@ from ..outside import entries
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json, write_whole
-from ..terminal.streams import whatever_is_heard
+from ..terminal.streams import ignore_broken_pipe
 
 SUMMARY = "replay a tape and show what led to its failure, with the lines of the core"
 FORMAT, VERSION = "hicache-explain", 1
@@ -102,9 +102,9 @@ def run(options: Options, command: str) -> int:
     whom = whom or explainer.named(account)
     failure = account.outcome.failure
     stream = sys.stderr if "-" in (options.trace, options.json) else sys.stdout
-    with whatever_is_heard():
+    with ignore_broken_pipe():
         show(account, whom, options.tape, plant, stream)
-    with whatever_is_heard():
+    with ignore_broken_pipe():
         if options.trace:
             write_whole(options.trace, timeline(account))
             if options.trace != "-":

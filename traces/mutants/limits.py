@@ -15,7 +15,7 @@ from invariants.mutants.score import Hunt
 from invariants.mutants.steps import Endless
 
 from ..terminal.alarm import alarm
-from ..terminal.workers import leave_with_the_parent
+from ..terminal.workers import exit_with_parent
 
 SEQUENCE_S = 10.0  # many times what the longest sequence takes: then it is endless
 MEMORY = 4 << 30
@@ -39,5 +39,5 @@ def bounded() -> None:
     and the parent's end is its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # with which the pool ends its workers
-    leave_with_the_parent()
+    exit_with_parent()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

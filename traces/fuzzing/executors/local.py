@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing import get_context
 
-from traces.terminal.workers import leave_signals_to_the_parent
+from traces.terminal.workers import ignore_signals
 
 from ..work import Result
 from .base import AHEAD, Results, WorkerLost
@@ -34,7 +34,7 @@ class _Workers:
     """
 
     def __init__(self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> None:
-        self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), leave_signals_to_the_parent)
+        self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), ignore_signals)
         self._results = self._played(work, seeds, jobs * AHEAD)
 
     def __iter__(self) -> Iterator[Result]:
