@@ -329,7 +329,7 @@ def _opened(options: ReplayOptions, out: TextIO) -> tuple[ReplayOptions, Trace]:
     if options.trace is not None:
         return options, open_trace(options.trace, options.format, options.limit)
     print_story(builtin.STORY, out)
-    return builtin.filled(options), builtin.builtin_trace(options.limit)
+    return builtin.with_defaults(options), builtin.builtin_trace(options.limit)
 
 
 def _check_sizes(trace: Trace, settings: Settings, knows_output: bool) -> None:
