@@ -194,7 +194,7 @@ def run(options: Options, command: str) -> int:
     if not options.canary:
         check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")
-    components, ranks = planting.at_home(plant, options.components, options.ranks)
+    components, ranks = planting.requirements(plant, options.components, options.ranks)
     options = replace(options, components=components, ranks=ranks)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
@@ -219,7 +219,7 @@ def run(options: Options, command: str) -> int:
     files = Files(Path(options.output))
     with closing(executor.run(work, _seeds(seed, options), options.jobs or 0)) as results:
         complete, lost = _hunt(results, tally, files, options.canary)
-        files.keep_what_is_left(tally)
+        files.restore_missing(tally)
         settings = _settings(options, seed)
         tally.missed = _missed(tally, options) if complete else []
         code = lost or tally.code() or (0 if complete else INTERRUPTED)
