@@ -104,12 +104,13 @@ class Recorder:
                 words.extend(
                     (outcome.flight, outcome.request, outcome.start_token, outcome.end_token)
                 )
-                words.frombytes(outcome.table.tobytes())
-                for table in outcome.tables[1:]:
+                for table in outcome.tables:
                     words.frombytes(table.tobytes())
                 for slots in outcome.states:
                     words.extend((slots.source, slots.working, *slots.checkpoint_slots))
                     words.extend(number for pair in slots.checkpoints for number in pair)
+            elif isinstance(outcome, Refused):
+                words.extend((outcome.request, outcome.needed, outcome.available, outcome.preempt))
             else:
                 words.extend([field for field in outcome if type(field) is int])
         if len(words) > _FLUSH_WORDS:

@@ -63,7 +63,7 @@ def _prefill(one: Prefill) -> tuple[object, ...]:
         one.request,
         one.start_token,
         one.end_token,
-        one.table,
+        one.tables[0],
         one.after,
         one.completes_prompt,
         one.tables,
@@ -100,11 +100,11 @@ _COVERED: dict[type, tuple[bytes, Callable[[Any], tuple[object, ...]]]] = {
     Refused: (b"Refused", _refused),
     Granted: (
         b"Granted",
-        lambda one: (one.request, one.table, one.tables, _states(one.states)),
+        lambda one: (one.request, one.tables[0], one.tables, _states(one.states)),
     ),
     Cached: (
         b"Cached",
-        lambda one: (one.request, one.pages, one.table, one.tables, _states(one.states)),
+        lambda one: (one.request, one.pages, one.tables[0], one.tables, _states(one.states)),
     ),
     Released: (b"Released", lambda one: (one.request,)),
     Restarted: (b"Restarted", lambda one: (one.request,)),

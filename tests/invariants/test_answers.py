@@ -28,15 +28,15 @@ def handing_out(pages: Pages, slots: StateSlots) -> list[Any]:
     return [
         Load(1, 0, copies),
         Backup(1, copies),
-        Prefill(1, 0, 0, 8, table, (), True, (table, pages), (slots,)),
-        Granted(0, table, (table, pages), (slots,)),
-        Cached(0, 1, table, (table, pages), (slots,)),
+        Prefill(1, 0, 0, 8, (table, pages), (), True, (slots,)),
+        Granted(0, (table, pages), (slots,)),
+        Cached(0, 1, (table, pages), (slots,)),
     ]
 
 
 def test_what_may_be_handed_out_passes() -> None:
     evicted = Evicted(Tier.DEVICE, "full", np.array([7]), 0, False)  # told, and nobody's any more
-    look(evicted, *handing_out(FINE, SLOTS), Prefill(1, 0, 0, 8, FINE, (), True, (FINE,)))
+    look(evicted, *handing_out(FINE, SLOTS), Prefill(1, 0, 0, 8, (FINE,), (), True))
 
 
 @pytest.mark.parametrize("pages", [BELOW, OPEN], ids=["below -1", "writable"])
