@@ -22,7 +22,7 @@ from invariants.mutants.score import Score
 from invariants.planted.base import names as planted_names
 
 from ..mutants import generic_report, generic_work, planted_report, planted_work
-from ..mutants.limits import Killed
+from ..mutants.limits import TimedHunt
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_json
@@ -138,7 +138,7 @@ def run(options: Options, command: str) -> int:
                 generic_report.show(done.generic, sum_, left, stream)
         if options.json:
             write_json(options.json, document(done, sum_, command, complete))
-    short = planted_report.is_short(done.planted, done.trials, whole)
+    short = planted_report.has_gaps(done.planted, done.trials, whole)
     return HARNESS if short or sum_.survivors or sum_.stale else 0
 
 
@@ -161,7 +161,7 @@ class Done:
 
     planted: list[planted_work.Row]
     trials: list[planted_work.Trial]
-    generic: list[Killed]
+    generic: list[TimedHunt]
 
     def sort(self, names: list[str]) -> None:
         """Sorts the results. names: of the mutants, in order."""
@@ -242,7 +242,7 @@ def document(done: Done, sum_: Score, command: str, complete: bool) -> dict[str,
     }
 
 
-def _row(one: Killed) -> dict[str, object]:
+def _row(one: TimedHunt) -> dict[str, object]:
     hunt = one.hunt
     return {
         "name": hunt.name,
