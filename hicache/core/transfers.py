@@ -68,7 +68,6 @@ def land(state: State, flight: Flight) -> None:
             offer(state.queues, state.eviction, node, Tier.DEVICE, index)
     flight.legs.clear()
     flight.request = NO_REQUEST
-    flight.frees = [0] * len(state.components)
     if request is not None:
         request.load = 0
 
