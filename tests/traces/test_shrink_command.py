@@ -113,7 +113,7 @@ def test_a_fresh_process_that_sees_something_else_stops_it(
         ([right, "it passes"], "expected of the test that it fails with"),
     ):
         left = iter(answers)
-        monkeypatch.setattr(command, "_fresh", lambda *_, left=left: next(left))
+        monkeypatch.setattr(command, "_run_python", lambda *_, left=left: next(left))
         assert main(arguments) == NONDETERMINISM
         said = capsys.readouterr().err
         assert "nothing was written" in said

@@ -1,7 +1,7 @@
-"""What `hicache replay` was asked for: one frozen record, and the names that its values may have.
+"""The options of `hicache replay` as one frozen record, and the names that their values may have.
 
-Must not live here: how options are read from the command line (traces/commands/replay), or what
-becomes of those that were not given (settings, pools).
+Does not parse the command line (see traces/commands/replay) or fill in what was not given (see
+settings and pools).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 CHECKS: tuple[Level, ...] = get_args(Level)
 COMPONENTS = known()
 BACKBONE = COMPONENTS[0]
-MODEL = "llama-3.1-8b"  # where none was given
+MODEL = "llama-3.1-8b"  # if no model is given
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions(OptionRecord):
-    """None: not given, so that it follows from the model, the hardware or the trace."""
+    """None means not given: the value then follows from the model, the hardware or the trace."""
 
     trace: str | None
     format: str

@@ -1,11 +1,11 @@
-"""The pools of every component: which options say so, and how large what was not said becomes.
+"""The components of a replay, and the sizes of their pools on device and host.
 
-Lives here: components, windows, intervals and page counts on device and host. Must not live here:
-time, or what a component requires of a path (hicache/core/components).
+Decides components, windows, intervals and page counts from the options, with defaults for what is
+not given. Does not define what a component requires of a path; see hicache/core/components.
 
-A request owns a window of pages and three states while it runs (`OWN_STATES`); beside those,
-caching one prefix of 4,096 tokens takes a window, or a state, more. A device whose size is not
-given is shared out in that proportion: as much of Full as leaves room for what goes with it.
+A running request owns a window of swa pages and three states (`OWN_STATES`). Besides those, one
+cached prefix of 4,096 tokens takes one more window or state. A device whose size is not given is
+divided in that proportion: full gets as many pages as leave room for the other components.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ..terminal.options import UNBOUNDED
 from .options import BACKBONE, COMPONENTS, MODEL, Mode, ReplayOptions
 
 HOST_RATIO: dict[Mode, Fraction] = {"timed": Fraction(2), "hits": Fraction(0)}
-STAND_IN_WINDOW = 1024  # of a model that has none
+STAND_IN_WINDOW = 1024  # for a model without a window
 OWN_STATES = 3
 PREFIX_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Per component, in order: names, pages on each tier, and where each number came from."""
+    """Per component, in order: the name, pages on each tier, and the rule behind each number."""
 
     components: tuple[str, ...]
     device: tuple[int, ...]
@@ -48,9 +48,9 @@ class Pools:
 
 
 def model_of(options: ReplayOptions) -> ModelDescription:
-    """The model that was named, or the usual one with pools for the components asked for.
+    """The model that was named, or the default one with pools for the components asked for.
 
-    Raises CallerError where the model lacks a pool for a component, or has one too many.
+    Raises CallerError if the model lacks a pool for a component, or has one that was not asked for.
     """
     wanted = options.components
     if options.model is None:
@@ -63,39 +63,42 @@ def model_of(options: ReplayOptions) -> ModelDescription:
             usual, wanted, options.swa_window or STAND_IN_WINDOW, options.mamba_interval or 0
         )
     model = models.get(options.model)
-    found = tuple(name for name in COMPONENTS if name in model.components)
-    if len(found) < len(model.components) or BACKBONE not in found:
+    components = tuple(name for name in COMPONENTS if name in model.components)
+    if len(components) < len(model.components) or BACKBONE not in components:
         raise CallerError(
             f"--model: expected pools of {', '.join(COMPONENTS)}, found those of {model.name} for "
             f"{', '.join(model.components)}; correct its components"
         )
-    if wanted is not None and wanted != found:
+    if wanted is not None and wanted != components:
         raise CallerError(
-            f"--components: expected {','.join(found)}, for which {model.name} has pools, found "
-            f"{','.join(wanted)}; name another --model (`hicache models` lists them) or none"
+            f"--components: expected {','.join(components)}, for which {model.name} has pools, "
+            f"found {','.join(wanted)}; name another --model (`hicache models` lists them) or none"
         )
-    _check_unused(options, found)
+    _check_unused(options, components)
     return model
 
 
-def _check_unused(options: ReplayOptions, found: Sequence[str]) -> None:
-    """An option of a component that is not there was meant for another run."""
+def _check_unused(options: ReplayOptions, components: Sequence[str]) -> None:
+    """Raises CallerError for an option of a component that the run does not have."""
     names = [one.name for one in fields(options)]
     for component in COMPONENTS:
         others = [name for name in names if name.startswith(f"{component}_")]
         used = [name for name in others if getattr(options, name)]
-        if component not in found and used:
+        if component not in components and used:
             raise CallerError(
                 f"--{used[0].replace('_', '-')}: expected {component} among the components, found "
-                f"{','.join(found)}; add it to --components or name a --model that has it"
+                f"{','.join(components)}; add it to --components or name a --model that has it"
             )
 
 
 def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace: Trace) -> Pools:
-    """memory: bytes of device memory for all pools of a rank, 0 or less if the weights fill it."""
-    found = tuple(name for name in COMPONENTS if name in model.components)
+    """The pools of a replay. Raises CallerError where a size cannot be resolved.
+
+    memory: bytes of device memory for all pools of a rank; 0 or less if the weights fill it.
+    """
+    components = tuple(name for name in COMPONENTS if name in model.components)
     window = interval = 0
-    for name in found:
+    for name in components:
         if residency(name) == "window":
             window = _of(options, name, "window") or model.window(name)
             if window < 1:
@@ -108,17 +111,17 @@ def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace:
     plan = _Device(options, model, memory, window, interval)
     full, rule = plan.full(trace)
     device, rules = [full], [rule]
-    for name in found[1:]:
-        pages, rule = plan.beside(name, full)
+    for name in components[1:]:
+        pages, rule = plan.other(name, full)
         device.append(pages)
         rules.append(rule)
-    host, host_rule = _host(options, model, found, device)
-    exchange = _exchange(options, found, host, plan.window_pages, trace)
+    host, host_rule = _host(options, model, components, device)
+    exchange = _exchange(options, components, host, plan.window_pages, trace)
     host_rules = [
         f"{host_rule}, and {pages:,} for exchanges" if pages else host_rule for pages in exchange
-    ] or [host_rule] * len(found)
+    ] or [host_rule] * len(components)
     return Pools(
-        found,
+        components,
         tuple(device),
         tuple(size + more for size, more in zip_longest(host, exchange, fillvalue=0)),
         tuple(rules),
@@ -172,7 +175,7 @@ def _interval(options: ReplayOptions, model: ModelDescription, name: str) -> int
 
 
 class _Device:
-    """Page counts of the device, of Full and of what goes with it."""
+    """Page counts on device, of full and of the other components."""
 
     def __init__(
         self,
@@ -196,6 +199,7 @@ class _Device:
         self._limit: dict[str, int] = {}
 
     def full(self, trace: Trace) -> tuple[int, str]:
+        """Pages of full, and the rule behind the number."""
         options, page = self._options, self._page
         if options.device_pages == UNBOUNDED:
             pages = sum(-(-(job.input_length + job.output_length) // page) for job in trace.jobs)
@@ -226,8 +230,8 @@ class _Device:
             )
         return fitting, f"90% of {options.hardware} less the weights"
 
-    def beside(self, name: str, full: int) -> tuple[int, str]:
-        """Pages of another component, given those of Full."""
+    def other(self, name: str, full: int) -> tuple[int, str]:
+        """Pages of another component, given `full` pages of full, and the rule."""
         given = self._given(name)
         if given is not None:
             few = residency(name) == "state" and given < OWN_STATES
@@ -275,9 +279,9 @@ class _Device:
         return -(-full * self._page // PREFIX_TOKENS)
 
     def _fitting(self) -> int:
-        """The most pages of Full that leave room for what goes with them; below 1 for none."""
+        """The most pages of full that leave room for the other components; below 1 for none."""
         others = [name for name in self._model.components if name != BACKBONE]
-        for name in others:  # what runs must leave at least half of the memory to what is cached
+        for name in others:  # running requests leave at least half of the memory to the cache
             self._limit[name] = max(0, self._memory) // (2 * len(others) * self._bytes[name])
         low, high = 0, max(0, self._memory) // self._bytes[BACKBONE] + 1
         while high - low > 1:
@@ -294,29 +298,29 @@ class _Device:
 def _host(
     options: ReplayOptions,
     model: ModelDescription,
-    found: Sequence[str],
+    components: Sequence[str],
     device: Sequence[int],
 ) -> tuple[list[int], str]:
     if options.host_pages is not None:
         pages = options.host_pages
         if not pages:
-            return [0] * len(found), "none"
+            return [0] * len(components), "none"
         others = [max(1, pages * size // device[0]) for size in device[1:]]
-        return [pages, *others], "as given" if len(found) == 1 else "as given for full"
+        return [pages, *others], "as given" if len(components) == 1 else "as given for full"
     if options.host_bytes is not None:
         planned = plan_pools(
             model,
             options.page_size,
-            dict(zip(found, device, strict=True)),
+            dict(zip(components, device, strict=True)),
             total_bytes=options.host_bytes,
             tp=options.tp,
         )
         rule = f"{options.host_bytes / 1e9:g} GB on {options.tp} ranks"
-        return [planned.pages[name] for name in found], rule
+        return [planned.pages[name] for name in components], rule
     ratio = options.host_ratio
     if ratio is None:
         ratio = HOST_RATIO[options.mode]
     if not ratio:
-        return [0] * len(found), "none"
-    # at least one page more than the device, or a ratio of 1 could not keep what was evicted
+        return [0] * len(components), "none"
+    # at least one page more than the device, so that a ratio of 1 can keep every evicted page
     return [max(int(size * ratio), size + 1) for size in device], f"{float(ratio):g} x device"
