@@ -10,6 +10,7 @@ from invariants.books.book import Book
 from invariants.books.shadow import Shadow, serves
 from invariants.books.story import node
 from invariants.books.tags import Tags
+from invariants.checks._victims import kept_free
 
 
 class BackupDue(Check):
@@ -99,7 +100,7 @@ class BackupDue(Check):
                 continue
             if _hits(shadow) < least:
                 return
-            if all(view.pool(Tier.HOST, at).free >= _size(shadow, at) for at in missing):
+            if all(_has_room(book, shadow, at, view) for at in missing):
                 self.fail(
                     f"node {shadow.id}, used {_hits(shadow)} times: expected its components "
                     f"{missing} to be under way to host, which has room",
@@ -110,6 +111,10 @@ class BackupDue(Check):
 
 def _hits(shadow: Shadow | None) -> int:
     return shadow.hits if shadow is not None else 0
+
+
+def _has_room(book: Book, shadow: Shadow, at: int, view: CoreView) -> bool:
+    return view.pool(Tier.HOST, at).free - kept_free(book, at) >= _size(shadow, at)
 
 
 def _size(shadow: Shadow, at: int) -> int:
