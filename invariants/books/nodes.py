@@ -183,6 +183,7 @@ class NodeBook:
     def _inherit(self, shadow: Shadow, node: Node) -> None:
         """A split's upper half came and was used when and as often as its lower half, even where
         that is gone by now; anything else is new."""
+        shadow.changed = True
         lower = self._lower_half(shadow, node)
         if lower is None:
             shadow.use = [self.clock] * self.width
@@ -284,7 +285,11 @@ class NodeBook:
                     step.use[index] = clock
             if at > since:
                 step.hits += 1
-            step.priority = priority if step.hits == 1 else max(step.priority, priority)
+                if step.hits == 1:
+                    step.priority = priority
+            if priority > step.priority:
+                step.priority = priority
+            step.changed = True
             self.dirty[step.id] = step
             step = step.parent
         return True
@@ -326,16 +331,19 @@ class NodeBook:
         self.turned += near != shadow.live_distance
         if near == NONE != shadow.live_distance:
             self.died.add(shadow.id)
-        shadow.live_distance = near
+        changed = shadow.changed or near != shadow.live_distance
+        shadow.live_distance, shadow.changed = near, False
         key_of, leaves_first = self.declared
+        if fresh and (self.width > 1 or not leaves_first):
+            self.sank.add(shadow.id)
         for kind in self.kinds:
-            index, serving = kind.at, serves(kind, near)
-            key = key_of(shadow, index) if key_of is not None else ()
-            rank: Rank = (serving, key)
-            known, shadow.rank[index] = shadow.rank[index], rank
-            sank = not serving if known is None else rank < known
-            if sank or (fresh and (self.width > 1 or not leaves_first)):
-                self.sank.add(shadow.id)
+            index = kind.at
+            known = rank = shadow.rank[index]
+            if changed or rank is None:
+                key = key_of(shadow, index) if key_of is not None else ()
+                rank = shadow.rank[index] = (serves(kind, near), key)
+                if not rank[0] if known is None else rank < known:
+                    self.sank.add(shadow.id)
             if bits >> 3 * index & 7 and (rank != known or fresh >> 3 * index & 7):
                 for queue in range(3 * index, 3 * index + 3):
                     if bits >> queue & 1:

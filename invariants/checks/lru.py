@@ -21,11 +21,9 @@ class Lru(Check):
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
         if node.parent is None:
             return
-        if (node.hits, node.priority, node.inserted) != (
-            shadow.hits,
-            shadow.priority,
-            shadow.inserted,
-        ):
+        if node.hits != shadow.hits or node.priority != shadow.priority:
+            self._facts(shadow, node)
+        if node.inserted != shadow.inserted:
             self._facts(shadow, node)
         if node.last_use == shadow.use:
             return
