@@ -115,6 +115,25 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="total host memory, summed over pools and ranks",
     )
+    _add_policies(group)
+    add(
+        "--load-threshold",
+        type=read.at_least(0),
+        default=1,
+        metavar="PAGES",
+        help="recompute instead of loading host hits shorter than this",
+    )
+    add(
+        "--load-quota",
+        type=read.at_least(0),
+        default=0,
+        metavar="PAGES",
+        help="recompute instead of loading host hits longer than this; 0 for no limit",
+    )
+
+
+def _add_policies(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--write-policy",
         type=entry(registry.WRITE_POLICIES),
@@ -142,20 +161,6 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         type=entry(registry.EVICTION_POLICIES),
         metavar="POLICY",
         help="replay again with this eviction order, without checks, and print both hit rates",
-    )
-    add(
-        "--load-threshold",
-        type=read.at_least(0),
-        default=1,
-        metavar="PAGES",
-        help="recompute instead of loading host hits shorter than this",
-    )
-    add(
-        "--load-quota",
-        type=read.at_least(0),
-        default=0,
-        metavar="PAGES",
-        help="recompute instead of loading host hits longer than this; 0 for no limit",
     )
 
 
