@@ -21,6 +21,10 @@ class Config:
     load_quota_pages      a host hit longer than this is recomputed; 0 means no limit.
     max_backups           backups in flight at once; more are put off to the node's next use (what
                           an eviction waits for is not put off).
+    exchange_pages        host pages, per component, that stay free for exchanges: a load gives up
+                          the host copies once it has landed, and until then what it evicts from
+                          device may fill so many pages more. Needs a write policy that copies on
+                          eviction. () where a page that is loaded keeps its host copy.
     kv_events             emit KvStored / KvRemoved for routers (costs one SHA-256 per new page).
     swa_window            tokens that a token attends to under swa; 0 where there is no swa.
     mamba_interval        tokens between the depths at which a request leaves states; 0 is one page.
@@ -36,6 +40,7 @@ class Config:
     load_threshold_pages: int = 1
     load_quota_pages: int = 0
     max_backups: int = 4096
+    exchange_pages: tuple[int, ...] = ()
     kv_events: bool = False
     swa_window: int = 0
     mamba_interval: int = 0
@@ -70,6 +75,17 @@ class Config:
             raise CallerError(
                 f"host_pages: expected pages of {self.components[0]} too where another component "
                 f"has some, found {self.host_pages}"
+            )
+        if self.exchange_pages and (
+            len(self.exchange_pages) != len(self.components)
+            or any(
+                not 0 <= pages <= max(0, host - 1)
+                for pages, host in zip(self.exchange_pages, self.host_pages, strict=True)
+            )
+        ):
+            raise CallerError(
+                f"exchange_pages: expected fewer than the host pages {self.host_pages} for each of "
+                f"{', '.join(self.components)}, found {self.exchange_pages}"
             )
         for name, value in (
             ("load_threshold_pages", self.load_threshold_pages),

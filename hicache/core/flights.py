@@ -103,6 +103,8 @@ def close_flight(state: State, flight: Flight) -> None:
         if state.backups < 0:
             raise CoreBug(f"{flight} ends, and fewer than no backups are left")
     _stop_evicting(state, flight)
+    for index, count in enumerate(flight.gives_up):
+        state.giving_up[index] -= count
     if flight.receipt is not None:
         release(state, flight.receipt)
 

@@ -144,6 +144,9 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: 
         }
     backed = host["full"] > 0
     states = "mamba" in components
+    on_evict = registry.load(registry.WRITE_POLICIES, policy).policy().on_evict
+    exclusive = backed and on_evict and draws.chance(40)
+    spare = tuple(host[name] // 2 for name in components)
     return Config(
         page,
         tuple(device[name] for name in components),
@@ -154,6 +157,7 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: 
         load_threshold_pages=draws.one((1, 1, 1, 2)),
         load_quota_pages=draws.one((0, 0, 6)),
         max_backups=draws.one((4096, 4096, 2, 1)),
+        exchange_pages=spare if exclusive else (),
         kv_events=draws.chance(30),
         swa_window=window if "swa" in components else 0,
         mamba_interval=interval if states else 0,

@@ -11,6 +11,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from hicache.core.policies.lru import Lru
 
 import hicache.core
 from hicache.core import admission
@@ -31,7 +32,6 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.policies.lru import Lru
 from hicache.core.types import Key, Tier
 
 from .rig import PAGE, Rig, key

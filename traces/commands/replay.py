@@ -124,6 +124,12 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(registry.stems(registry.WRITE_POLICIES))}, or path.py:Name",
     )
     add(
+        "--exclusive",
+        action="store_true",
+        help="a page that was loaded back gives up its host copy, so that both tiers together hold "
+        "as much as one of their summed size (needs --write-policy write_back)",
+    )
+    add(
         "--eviction",
         type=entry(registry.EVICTION_POLICIES),
         default="lru",

@@ -41,6 +41,7 @@ class ReplayOptions(OptionRecord):
     host_pages: int | None
     host_bytes: int | None
     write_policy: str
+    exclusive: bool
     eviction: str
     compare_eviction: str | None
     load_threshold: int

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import zip_longest
 
 import hicache.models as models
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.memory.plan import plan_pools
 from hicache.models import ModelDescription
@@ -31,13 +33,18 @@ PREFIX_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Per component, in order: the name, pages on each tier, and the rule behind each number."""
+    """The pools of a replay.
+
+    Per component, in order: the name, pages on each tier, and the rule behind each number.
+    exchange: host pages kept for exchanges, a part of `host`; () without --exclusive.
+    """
 
     components: tuple[str, ...]
     device: tuple[int, ...]
     host: tuple[int, ...]
     device_rules: tuple[str, ...]
     host_rules: tuple[str, ...]
+    exchange: tuple[int, ...]
     window: int
     interval: int
 
@@ -113,15 +120,46 @@ def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace:
         device.append(pages)
         rules.append(rule)
     host, host_rule = _host(options, model, components, device)
+    exchange = _exchange(options, components, host, plan.window_pages, trace)
+    host_rules = [
+        f"{host_rule}, and {pages:,} for exchanges" if pages else host_rule for pages in exchange
+    ] or [host_rule] * len(components)
     return Pools(
         components,
         tuple(device),
-        tuple(host),
+        tuple(size + more for size, more in zip_longest(host, exchange, fillvalue=0)),
         tuple(rules),
-        tuple(host_rule for _ in components),
+        tuple(host_rules),
+        exchange,
         window,
         interval,
     )
+
+
+def _exchange(
+    options: ReplayOptions,
+    components: Sequence[str],
+    host: Sequence[int],
+    window_pages: int,
+    trace: Trace,
+) -> tuple[int, ...]:
+    """Host pages besides the pool, per component, for one load and the evictions that it needs.
+
+    At most the longest prompt, a window, or a state. () without --exclusive. Raises CallerError if
+    the write policy or the host pool rules it out.
+    """
+    if not options.exclusive:
+        return ()
+    policy = registry.load(registry.WRITE_POLICIES, options.write_policy).policy()
+    if policy.contiguous or not policy.on_evict or not host[0]:
+        what = f"--write-policy {options.write_policy}" if host[0] else "no host pool"
+        raise CallerError(
+            "--exclusive: expected a host pool and a write policy that copies on eviction, found "
+            f"{what}; give --write-policy write_back and --host-ratio, --host-pages or --host-bytes"
+        )
+    longest = max((-(-job.input_length // options.page_size) for job in trace.jobs), default=1)
+    most = {BACKBONE: longest, WINDOW: window_pages + 1, STATES: 1}
+    return tuple(most[name] if size else 0 for name, size in zip(components, host, strict=True))
 
 
 def _interval(options: ReplayOptions, model: ModelDescription) -> int:
@@ -150,9 +188,9 @@ class _Device:
         self._model = model
         self._memory = memory
         self._page = options.page_size
-        self._window_pages = -(-window // self._page)
+        self.window_pages = -(-window // self._page)
         self._interval = interval
-        self._least_window = self._window_pages + max(1, -(-interval // self._page))
+        self._least_window = self.window_pages + max(1, -(-interval // self._page))
         self._running = options.max_running if options.mode == "timed" else 1
         self._bytes = {
             name: model.bytes_per_page(name, self._page, options.tp) for name in model.components
@@ -228,7 +266,7 @@ class _Device:
         running = min(self._running, full)
         own = running * self._least_window + -(-self._options.token_budget // self._page)
         own = min(own, self._limit.get(WINDOW, own))
-        wanted = own + self._window_pages * self._prefixes(full)
+        wanted = own + self.window_pages * self._prefixes(full)
         return max(self._least_window, min(full, wanted))
 
     def _mamba(self, full: int) -> int:

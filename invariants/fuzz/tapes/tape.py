@@ -89,6 +89,10 @@ _SETTINGS: dict[str, Fits] = {
 }
 
 
+# Settings that are newer than the format: where a tape does not name one, it is as usual.
+_MAY_LACK: dict[str, Any] = {"exchange_pages": ()}
+
+
 class Act(NamedTuple):
     """What becomes of one action: its reply is due `delay` after it was issued, `tie` orders those
     due at once (all that are due, under order "priority"), and `fault` names what goes wrong."""
@@ -130,7 +134,7 @@ def dumps(tape: Tape) -> str:
         "seed": tape.seed,
         "order": tape.order,
         "notes": tape.notes,
-        "config": asdict(tape.config),
+        "config": _settings(tape.config),
     }
     if tape.executor != REPLIES:
         head["executor"] = tape.executor
@@ -261,9 +265,18 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
     }
 
 
+def _settings(config: Config) -> dict[str, Any]:
+    """All settings but those that a tape need not name and that are as usual."""
+    return {
+        name: value
+        for name, value in asdict(config).items()
+        if name not in _MAY_LACK or value != _MAY_LACK[name]
+    }
+
+
 def _config(document: Any, name: str) -> Config:
     kinds = {one.name: str(one.type) for one in fields(Config)}
-    given = document if isinstance(document, dict) else {}
+    given = {**_MAY_LACK, **document} if isinstance(document, dict) else {}
     if given.keys() != kinds.keys():
         strange = sorted(given.keys() ^ kinds.keys())
         raise CallerError(
