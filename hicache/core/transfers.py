@@ -76,7 +76,7 @@ def land(state: State, flight: Flight) -> None:
     for leg in flight.legs:
         # all above the node is there: the path is locked, and parents land first
         node, index = leg.node, leg.component
-        adopted = end_leg(state, leg, adopt=True)
+        adopted = end_leg(state, leg, Tier.DEVICE, adopt=True)
         if node is None:
             continue
         if request is not None and not adopted and state.components[index].positional:
@@ -102,7 +102,7 @@ def _replace(request: Request, index: int, node: Node) -> None:
 def cancel_load(state: State, flight: Flight) -> None:
     """A load failed: its targets hold garbage and go back; the host copies stay."""
     for leg in flight.legs:
-        end_leg(state, leg, adopt=False)
+        end_leg(state, leg, Tier.DEVICE, adopt=False)
     flight.legs.clear()
 
 

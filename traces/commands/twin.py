@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hicache.core import registry
+from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
@@ -230,14 +231,14 @@ def _sizes(options: Options, calibration: Measured, workload: Workload) -> tuple
     check_memory(geometry)
     own = [pool for pool in model.pools if not pool.anchor]
     interval = max(pool.interval for pool in own)
+    window = max(pool.window for pool in own if pool.kind != "state")
     config = Config(
         page_size=size,
         device_pages=tuple(pages[0].values()),
         host_pages=tuple(pages[1].values()),
         components=model.components,
         write_policy=options.write_policy.replace("-", "_"),
-        swa_window=max(pool.window for pool in own if pool.kind != "state"),
-        mamba_interval=-(-interval // size) * size,
+        settings=settings_for(model.components, Shape(window, -(-interval // size) * size)),
     )
     return geometry, config
 

@@ -31,6 +31,12 @@ SUMMARY = "Mooncake FAST'25: timestamp, input_length, output_length, hash_ids of
 _LEAST_ID, _MOST_ID = -(1 << 63), (1 << 64) - 1
 
 
+SAMPLE = """\
+{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [7, 8]}
+{"timestamp": 1.5, "input_length": 1000, "output_length": 1, "hash_ids": [7, 9]}
+"""
+
+
 def recognises(first: Record) -> bool:
     return "hash_ids" in first
 

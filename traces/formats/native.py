@@ -45,6 +45,13 @@ class Tokens(NamedTuple):
     namespace: str
 
 
+SAMPLE = """\
+{"format": "hicache-trace", "version": 1}
+{"timestamp": 0, "input": [["a", 600]], "output": ["b", 40]}
+{"after": 0, "delay": 3, "input": [["a", 600], ["b", 40], ["c", 9]], "output": ["d", 2]}
+"""
+
+
 def header(made_by: Record) -> Record:
     """The first line of a file in this format. made_by: how the file was made."""
     return {"format": NAME, "version": VERSION, "made_by": made_by}

@@ -10,6 +10,8 @@ import ast
 from pathlib import Path
 from typing import Any
 
+from hicache.core import registry
+from hicache.core.components.base import known
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from invariants.fuzz.tapes import lines
@@ -57,7 +59,17 @@ def _value(node: ast.expr) -> Any:
     if not isinstance(node, ast.Call):
         return ast.literal_eval(node)
     name = ast.unparse(node.func)
-    if name not in _RECORDS:
+    record = _RECORDS.get(name) or _settings(name)
+    if record is None:
         raise ValueError(f"expected literals in its TAPE, found a call of {name}")
     named = {one.arg or "": _value(one.value) for one in node.keywords}
-    return _RECORDS[name](*map(_value, node.args), **named)
+    return record(*map(_value, node.args), **named)
+
+
+def _settings(name: str) -> type[Any] | None:
+    """Of one of the project's components, where the name is such: swa.Settings."""
+    component, _, rest = name.partition(".")
+    if rest != "Settings" or component not in known():
+        return None
+    found: type[Any] | None = getattr(registry.load(registry.COMPONENTS, component), rest, None)
+    return found

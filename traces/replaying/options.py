@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
+from hicache.core.components.base import known
 from invariants.watch import Level
 
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
@@ -17,8 +18,8 @@ from ..terminal.options import Bandwidth, OptionRecord, Unbounded
 Mode = Literal["timed", "hits"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 CHECKS: tuple[Level, ...] = get_args(Level)
-BACKBONE, WINDOW, STATES = "full", "swa", "mamba"
-COMPONENTS = (BACKBONE, WINDOW, STATES)
+COMPONENTS = known()
+BACKBONE = COMPONENTS[0]
 MODEL = "llama-3.1-8b"  # if no model is given
 
 

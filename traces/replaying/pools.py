@@ -10,20 +10,21 @@ divided in that proportion: full gets as many pages as leave room for the other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import zip_longest
 
 import hicache.models as models
 from hicache.core import registry
+from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 from hicache.memory.plan import plan_pools
 from hicache.models import ModelDescription
 
 from ..formats.base import Trace
 from ..terminal.options import UNBOUNDED
-from .options import BACKBONE, COMPONENTS, MODEL, STATES, WINDOW, Mode, ReplayOptions
+from .options import BACKBONE, COMPONENTS, MODEL, Mode, ReplayOptions
 
 HOST_RATIO: dict[Mode, Fraction] = {"timed": Fraction(2), "hits": Fraction(0)}
 STAND_IN_WINDOW = 1024  # for a model without a window
@@ -47,6 +48,7 @@ class Pools:
     exchange: tuple[int, ...]
     window: int
     interval: int
+    states_per_path: int
 
 
 def model_of(options: ReplayOptions) -> ModelDescription:
@@ -82,16 +84,13 @@ def model_of(options: ReplayOptions) -> ModelDescription:
 
 def _check_unused(options: ReplayOptions, components: Sequence[str]) -> None:
     """Raises CallerError for an option of a component that the run does not have."""
-    for component, name in (
-        (WINDOW, "swa_window"),
-        (WINDOW, "swa_tokens"),
-        (STATES, "mamba_states"),
-        (STATES, "mamba_interval"),
-        (STATES, "mamba_states_per_path"),
-    ):
-        if component not in components and getattr(options, name):
+    names = [one.name for one in fields(options)]
+    for component in COMPONENTS:
+        others = [name for name in names if name.startswith(f"{component}_")]
+        used = [name for name in others if getattr(options, name)]
+        if component not in components and used:
             raise CallerError(
-                f"--{name.replace('_', '-')}: expected {component} among the components, found "
+                f"--{used[0].replace('_', '-')}: expected {component} among the components, found "
                 f"{','.join(components)}; add it to --components or name a --model that has it"
             )
 
@@ -103,15 +102,16 @@ def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace:
     """
     components = tuple(name for name in COMPONENTS if name in model.components)
     window = interval = 0
-    if WINDOW in components:
-        window = options.swa_window or model.window(WINDOW)
-        if window < 1:
-            raise CallerError(
-                f"--swa-window: expected a window of 1 token or more, found none in {model.name}; "
-                "give one"
-            )
-    if STATES in components:
-        interval = _interval(options, model)
+    for name in components:
+        if residency(name) == "window":
+            window = _of(options, name, "window") or model.window(name)
+            if window < 1:
+                raise CallerError(
+                    f"--{name}-window: expected a window of 1 token or more, found none in "
+                    f"{model.name}; give one"
+                )
+        elif residency(name) == "state":
+            interval = _interval(options, model, name)
     plan = _Device(options, model, memory, window, interval)
     full, rule = plan.full(trace)
     device, rules = [full], [rule]
@@ -133,7 +133,14 @@ def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace:
         exchange,
         window,
         interval,
+        options.mamba_states_per_path,
     )
+
+
+def _of(options: ReplayOptions, component: str, setting: str) -> int | None:
+    """What the component's option says; None where it was not given, or there is none."""
+    found: int | None = getattr(options, f"{component}_{setting}", None)
+    return found
 
 
 def _exchange(
@@ -158,19 +165,20 @@ def _exchange(
             f"{what}; give --write-policy write_back and --host-ratio, --host-pages or --host-bytes"
         )
     longest = max((-(-job.input_length // options.page_size) for job in trace.jobs), default=1)
-    most = {BACKBONE: longest, WINDOW: window_pages + 1, STATES: 1}
-    return tuple(most[name] if size else 0 for name, size in zip(components, host, strict=True))
+    most = {"path": longest, "window": window_pages + 1, "state": 1}
+    sizes = zip(components, host, strict=True)
+    return tuple(most[residency(name)] if size else 0 for name, size in sizes)
 
 
-def _interval(options: ReplayOptions, model: ModelDescription) -> int:
-    page, given = options.page_size, options.mamba_interval
+def _interval(options: ReplayOptions, model: ModelDescription, name: str) -> int:
+    page, given = options.page_size, _of(options, name, "interval")
     if given is not None:
         if given % page:
             raise CallerError(
-                f"--mamba-interval: expected a multiple of the page's {page} tokens, found {given}"
+                f"--{name}-interval: expected a multiple of the page's {page} tokens, found {given}"
             )
         return given
-    return max(1, -(-model.interval(STATES) // page)) * page
+    return max(1, -(-model.interval(name) // page)) * page
 
 
 class _Device:
@@ -195,7 +203,6 @@ class _Device:
         self._bytes = {
             name: model.bytes_per_page(name, self._page, options.tp) for name in model.components
         }
-        self._sizes: dict[str, Callable[[int], int]] = {WINDOW: self._swa, STATES: self._mamba}
         self._limit: dict[str, int] = {}
 
     def full(self, trace: Trace) -> tuple[int, str]:
@@ -234,45 +241,46 @@ class _Device:
         """Pages of another component, given `full` pages of full, and the rule."""
         given = self._given(name)
         if given is not None:
-            few = name == STATES and given < OWN_STATES
+            few = residency(name) == "state" and given < OWN_STATES
             rule = f"fewer than the {OWN_STATES} of a request: hardly any is left behind"
             return given, f"as given; {rule}" if few else "as given"
         if self._options.device_pages == UNBOUNDED:
             per_state = max(1, self._interval // self._page)
-            pages = full if name == WINDOW else full // per_state + OWN_STATES
+            states = residency(name) == "state"
+            pages = full // per_state + OWN_STATES if states else full
             return pages, "unbounded: as much as full can use"
-        what = "a window" if name == WINDOW else "a state"
+        what = f"a {residency(name)}"
         own = min(self._running, full)
         return (
-            self._sizes[name](full),
+            self._wanted(name, full),
             f"{own} running, {what} per {PREFIX_TOKENS:,} tokens",
         )
 
     def _given(self, name: str) -> int | None:
-        if name == STATES:
-            return self._options.mamba_states
-        tokens = self._options.swa_tokens
+        if residency(name) == "state":
+            return _of(self._options, name, "states")
+        tokens = _of(self._options, name, "tokens")
         if tokens is None:
             return None
         least = self._least_window * self._page
         if tokens < least:
             raise CallerError(
-                f"--swa-tokens: expected at least {least}, a window in whole pages and what is "
+                f"--{name}-tokens: expected at least {least}, a window in whole pages and what is "
                 f"computed between two boundaries, which any request needs; found {tokens}"
             )
         return tokens // self._page
 
-    def _swa(self, full: int) -> int:
+    def _wanted(self, name: str, full: int) -> int:
+        """Pages or states of a component whose size was not given."""
         running = min(self._running, full)
+        if residency(name) == "state":
+            own = OWN_STATES * running
+            own = min(own, self._limit.get(name, own))
+            return max(OWN_STATES, own) + self._prefixes(full)
         own = running * self._least_window + -(-self._options.token_budget // self._page)
-        own = min(own, self._limit.get(WINDOW, own))
+        own = min(own, self._limit.get(name, own))
         wanted = own + self.window_pages * self._prefixes(full)
         return max(self._least_window, min(full, wanted))
-
-    def _mamba(self, full: int) -> int:
-        own = OWN_STATES * min(self._running, full)
-        own = min(own, self._limit.get(STATES, own))
-        return max(OWN_STATES, own) + self._prefixes(full)
 
     def _prefixes(self, full: int) -> int:
         return -(-full * self._page // PREFIX_TOKENS)
@@ -288,7 +296,7 @@ class _Device:
             taken = self._bytes[BACKBONE] * middle
             for name in others:
                 given = self._given(name)
-                pages = self._sizes[name](middle) if given is None else given
+                pages = self._wanted(name, middle) if given is None else given
                 taken += self._bytes[name] * pages
             low, high = (middle, high) if taken <= self._memory else (low, middle)
         return low

@@ -11,11 +11,12 @@ from typing import TextIO
 
 from rich.table import Table
 
+from hicache.core.components.base import residency
+
 from ..formats.base import Trace
 from ..terminal.tables import console, pairs, percent, table
 from .account import Share
 from .components import NO_TRUTH, component_tables, order_table, turn_table
-from .options import STATES
 from .run import NS_PER_S, Run, Spread, spread
 from .settings import Settings
 
@@ -89,7 +90,7 @@ def _sizes(settings: Settings) -> list[tuple[str, str]]:
     if pools.window:
         rows.append(("window", f"{pools.window:,} tokens"))
     if pools.interval:
-        limit = core.mamba_states_per_path
+        limit = pools.states_per_path
         most = f", at most {limit} on a path" if limit else ""
         rows.append(("states", f"every {pools.interval:,} tokens{most}"))
     return rows
@@ -99,7 +100,7 @@ def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
     if not pages:
         return "none"
     size = pages * settings.page_bytes[place] / 1e9
-    if settings.core.components[place] == STATES:
+    if residency(settings.core.components[place]) == "state":
         return f"{pages:,} states, {size:,.1f} GB ({rule})"
     return f"{pages:,} pages, {pages * settings.core.page_size:,} tokens, {size:,.1f} GB ({rule})"
 

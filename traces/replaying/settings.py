@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hicache.core import registry
-from hicache.core.components.base import Component
+from hicache.core.components.base import Component, Shape, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
+from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
@@ -23,7 +24,7 @@ from sim.options import EngineOptions
 from ..formats.base import Paged, Trace
 from ..terminal.options import Bandwidth
 from . import pools
-from .options import STATES, WINDOW, Mode, ReplayOptions
+from .options import Mode, ReplayOptions
 from .pools import Pools
 
 # the share of memory that engines give to weights and cache; activations and graphs take the rest
@@ -87,15 +88,14 @@ class Settings:
         result: dict[str, object] = {}
         for place, name in enumerate(core.components):
             device, host = core.device_pages[place], core.host_pages[place]
-            if name == WINDOW:
-                result["swa_window"] = core.swa_window
-                result["swa_tokens"] = device * core.page_size
-                result["swa_host_tokens"] = host * core.page_size
-            elif name == STATES:
-                result["mamba_states"] = device
-                result["mamba_host_states"] = host
-                result["mamba_interval"] = core.mamba_interval
-                result["mamba_states_per_path"] = core.mamba_states_per_path
+            said = document(core)
+            result |= {key: said[key] for key in settings_names(name)}
+            if residency(name) == "window":
+                result[f"{name}_tokens"] = device * core.page_size
+                result[f"{name}_host_tokens"] = host * core.page_size
+            elif residency(name) == "state":
+                result[f"{name}_states"] = device
+                result[f"{name}_host_states"] = host
         return result
 
 
@@ -127,9 +127,10 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
             load_threshold_pages=options.load_threshold,
             load_quota_pages=options.load_quota,
             exchange_pages=sizes.exchange,
-            swa_window=sizes.window,
-            mamba_interval=sizes.interval,
-            mamba_states_per_path=options.mamba_states_per_path,
+            settings=settings_for(
+                sizes.components,
+                Shape(sizes.window, sizes.interval, sizes.states_per_path),
+            ),
         ),
         engine=EngineOptions(
             token_budget=options.token_budget,
