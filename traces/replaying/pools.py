@@ -84,7 +84,7 @@ def model_of(options: ReplayOptions) -> ModelDescription:
 
 def _check_unused(options: ReplayOptions, components: Sequence[str]) -> None:
     """Raises CallerError for an option of a component that the run does not have."""
-    names = [one.name for one in fields(options)]
+    names = [field.name for field in fields(options)]
     for component in COMPONENTS:
         others = [name for name in names if name.startswith(f"{component}_")]
         used = [name for name in others if getattr(options, name)]
@@ -104,7 +104,7 @@ def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace:
     window = interval = 0
     for name in components:
         if residency(name) == "window":
-            window = _of(options, name, "window") or model.window(name)
+            window = _option_of(options, name, "window") or model.window(name)
             if window < 1:
                 raise CallerError(
                     f"--{name}-window: expected a window of 1 token or more, found none in "
@@ -137,10 +137,10 @@ def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace:
     )
 
 
-def _of(options: ReplayOptions, component: str, setting: str) -> int | None:
-    """What the component's option says; None where it was not given, or there is none."""
-    found: int | None = getattr(options, f"{component}_{setting}", None)
-    return found
+def _option_of(options: ReplayOptions, component: str, setting: str) -> int | None:
+    """The value of a component's option; None if it was not given or does not exist."""
+    value: int | None = getattr(options, f"{component}_{setting}", None)
+    return value
 
 
 def _exchange(
@@ -171,7 +171,7 @@ def _exchange(
 
 
 def _interval(options: ReplayOptions, model: ModelDescription, name: str) -> int:
-    page, given = options.page_size, _of(options, name, "interval")
+    page, given = options.page_size, _option_of(options, name, "interval")
     if given is not None:
         if given % page:
             raise CallerError(
@@ -258,8 +258,8 @@ class _Device:
 
     def _given(self, name: str) -> int | None:
         if residency(name) == "state":
-            return _of(self._options, name, "states")
-        tokens = _of(self._options, name, "tokens")
+            return _option_of(self._options, name, "states")
+        tokens = _option_of(self._options, name, "tokens")
         if tokens is None:
             return None
         least = self._least_window * self._page
@@ -271,7 +271,7 @@ class _Device:
         return tokens // self._page
 
     def _wanted(self, name: str, full: int) -> int:
-        """Pages or states of a component whose size was not given."""
+        """Pages or states of a component whose size was not given, beside `full` pages of full."""
         running = min(self._running, full)
         if residency(name) == "state":
             own = OWN_STATES * running
