@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import CallerError
+from .errors import CallerError, CoreBug
 
 COMPONENTS = "hicache.core.components"
 EVICTION_POLICIES = "hicache.core.eviction_policies"
@@ -81,7 +81,8 @@ def summary(package: str, name: str) -> str:
     """The SUMMARY of an entry, one line in double quotes, read without importing the entry."""
     text = (pkgutil.get_data(package, f"{name.replace('-', '_')}.py") or b"").decode()
     found = _SUMMARY.search(text)
-    assert found is not None, f"{package}.{name} has no SUMMARY"
+    if found is None:
+        raise CoreBug(f"{package}.{name} has no SUMMARY")
     return found[1]
 
 

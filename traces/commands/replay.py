@@ -115,12 +115,7 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="total host memory, summed over pools and ranks",
     )
-    add(
-        "--exclusive",
-        action="store_true",
-        help="a page that was loaded back gives up its host copy, so that both tiers together hold "
-        "as much as one of their summed size (needs --write-policy write_back)",
-    )
+    _add_policies(group)
     add(
         "--load-threshold",
         type=read.at_least(0),
@@ -135,7 +130,6 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         metavar="PAGES",
         help="recompute instead of loading host hits longer than this; 0 for no limit",
     )
-    _add_policies(group)
 
 
 def _add_policies(group: argparse._ArgumentGroup) -> None:
@@ -146,6 +140,12 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         default="write_through",
         metavar="POLICY",
         help=f"when pages are copied to host: {_known(registry.WRITE_POLICIES)}",
+    )
+    add(
+        "--exclusive",
+        action="store_true",
+        help="a page that was loaded back gives up its host copy, so that both tiers together hold "
+        "as much as one of their summed size (needs --write-policy write_back)",
     )
     add(
         "--eviction",

@@ -274,7 +274,7 @@ def _config(found: Any, name: str) -> Config:
             f"{name}: config: expected the settings of this version, found a difference in "
             f"{lines.quoted(', '.join(strange[:4]))}; record the tape again"
         )
-    for key, value in given.items():
+    for key, value in (found if isinstance(found, dict) else {}).items():
         says, fits = _SETTINGS[kinds[key]]
         if not fits(value):
             raise CallerError(
