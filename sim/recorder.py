@@ -109,6 +109,8 @@ class Recorder:
                 for slots in outcome.states:
                     words.extend((slots.source, slots.working, *slots.checkpoint_slots))
                     words.extend(number for pair in slots.checkpoints for number in pair)
+            elif isinstance(outcome, Refused):
+                words.extend((outcome.request, outcome.needed, outcome.available, outcome.preempt))
             else:
                 words.extend([field for field in outcome if type(field) is int])
         if len(words) > _FLUSH_WORDS:

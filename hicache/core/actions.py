@@ -117,11 +117,14 @@ class Refused(NamedTuple):
     """Nothing was taken; `component` says whose pool was short. What to do, by reason:
 
     too_large  never fits this pool: give up or buy memory (`needed` > capacity).
-    no_pages   everything else is in use: wait for a request to end, or retract `preempt`.
-    writing_back  pages wait for a reply (a backup's, or that of a flight whose request is gone):
-               ask again after the next one.
-    arriving   another request is loading this prefix: ask again after the next `LoadDone`.
+    no_pages   requests use the pages, and no reply under way brings enough of them: wait for a
+               request to end, or retract `preempt`.
+    writing_back  replies under way bring the pages: ask again after the reply to flight `after`.
+    arriving   another request is loading this prefix: ask again after the reply to `after`.
     running    a flush needs every request and every forward pass to have ended.
+
+    after: 0 where no reply alone changes the answer. Whatever the reason, a request that ended or
+    was retracted may change it.
     """
 
     request: RequestId
@@ -130,6 +133,7 @@ class Refused(NamedTuple):
     available: int
     preempt: RequestId
     component: str
+    after: FlightId = 0
 
 
 class Granted(NamedTuple):

@@ -23,11 +23,12 @@ from .events import (
 )
 from .flights import close_flight, flight_of, open_flight
 from .insertion import insert
-from .placement import place, refuse, refuse_room
+from .placement import place
 from .radix.locks import release
 from .radix.matching import probe
 from .radix.node import FlightKind, Request
 from .reclaim import make_device_room
+from .refusals import refuse, refuse_room
 from .requests.checkpoints import (
     boundaries_at_end,
     boundaries_of_pass,
@@ -45,6 +46,7 @@ from .validation import (
     check_chunk,
     check_committed,
     check_new,
+    check_priority,
     check_prompt,
     idle,
     known,
@@ -56,8 +58,11 @@ from .validation import (
 def arrive(state: State, event: Arrived) -> None:
     check_new(state, event.request)
     check_prompt(state, event.key, event.length, event.match_pages)
+    check_priority(event.priority)
     state.stride = event.key.stride
-    request = Request(event.request, event.key, event.length, event.match_pages)
+    request = Request(
+        event.request, event.key, event.length, event.match_pages, priority=event.priority
+    )
     state.requests[request.id] = request
     state.touched_requests[request.id] = None
     _report_match(state, request)
@@ -133,7 +138,7 @@ def want_pages(state: State, event: PagesWanted) -> None:
     total = pages_of(state, event.length)
     if request.computed_tokens < request.length:
         raise CallerError(
-            f"request {request.id}: expected a growth behind a prompt that is computed, found "
+            f"request {request.id}: expected growth after the whole prompt is computed, found "
             f"{request.computed_tokens} of its {request.length} tokens"
         )
     room = len(request.tables[BACKBONE]) * state.config.page_size
@@ -201,7 +206,12 @@ def restart(state: State, request: Request) -> None:
 def _wait_again(state: State, request: Request, key: Key, length: int, match_pages: int) -> None:
     """A new record for a request that has given everything back."""
     state.requests[request.id] = Request(
-        request.id, key, length, match_pages, may_load=request.may_load
+        request.id,
+        key,
+        length,
+        match_pages,
+        may_load=request.may_load,
+        priority=request.priority,
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from .actions import Backup
 from .errors import CoreBug
-from .eviction import make_host_room
+from .eviction import kept_free, make_host_room
 from .flights import add_legs, copies_of, end_leg, evict_with, open_flight
 from .radix.locks import lock, open_receipt
 from .radix.lru import is_garbage
@@ -106,7 +106,7 @@ def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node], count
 def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     """The leading nodes that host has room for, once the copies above them are locked."""
     pools = state.pools[Tier.HOST]
-    room = [pool.available for pool in pools]
+    room = [pool.available - kept_free(state, index) for index, pool in enumerate(pools)]
     for node in path_to(nodes[-1][0]):
         above = node.pages[Tier.HOST][BACKBONE]
         if above is not None and not node.locks[Tier.HOST][BACKBONE]:

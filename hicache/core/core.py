@@ -8,12 +8,10 @@ modules that the table names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from itertools import chain
-from pkgutil import iter_modules
 from typing import Any
 
-from . import admission, components, policies
+from . import admission, registry
 from .actions import NO_REQUEST, KvRemoved, Outcome, Refused
 from .backup import land_backup
 from .components.base import UNBOUNDED, Component
@@ -35,7 +33,7 @@ from .events import (
     PrefillDone,
     Retracted,
 )
-from .eviction import evict_host
+from .eviction import evict_host, give_up_host
 from .flights import close_flight, flight_of, forget_nodes
 from .ledger import Pool
 from .radix.lru import DEVICE, DUPLICATE, HOST, Queue
@@ -43,7 +41,7 @@ from .radix.node import FlightKind, Node
 from .radix.tree import digests_of, nodes_below
 from .reclaim import evict_device
 from .state import State
-from .transfers import cancel_load, land
+from .transfers import cancel_load, land, loaded_nodes
 from .types import BACKBONE, Tier
 from .validation import whole
 from .view import CoreView
@@ -115,7 +113,10 @@ def _load_done(state: State, event: LoadDone) -> None:
         land(state, flight)
         if request is not None:
             state.touched_requests[request.id] = None
+    gives_up = event.ok and bool(flight.gives_up)
+    nodes = loaded_nodes(flight) if gives_up else []
     close_flight(state, flight)
+    give_up_host(state, nodes)
 
 
 def _backup_done(state: State, event: BackupDone) -> None:
@@ -172,9 +173,15 @@ def _new_root(config: Config) -> Node:
 
 def _new_state(config: Config) -> State:
     made: list[Component] = [
-        _entry(components, name, "component")(config) for name in config.components
+        registry.load(registry.COMPONENTS, name).component(config) for name in config.components
     ]
     _check_components(config, made)
+    writes = registry.load(registry.WRITE_POLICIES, config.write_policy).policy()
+    if config.exchange_pages and (writes.contiguous or not writes.on_evict):
+        raise CallerError(
+            "exchange_pages: expected a write policy that copies on eviction, found "
+            f"{config.write_policy}; use write_back"
+        )
     queues = [
         [Queue(index, kind, component.window_pages) for kind in (DEVICE, HOST, DUPLICATE)]
         for index, component in enumerate(made)
@@ -183,8 +190,8 @@ def _new_state(config: Config) -> State:
     return State(
         config,
         tuple(made),
-        _entry(policies, config.eviction_policy, "eviction")(),
-        _entry(policies, config.write_policy, "writes")(),
+        registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy(),
+        writes,
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
             for tier, sizes in (
@@ -199,6 +206,7 @@ def _new_state(config: Config) -> State:
         tuple(index for index, one in enumerate(made) if one.positional and index != BACKBONE),
         max(component.interval for component in made),
         not all(component.positional for component in made),
+        [0] * len(made),
         [0] * len(made),
     )
 
@@ -216,18 +224,6 @@ def _check_components(config: Config, made: list[Component]) -> None:
                 f"device_pages of {component.name}: expected at least {least}, which one request "
                 f"needs, found {pages}"
             )
-
-
-def _entry(package: Any, name: str, maker: str) -> Any:
-    """What makes the entry that a file of the package describes; the file name is its name."""
-    files = [module.name for module in iter_modules(package.__path__) if module.name != "base"]
-    module = import_module(f"{package.__name__}.{name}") if name in files else None
-    if not hasattr(module, maker):
-        known = [
-            file for file in files if hasattr(import_module(f"{package.__name__}.{file}"), maker)
-        ]
-        raise CallerError(f"{maker}: expected one of {', '.join(known)}, found {name!r}")
-    return getattr(module, maker)
 
 
 _HANDLERS: dict[type, Callable[[State, Any], None]] = {

@@ -5,9 +5,9 @@
     backup    device to host   nothing                   nobody
     prefill   none             the request's own pages   its request
 
-Lives here: the one way to do each of these, for all three kinds, and the rule that says whether
-room comes by itself. Must not live here: when a copy is due (`backup`, `placement`), or what its
-end means to nodes and requests (`backup`, `transfers`).
+Lives here: the one way to do each of these, for all three kinds. Must not live here: when a copy
+is due (`backup`, `placement`), what its end means to nodes and requests (`backup`, `transfers`), or
+which refusal waits for it (`refusals`).
 """
 
 from __future__ import annotations
@@ -103,6 +103,8 @@ def close_flight(state: State, flight: Flight) -> None:
             raise CoreBug(f"{flight} ends, and fewer than no backups are left")
     if flight.evicts:
         _stop_evicting(state, flight)
+    for index, count in enumerate(flight.gives_up):
+        state.giving_up[index] -= count
     if flight.receipt is not None:
         release(state, flight.receipt)
 
@@ -126,13 +128,6 @@ def forget_nodes(state: State, flight: Flight) -> None:
     for leg in flight.legs:
         leg.node = None
         flight.frees[leg.component] += len(leg.source if flight.kind is _BACKUP else leg.target)
-
-
-def room_is_coming(state: State) -> bool:
-    """Whether device pages come back by replies alone, so that a request that was refused asks
-    again and nobody has to give way. Decided here and nowhere else: any flight that works for no
-    request counts, whatever it `frees`."""
-    return any(flight.request == NO_REQUEST for flight in state.flights.values())
 
 
 def _stop_evicting(state: State, flight: Flight) -> None:

@@ -18,19 +18,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .actions import NO_REQUEST, Admitted, RefusalReason, Refused
+from .actions import Admitted
 from .errors import CoreBug
-from .flights import close_flight, open_flight, room_is_coming
+from .flights import close_flight, open_flight
 from .insertion import use
 from .radix.locks import lock_required, open_receipt, release, required
 from .radix.matching import anchors, cut_windows, match
 from .radix.node import Flight, FlightKind, Node, Receipt, Request
 from .reclaim import make_device_room
+from .refusals import refuse, refuse_room
 from .requests.tables import filled, joined
 from .requests.windows import fill, pages_of
 from .state import State
 from .transfers import begin_load, lock_for_load
-from .types import BACKBONE, NO_PAGES, Pages, RequestId, Tier
+from .types import BACKBONE, NO_PAGES, FlightId, Pages, Tier
 
 
 @dataclass(slots=True, eq=False)
@@ -70,9 +71,11 @@ def place(state: State, request: Request, chunk: int) -> int:
         path = known[: found.device]
     cut_windows(state, path)
     loads = _to_load(state, path)
-    if _is_arriving(loads):
+    arriving = _arriving(loads)
+    if arriving:
         total = pages_of(state, request.length)
-        refuse(state, request.id, "arriving", total, state.pools[Tier.DEVICE][BACKBONE].free)
+        free = state.pools[Tier.DEVICE][BACKBONE].free
+        refuse(state, request.id, "arriving", total, free, after=arriving)
         return 0
     plan = _plan(state, request, path, loads, chunk)
     if plan.short >= 0 and any(loads):
@@ -106,30 +109,6 @@ def place(state: State, request: Request, chunk: int) -> int:
     return plan.end_token
 
 
-def refuse(
-    state: State,
-    request: RequestId,
-    reason: RefusalReason,
-    needed: int,
-    available: int,
-    preempt: RequestId = NO_REQUEST,
-    component: int = BACKBONE,
-) -> None:
-    name = state.config.components[component]
-    state.out.append(Refused(request, reason, needed, available, preempt, name))
-
-
-def refuse_room(
-    state: State, request: RequestId, component: int, needed: int, preempt: bool = False
-) -> None:
-    """There is no room: say whether it comes by itself, and else whom to retract for it."""
-    coming = room_is_coming(state)
-    reason: RefusalReason = "writing_back" if coming else "no_pages"
-    victim = next(reversed(state.running)) if preempt and not coming else NO_REQUEST
-    room = state.pools[Tier.DEVICE][component].available
-    refuse(state, request, reason, needed, room, victim, component)
-
-
 def _worth_loading(state: State, request: Request, pages: int) -> bool:
     """pages: what a load would add to what can be reused without one."""
     config = state.config
@@ -149,13 +128,14 @@ def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
     ]
 
 
-def _is_arriving(loads: list[list[Node]]) -> bool:
-    return any(
-        leg.component == index and leg.flight.kind is FlightKind.LOAD
-        for index, nodes in enumerate(loads)
-        for node in nodes
-        for leg in node.legs
-    )
+def _arriving(loads: list[list[Node]]) -> FlightId:
+    """The load that already brings a part of this, 0 where none does."""
+    for index, nodes in enumerate(loads):
+        for node in nodes:
+            for leg in node.legs:
+                if leg.component == index and leg.flight.kind is FlightKind.LOAD:
+                    return leg.flight.id
+    return 0
 
 
 def _plan(
@@ -215,7 +195,7 @@ def _admit(state: State, request: Request, plan: Plan) -> None:
     request.computed_tokens = min(request.length, plan.pages * state.config.page_size)
     state.running[request.id] = request
     state.touched_requests[request.id] = None
-    use(state, plan.path)
+    use(state, request, plan.path)
     for node in plan.path:
         node.hits += 1
 

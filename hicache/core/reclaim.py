@@ -9,18 +9,22 @@ A leaf goes with all its components, whichever of them is wanted; on any other n
 whose backbone is locked, a component other than the backbone leaves a tombstone.
 
 Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
-warmer than the prefix above it, which comes up once that page is gone.
+warmer than the prefix above it, which comes up once that page is gone. A copy to host that no
+eviction asked for holds warmer pages back, too: a host tier must not change the order of eviction.
 
 Must not live here: how a copy leaves (`eviction`), or how one gets to host (`backup`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from .backup import begin_backup, missing_on_host
 from .errors import CoreBug
 from .eviction import cut_tail, delete_dead, delete_tail, demote, tombstone
 from .radix.lru import DEVICE, is_garbage, next_victim, offer
-from .radix.node import NONE, Node
+from .radix.node import NONE, FlightKind, Node
 from .radix.tree import span
 from .state import State
 from .types import BACKBONE, Tier
@@ -39,9 +43,7 @@ def evict_device(state: State, index: int, count: int) -> None:
     pool = state.pools[Tier.DEVICE][index]
     queues = [state.queues[index][DEVICE]]
     goal = pool.free + count
-    floor = (
-        _behind_write_backs(state) if state.writing_back[BACKBONE] and index == BACKBONE else None
-    )
+    floor = _floor(state) if index == BACKBONE and pool.free < goal else None
     while pool.free + state.writing_back[index] < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
@@ -65,9 +67,16 @@ def _rank(state: State, node: Node) -> int:
     return state.eviction.rank(node, BACKBONE)
 
 
-def _behind_write_backs(state: State) -> int:
-    """The lowest rank that will be up for eviction once what is written back has gone: that of a
-    parent."""
+def _floor(state: State) -> int | None:
+    """The lowest rank of the backbone that is up for eviction once the copies to host under way
+    have ended; nothing above it is taken in its place. None where no copy holds anything back."""
+    return min(chain(_behind_write_backs(state), _under_copy(state)), default=None)
+
+
+def _behind_write_backs(state: State) -> Iterator[int]:
+    """Ranks of the parents of what is written back: they come up once that has gone."""
+    if not state.writing_back[BACKBONE]:
+        return
     leaving_nodes = [
         leg.node
         for flight in state.flights.values()
@@ -76,13 +85,27 @@ def _behind_write_backs(state: State) -> int:
         if leg.node is not None
     ]
     leaving = {node.id for node in leaving_nodes}
-    ranks = [
-        _rank(state, node.parent)
-        for node in leaving_nodes
-        if node.parent is not None and node.parent.parent is not None
-        if node.parent.id not in leaving
-    ]
-    return min(ranks, default=state.tick)
+    for node in leaving_nodes:
+        above = node.parent
+        if above is not None and above.parent is not None and above.id not in leaving:
+            yield _rank(state, above)
+
+
+def _under_copy(state: State) -> Iterator[int]:
+    """Ranks of nodes that only copies to host lock: without a host tier they could be evicted now.
+    What is written back for an eviction is not among them, it is leaving already."""
+    if not state.backups:
+        return
+    copies = [one for one in state.flights.values() if one.kind is FlightKind.BACKUP]
+    receipts = {one.receipt.id for one in copies if one.receipt is not None}
+    for flight in copies:
+        if flight.receipt is None or flight.evicts:
+            continue
+        for node, tier in flight.receipt.locked[BACKBONE]:
+            if tier == Tier.DEVICE and all(
+                holders.keys() <= receipts for holders in node.locks[Tier.DEVICE]
+            ):
+                yield _rank(state, node)
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from .actions import Outcome
 from .components.base import Component
 from .config import Config
+from .eviction_policies.base import EvictionPolicy
 from .ledger import Pool
-from .policies.base import EvictionPolicy, WritePolicy
 from .radix.lru import Queue
 from .radix.node import Flight, Node, Request
 from .types import FlightId, RequestId
+from .write_policies.base import WritePolicy
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +42,7 @@ class State:
     running           the admitted requests, latest last.
     stride            bytes per key row, set by the first key.
     backups           how many are in flight.
+    giving_up         [component]: host pages that loads under way will give up.
     writing_back      [component]: device pages whose eviction waits for a backup's reply.
     """
 
@@ -57,6 +59,7 @@ class State:
     interval: int
     stateful: bool
     writing_back: list[int]
+    giving_up: list[int]
     requests: dict[RequestId, Request] = field(default_factory=dict)
     running: dict[RequestId, Request] = field(default_factory=dict)
     flights: dict[FlightId, Flight] = field(default_factory=dict)

@@ -33,6 +33,25 @@ def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[li
     for index, nodes in enumerate(loads):
         if index != BACKBONE:
             lock(state, flight.receipt, nodes, Tier.HOST, index)
+    if state.config.exchange_pages:
+        promise_host_pages(state, flight, loads)
+
+
+def promise_host_pages(state: State, flight: Flight, loads: list[list[Node]]) -> None:
+    """The host copies that are loaded are given up once the load has landed."""
+    for nodes in loads:
+        held = [node.pages[Tier.HOST][len(flight.gives_up)] for node in nodes]
+        pages = sum(len(one) for one in held if one is not None)
+        state.giving_up[len(flight.gives_up)] += pages
+        flight.gives_up.append(pages)
+
+
+def loaded_nodes(flight: Flight) -> list[Node]:
+    """The nodes whose host copies a load locks, those of its path included, the deepest first."""
+    receipt = flight.receipt
+    entries = [] if receipt is None else [one for entries in receipt.locked for one in entries]
+    nodes = {node.id: node for node, tier in entries if tier == Tier.HOST}
+    return sorted(nodes.values(), key=lambda node: -node.end_page)
 
 
 def begin_load(

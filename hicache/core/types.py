@@ -23,6 +23,7 @@ BACKBONE = 0  # the component that every node has: full attention
 
 Pages: TypeAlias = NDArray[np.int64]
 RequestId: TypeAlias = int
+MOST_PRIORITY = 1 << 31  # of a request, up or down
 FlightId: TypeAlias = int
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from .errors import CallerError
 from .radix.node import Request
 from .state import State
-from .types import BACKBONE, Key, RequestId
+from .types import BACKBONE, MOST_PRIORITY, Key, RequestId
 
 
 def whole(name: str, value: object) -> None:
@@ -24,6 +24,15 @@ def check_new(state: State, request_id: RequestId) -> None:
     whole("request", request_id)
     if request_id < 0 or request_id in state.requests:
         raise CallerError(f"request {request_id}: expected a new id from 0 up")
+
+
+def check_priority(priority: int) -> None:
+    """Raises CallerError for a priority that no rank can hold."""
+    whole("priority", priority)
+    if abs(priority) > MOST_PRIORITY:
+        raise CallerError(
+            f"priority: expected -{MOST_PRIORITY} to {MOST_PRIORITY}, found {priority}"
+        )
 
 
 def known(state: State, request_id: RequestId) -> Request:

@@ -22,7 +22,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from hicache.core import events
@@ -30,15 +30,18 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import Event
-from hicache.core.types import Key, Tier
+from hicache.core.types import MOST_PRIORITY, Key, Tier
+
+from .config_document import MAY_LACK, config_of, types
 
 HEADER = "hicache_recording"
 VERSION = 3
 MAX_LINE_BYTES = 64 << 20
 
 _INT, _KEY, _OK, _TIER, _TEXT = "an integer", "a key", "true or false", "a tier", "text"
+_RANK = f"an integer from {-MOST_PRIORITY} to {MOST_PRIORITY}"
 _ARGUMENTS: dict[type, tuple[str, ...]] = {
-    events.Arrived: (_INT, _KEY, _INT, _INT),
+    events.Arrived: (_INT, _KEY, _INT, _INT, _RANK),
     events.MatchWanted: (_INT,),
     events.AdmitWanted: (_INT, _INT),
     events.ContinueWanted: (_INT, _INT),
@@ -52,6 +55,7 @@ _ARGUMENTS: dict[type, tuple[str, ...]] = {
     events.BackupDone: (_INT, _OK),
     events.PrefillDone: (_INT, _OK),
 }
+_LEFT_OUT: dict[type, int] = {events.Arrived: 1}  # last arguments that are not said where usual
 _BY_NAME: dict[str, type] = {kind.__name__: kind for kind in _ARGUMENTS}
 _MOST = 1 << 62
 _FUZZ_TAPE = "hicache-fuzz"  # how the head of a tape of the fuzzer names its format
@@ -121,7 +125,7 @@ def parse(path: str, lines: Iterable[bytes]) -> Recording:
             if op == "end":
                 next_line = next(iter(source), None)
                 if next_line is not None:
-                    raise source.wrong("nothing behind the end", "another line", "cut it off")
+                    raise source.wrong("nothing after the end", "another line", "cut it off")
                 return Recording(path, config, made, tuple(steps), tuple(checks))
         elif op == "start":
             _fields(source, record, ("op", "t"))
@@ -179,8 +183,10 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
         raise source.wrong(f"a recording of version {VERSION}", found, _AGAIN)
     _fields(source, record, (HEADER, "config", "made"))
     given, made = record["config"], record["made"]
-    names = [field.name for field in fields(Config)]
-    if type(given) is not dict or sorted(given) != sorted(names) or type(made) is not dict:
+    if type(given) is dict:
+        given = {**MAY_LACK, **given}
+    names = types(given.get("components")) if type(given) is dict else types(())
+    if type(given) is not dict or given.keys() != names.keys() or type(made) is not dict:
         raise source.wrong(f"config: {', '.join(names)}", _shown(given), _AGAIN)
     values: dict[str, Any] = {
         name: tuple(value) if type(value) is list else value for name, value in given.items()
@@ -193,7 +199,7 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
             _AGAIN,
         )
     try:
-        config = Config(**values)
+        config = config_of(values)
         Core(config)
     except (CallerError, TypeError, ValueError, OverflowError, MemoryError) as error:
         found = f"one that fails: {error}"
@@ -212,11 +218,21 @@ def _event(source: _Source, record: dict[str, Any]) -> Step:
         raise source.wrong(f"op: one of {known}", _shown(record.get("op")), _AGAIN)
     _fields(source, record, ("op", "t", "args", "d"))
     shapes, given = _ARGUMENTS[kind], record["args"]
-    if type(given) is not list or len(given) != len(shapes):
-        raise source.wrong(f"args: {len(shapes)} values for {kind.__name__}", _shown(given), _AGAIN)
-    values = [_value(source, shape, value) for shape, value in zip(shapes, given, strict=True)]
+    least = len(shapes) - _LEFT_OUT.get(kind, 0)
+    if type(given) is not list or not least <= len(given) <= len(shapes):
+        raise source.wrong(f"args: {least} values for {kind.__name__}", _shown(given), _AGAIN)
+    values = [_value(source, shape, value) for shape, value in zip(shapes, given, strict=False)]
     time_ns = _integer(source, record["t"], "t")
     return Step(kind(*values), time_ns, _hex(source, record, "d", 8), source.number)
+
+
+def arguments(event: Event) -> list[object]:
+    """As they stand in a line."""
+    values = list(event)
+    for _ in range(_LEFT_OUT.get(type(event), 0)):
+        if values[-1] == event._field_defaults[event._fields[len(values) - 1]]:
+            values.pop()
+    return [as_json(value) for value in values]
 
 
 def as_json(value: object) -> object:
@@ -228,6 +244,8 @@ def as_json(value: object) -> object:
 def _value(source: _Source, shape: str, value: Any) -> object:
     if shape is _INT:
         return _integer(source, value, "args")
+    if shape is _RANK and type(value) is int and abs(value) <= MOST_PRIORITY:
+        return value
     if shape is _KEY:
         return _key(source, value)
     if shape is _TIER and type(value) is int and value in (Tier.DEVICE, Tier.HOST):

@@ -31,7 +31,7 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.policies.lru import Lru
+from hicache.core.eviction_policies.lru import Lru
 from hicache.core.types import Key, Tier
 
 from .rig import PAGE, Rig, key

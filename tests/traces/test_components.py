@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hicache.core.config import Config
+from tests.configs import configured
 from traces.cli import main
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
@@ -151,10 +152,10 @@ def test_a_hit_says_what_ended_it() -> None:
         components = ("full", *others)
         pools = (99,) * len(components)
         window = 3 * size if "swa" in others else 0
-        config = Config(size, pools, (0,) * len(pools), components, swa_window=window)
+        config = configured(size, pools, (0,) * len(pools), components, swa_window=window)
         lookups = Lookups(components, ceiling)
         hits_of(paged, config, lookups)
-        rows = [lookups.found[job.index] for job in paged.jobs]
+        rows = [lookups.by_request[job.index] for job in paged.jobs]
         return [(row.cap, row.hit, row.depths) for row in rows]
 
     # a prompt leaves a boundary at its end, and one where it left what was known
@@ -202,7 +203,7 @@ def test_report_of_three_components(turns: str, capsys: pytest.CaptureFixture[st
     assert main(["replay", *arguments, "--host-ratio", "1"]) == 0
     report = capsys.readouterr().out
     assert max(map(len, report.splitlines())) <= 80
-    for words in ("Pools (pages; states of mamba)", "garbage", "What ended each hit", "no state"):
+    for words in ("Pools (pages; for mamba, states)", "garbage", "What ended each hit", "no state"):
         assert words in report
     assert "there is no ground truth" not in " ".join(report.split())
 
@@ -217,8 +218,8 @@ def test_ids_alone_tell_no_windows_and_states(
         arguments = ["--mode", mode, "--components", "full,swa,mamba", "--device-tokens", "64K"]
         assert main(["replay", str(path), *arguments]) == 0
         report = " ".join(capsys.readouterr().out.split())
-        assert "Hits of swa and mamba follow from what was held here" in report
-        assert "there is no ground truth" in report
+        assert "The hits of swa and mamba depend on what this cache held" in report
+        assert "there is no reference to compare them with" in report
 
 
 def test_turns_continue_each_other_and_do_not_just_queue() -> None:
@@ -230,7 +231,7 @@ def test_turns_continue_each_other_and_do_not_just_queue() -> None:
     assert turns_of(paged) == [0, 1, 0, 0]
     account = Account(paged.jobs, 64, ceiling_of(paged, whole_prompts=True))
     for index, hit in enumerate((0, 128, 0, 128)):
-        account.seat(index, hit, 0)
+        account.admit(index, hit, 0)
     found = by_turn(account, turns_of(paged))
     assert [(turn.turn, turn.requests, turn.hit_tokens) for turn in found] == [
         (1, 3, 128),

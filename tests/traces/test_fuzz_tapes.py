@@ -52,7 +52,7 @@ def trails(hash_seed: str) -> dict[str, str]:
         "import json, sys\n"
         "from pathlib import Path\n"
         "from invariants.fuzz.tapes import corpus\n"
-        "from traces.fuzzing.twice import trail_of\n"
+        "from traces.fuzzing.double_run import trail_of\n"
         "paths = corpus.paths(Path(sys.argv[1]))\n"
         "print(json.dumps({at.stem: trail_of(corpus.read(at))[-1].digest for at in paths}))"
     )
@@ -160,7 +160,7 @@ TAPES = {
     ),
     "a policy of the other kind": (
         tape_with({"config": {**HEAD["config"], "write_policy": "lru"}}),
-        "bad.jsonl: config: writes: expected one of write_back, write_through,",
+        "bad.jsonl: config: write policies: expected one of write_back, write_through,",
     ),
     "an order without end": (tape_with({"order": "pct:" + "9" * 5000}), "order: expected one of"),
     "an executor": (tape_with({"executor": "slurm" * 9999}), "executor: expected replies, or"),
@@ -271,7 +271,7 @@ def test_what_is_no_file_is_one_line_at_once(capsys: pytest.CaptureFixture[str])
         ("TAPE = Tape(Config(2, (9,)), (Entry(exit(), {}),))", "found a call of exit"),
         ("TAPE = Tape(config=CONFIG, entries=())", "found ValueError: malformed node"),
         ("TAPE = Tape(Config(2, (9,)))", "found TypeError"),
-        ("TAPE = Tape(5, ())", "found TypeError"),
+        ("TAPE = Tape(5, ())", "found AttributeError"),
         ("TAPE = Tape(Config(0, (9,)), ())", "found CallerError: page_size"),
         ("TAPE = Tape(Config(2, (9,)), (7,))", "found AttributeError"),
         ("TAPE = Tape(Config(2, (9,)), (Entry('wait', {}, gap=-1),))", "gap, an integer from 0"),
@@ -305,7 +305,7 @@ OPTIONS = {
     "--seed -1": "--seed",
     "--components full,gone": "expected full or full,swa",
     "--components swa": "expected full or full,swa",
-    "--write-policy never": "expected one of write_through",
+    "--write-policy never": "expected one of write_back, write_through",
     "--ranks 0": "expected 1 to 8, found '0'",
     "--ranks 9": "expected 1 to 8, found '9'",
     "--ranks two": "expected 1 to 8, found 'two'",

@@ -6,7 +6,7 @@ import json
 import runpy
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 import traces.commands.shrink as command
 from hicache.core.config import Config
+from hicache.runtime.config_document import document
 from invariants.base import INVARIANT, NONDETERMINISM
 from invariants.fuzz import play
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, read, write
@@ -72,7 +73,7 @@ def test_from_a_tape_to_a_test(
     # the small tape notes the bug that it needs
     assert main(["shrink", str(small), "--as-is"]) == INVARIANT
     assert main(["shrink", str(small), "--as-is", "--plant", ""]) == 0
-    assert "it plays clean" in capsys.readouterr().out
+    assert "it does not fail" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -105,14 +106,14 @@ def test_a_fresh_process_that_sees_something_else_stops_it(
     complaint = "Traceback:\n  line 1\nhicache: out of luck\n"
     for answers, found in (
         ([other], "with 11 LOCK-BAL in a fresh process, found: 10 other;"),
-        ([""], "found: no word;"),
+        ([""], "found: no message;"),
         (["{}"], "found: {};"),
         ([complaint], "found: hicache: out of luck;"),
-        (['{"failure": null}'], "found: it plays clean;"),
+        (['{"failure": null}'], "found: it does not fail;"),
         ([right, "it passes"], "expected of the test that it fails with"),
     ):
         left = iter(answers)
-        monkeypatch.setattr(command, "_fresh", lambda *_, left=left: next(left))
+        monkeypatch.setattr(command, "_run_python", lambda *_, left=left: next(left))
         assert main(arguments) == NONDETERMINISM
         said = capsys.readouterr().err
         assert "nothing was written" in said
@@ -131,7 +132,7 @@ def with_entry(entry: Entry) -> str:
     return dumps(replace(FAILING, entries=(*FAILING.entries[:1], entry)))
 
 
-SETTINGS = asdict(FAILING.config)
+SETTINGS = document(FAILING.config)
 BAD_TAPES: dict[str, tuple[str, str]] = {
     "empty": ("", "a tape of hicache fuzz"),
     "another file": ('{"a": 1}\n', "a tape of hicache fuzz"),
@@ -178,7 +179,7 @@ def test_a_tape_that_plays_clean_is_one_line(
     failing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refused([str(failing)], capsys)
-    assert "expected a tape that fails, and it plays clean" in said
+    assert "expected a tape that fails, found one that does not" in said
     assert "--plant" in said
 
 

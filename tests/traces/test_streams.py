@@ -20,7 +20,7 @@ from traces.fuzzing.executors import base as executors
 from traces.fuzzing.executors import local
 from traces.fuzzing.files import Files
 from traces.fuzzing.report import Tally
-from traces.fuzzing.work import Found, Result, Work
+from traces.fuzzing.work import FoundFailure, Result, Work
 
 ROOT = Path(__file__).resolve().parents[2]
 BUG = "donated-slot-stays-with-its-request"
@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_line(failing: str) -> None:
     out, err = ran(("explain", failing), "hicache >/dev/full; echo $?")
     assert out == "2\n"
     assert err.count("\n") == 1
-    assert "found: No space left on device; free some" in err
+    assert "no space left to write the report: No space left on device; free some" in err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -153,9 +153,9 @@ def test_a_failure_that_cannot_be_written_is_told_and_can_be_drawn_again(
     monkeypatch.setattr(fuzz_files, "write_whole", full)
     assert main([*HUNT]) == 11
     said = capsys.readouterr()
-    assert "No space left on device; the hunt goes on\n" in said.err
+    assert "No space left on device; the run goes on\n" in said.err
     again = "hicache fuzz --seed 18 --sequences 1 --operations 25"
-    assert f"    not written; drawn again by: {again} " in said.out
+    assert f"    not written; to draw it again: {again} " in said.out
     line = said.out[said.out.index(again) :].splitlines()[0]
     assert main([*line.split()[1:], "--jobs", "1"]) == 11
 
@@ -163,7 +163,7 @@ def test_a_failure_that_cannot_be_written_is_told_and_can_be_drawn_again(
 def test_a_folder_that_is_taken_away_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     Path("folder").write_text("")
     files = Files(Path("folder/below"))
-    files.keep(Found(11, "OWN-D", "text", 1, "tape\n", "11-own-d"), Tally())
+    files.keep(FoundFailure(11, "OWN-D", "text", 1, "tape\n", "11-own-d"), Tally())
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "found: Not a directory" in said
@@ -172,8 +172,8 @@ def test_a_folder_that_is_taken_away_is_told(capsys: pytest.CaptureFixture[str])
 
 def test_two_hunts_into_one_folder_leave_each_other_alone() -> None:
     def found(name: str, entries: int) -> Result:
-        one = Found(11, "OWN-D", name, entries, "line\n" * entries, name)
-        return replace(Result(1, 1, 1, 1), found=one)
+        one = FoundFailure(11, "OWN-D", name, entries, "line\n" * entries, name)
+        return replace(Result(1, 1, 1, 1), failure=one)
 
     hunts = [(Tally(), Files(Path("shared"))) for _ in range(2)]
 
@@ -193,7 +193,7 @@ def test_two_hunts_into_one_folder_leave_each_other_alone() -> None:
     assert not Path("shared/large.jsonl").exists()
     Path("shared/small.jsonl").unlink()
     for tally, files in hunts:
-        files.keep_what_is_left(tally)
+        files.restore_missing(tally)
         assert all(Path(path).exists() for path in files.paths.values())
 
 
@@ -202,7 +202,7 @@ def test_nothing_is_kept_of_a_canary_and_it_is_said_why(
 ) -> None:
     canary = ["fuzz", "--canary", "--sequences", "64", "--seed", "7", "--jobs", "1"]
     assert main([*canary, "--output", "/dev/null/no/folder"]) == 0
-    assert "    the canary, planted on purpose: no file is kept of it\n" in capsys.readouterr().out
+    assert "    the planted canary; no file is kept\n" in capsys.readouterr().out
     assert list(Path().iterdir()) == []
 
 

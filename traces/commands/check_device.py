@@ -1,7 +1,7 @@
-"""`hicache check-device`: every pool, layout, backend, dtype and direction on a real device.
+"""`hicache check-device`: tries every pool, layout, backend, dtype and direction on a real device.
 
-Lives here: the command, what must be refused and with which words, tables and the document. Must
-not live here: page sets and their comparison (round_trips).
+Contains the command, the illegal combinations that must be refused, the tables and the document.
+Does not draw or compare page sets; see devices/round_trips.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import hicache.models as models
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction, Inspectable
 from hicache.memory.layouts import BACKENDS, LAYOUTS, legal
@@ -31,21 +31,24 @@ from ..devices import round_trips
 from ..devices.probes import base as probes
 from ..devices.probes.base import PROBES, Geometry, Probe
 from ..devices.round_trips import Case, Outcome
-from ..devices.shadow_run import Sizes, prove
+from ..devices.shadow_run import Sizes, drop_each_wait
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_json
 from ..terminal.progress import progress
 
-SUMMARY = "copy page sets of every pool, layout, backend and dtype, and compare every byte"
+SUMMARY = "copy sets of pages for every pool, layout, backend and dtype, and compare every byte"
 _NAMED = 5
 _SETS = 10_000
 _REQUESTS = 30
 
 
 class Refusal(NamedTuple):
-    """Something illegal. said: the error; empty where it was let pass. names: the legal choice
-    that the error must name."""
+    """An illegal combination and the device's answer.
+
+    said: the error message, or "" if the combination was accepted. names: the legal choice that the
+    message must name.
+    """
 
     what: str
     said: str
@@ -76,29 +79,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this model, or JSON file of one; may be repeated (default: all)",
+        help="a model, or a JSON file with one; may be repeated (default: all models)",
     )
     add(
         "--sets",
         type=read.at_least(1),
         default=_SETS,
         metavar="N",
-        help="random page sets, all cases together; at least one a case, component and direction",
+        help="number of random page sets over all cases; at least one for each case, component "
+        "and direction",
     )
-    add("--sample", type=_rate, default=1.0, metavar="RATE", help="share of pages, 0 to 1, hashed")
+    add(
+        "--sample",
+        type=_rate,
+        default=1.0,
+        metavar="RATE",
+        help="fraction of pages to hash, 0 to 1",
+    )
     add(
         "--shadow",
         type=read.at_least(0),
         default=_REQUESTS,
         metavar="N",
-        help="requests of a run in the device's shadow, repeated without each of its stream waits",
+        help="number of requests of the run with the hazard detector, which is repeated without "
+        "each of its stream waits",
     )
-    add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
-    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
+    add("--seed", type=read.at_least(0), default=0, help="seed of all random draws")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the results to this file as JSON; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:
-    """The exit code. Raises WrongBytesError where a byte was wrong, after the tables."""
+    """Returns the exit code. Raises WrongBytesError, after the tables, if a byte was wrong."""
     if options.json:
         check_writable(options.json)
     probe = probes.load(options.device)
@@ -126,8 +142,8 @@ def run(options: Options, command: str) -> int:
     wrong += [line for one in outcomes if one.samples for line in one.samples.first]
     shadows = [] if wrong else _shadows(probe, every, options, out)
     if options.json:
-        found = _document(options, command, machine, outcomes, refusals, wall_s)
-        write_json(options.json, {**found, "shadow": shadows})
+        result = _document(options, command, machine, outcomes, refusals, wall_s)
+        write_json(options.json, {**result, "shadow": shadows})
     if wrong:
         raise WrongBytesError(wrong[0])
     passed = [refusal for refusal in refusals if not refusal.fine]
@@ -139,8 +155,8 @@ def run(options: Options, command: str) -> int:
 def _shadows(
     probe: Probe, every: list[Case], options: Options, out: TextIO
 ) -> list[dict[str, object]]:
-    """One run of the first model with each backend, and what it showed."""
-    found: list[dict[str, object]] = []
+    """Runs the hazard detector on the first model with each backend; returns the results."""
+    results: list[dict[str, object]] = []
     for backend in BACKENDS if options.shadow else ():
         case = every[0]._replace(layout="page_first_direct", io_backend=backend)
 
@@ -153,16 +169,16 @@ def _shadows(
             return probe.make(geometry, time.perf_counter_ns)
 
         sizes = Sizes(case.model, case.page_size)
-        result = prove(make, sizes, options.shadow, options.seed)
+        shadow = drop_each_wait(make, sizes, options.shadow, options.seed)
         print(
-            f"in the shadow, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
-            f"{result.accesses:,} accesses ordered, {result.spoiled:,} load targets spoiled first, "
-            f"{result.intact:,} free pages kept their poison, {result.reads:,} reads exact; "
-            f"{result.caught} of {result.waits} waits caught when dropped",
+            f"hazard detector, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
+            f"{shadow.accesses:,} accesses ordered, {shadow.spoiled:,} load targets overwritten "
+            f"first, {shadow.intact:,} poisoned pages unchanged, {shadow.reads:,} reads exact; "
+            f"the loss of {shadow.caught} of {shadow.waits} waits was detected",
             file=out,
         )
-        found.append({"model": case.name, "io_backend": backend, **asdict(result)})
-    return found
+        results.append({"model": case.name, "io_backend": backend, **asdict(shadow)})
+    return results
 
 
 def _add(done: Callable[[int], object], before: int, count: int) -> None:
@@ -182,33 +198,35 @@ def _rate(text: str) -> float:
 def _refusals(
     probe: Probe, chosen: list[tuple[str, ModelDescription]], every: list[Case]
 ) -> Iterable[Refusal]:
-    """Each illegal combination, asked for."""
+    """Tries each illegal combination."""
     case = every[0]
     for layout, backend in [(one, other) for one in LAYOUTS for other in BACKENDS]:
         if (layout, backend) not in legal():
-            made = case._replace(layout=layout, io_backend=backend)
-            yield _asked(f"{backend} with {layout}", probe, made, "page_first_direct")
-    yield _asked("layout diagonal", probe, case._replace(layout="diagonal"), ", ".join(LAYOUTS))
-    yield _asked("io_backend magic", probe, case._replace(io_backend="magic"), ", ".join(BACKENDS))
-    yield _asked("page_size 0", probe, case._replace(page_size=0), "at least 1")
+            illegal = case._replace(layout=layout, io_backend=backend)
+            yield _try_case(f"{backend} with {layout}", probe, illegal, "page_first_direct")
+    yield _try_case("layout diagonal", probe, case._replace(layout="diagonal"), ", ".join(LAYOUTS))
+    yield _try_case(
+        "io_backend magic", probe, case._replace(io_backend="magic"), ", ".join(BACKENDS)
+    )
+    yield _try_case("page_size 0", probe, case._replace(page_size=0), "at least 1")
     for name, model in chosen:
         for pool in model.pools:
             if pool.compression > 1:
-                yield _tried(
+                yield _try(
                     f"{name}, pool {pool.name}: page size {pool.compression - 1}",
                     lambda pool=pool: pool.rows_per_page(pool.compression - 1),  # type: ignore[misc]
                     f"multiple of {pool.compression}",
                 )
             bad = next((tp for tp in (3, 5) if pool.heads % tp and tp % pool.heads), 0)
             if bad and pool.heads > 1:
-                yield _tried(
+                yield _try(
                     f"{name}, pool {pool.name}: {pool.heads} heads on {bad} ranks",
                     lambda pool=pool, bad=bad: PoolPlan.of("host", pool, 1, 128, "page_head", bad),  # type: ignore[misc]
                     f"divisor or a multiple of {pool.heads}",
                 )
 
 
-def _asked(what: str, probe: Probe, case: Case, names: str) -> Refusal:
+def _try_case(what: str, probe: Probe, case: Case, names: str) -> Refusal:
     pages = dict.fromkeys(case.model.components, 2)
     geometry = Geometry(case.model, case.page_size, pages, pages, case.layout, case.io_backend)
 
@@ -216,10 +234,10 @@ def _asked(what: str, probe: Probe, case: Case, names: str) -> Refusal:
         with probe.make(geometry, time.perf_counter_ns):
             pass
 
-    return _tried(what, make, names)
+    return _try(what, make, names)
 
 
-def _tried(what: str, attempt: Callable[[], object], names: str) -> Refusal:
+def _try(what: str, attempt: Callable[[], object], names: str) -> Refusal:
     try:
         attempt()
     except CallerError as error:
@@ -257,7 +275,7 @@ def _print(
     console.print(table)
     console.print("page sets, device to host + host to device; every byte of every pool compared")
     refused = Table(title="refused", title_justify="left")
-    refused.add_column("asked for")
+    refused.add_column("illegal choice")
     refused.add_column("answer")
     for refusal in refusals:
         refused.add_row(
@@ -271,7 +289,7 @@ def _print(
         f"{sum(sets.values()):,} page sets ({sets[Direction.DEVICE_TO_HOST]:,} device to host, "
         f"{sets[Direction.HOST_TO_DEVICE]:,} host to device) on {len(outcomes)} devices in "
         f"{wall_s:.1f} s: {bad} mismatches; {sum(one.fine for one in refusals)} of "
-        f"{len(refusals)} illegal choices refused by name"
+        f"{len(refusals)} illegal choices were refused by name"
     )
     for line in [line for one in outcomes for line in one.wrong][:_NAMED]:
         console.print(line, style="red", markup=False)
@@ -281,7 +299,7 @@ def _samples_table(outcomes: list[Outcome]) -> Table:
     table = Table(title="sampled pages, SHA-256 on both sides", title_justify="left")
     for name in ("pool", "direction"):
         table.add_column(name)
-    for name in ("copied", "sampled", "bytes", "seen again", "mismatches"):
+    for name in ("copied", "sampled", "bytes", "compared again", "mismatches"):
         table.add_column(name, justify="right")
     for (pool, way), row in _sampled(outcomes).items():
         table.add_row(pool, way, *(f"{value:,}" for value in row.values()))
@@ -289,7 +307,7 @@ def _samples_table(outcomes: list[Outcome]) -> Table:
 
 
 def _sampled(outcomes: list[Outcome]) -> dict[tuple[str, str], dict[str, int]]:
-    """Sums per pool's name and direction."""
+    """Sums by pool name and direction."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
     for one in outcomes:
         for row in one.samples.rows if one.samples else ():

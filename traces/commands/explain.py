@@ -1,7 +1,8 @@
-"""`hicache explain`: a tape is played, and the story of its failure told.
+"""`hicache explain`: plays a tape and shows what led to its failure.
 
-Lives here: the command, its options, and the JSON document. Must not live here: whom a failure
-concerns (invariants/explain), how it is printed or drawn (explaining/report, explaining/timeline).
+Contains the command, its options and the JSON document. Does not choose the pages, nodes and
+requests that a failure concerns (see invariants/explain), and does not print or draw (see
+explaining/report and explaining/timeline).
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from ..explaining.timeline import timeline
 from ..fuzzing import planting
 from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import allowed_s, limit
+from ..outside import entries
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json, write_whole
-from ..terminal.streams import whatever_is_heard
+from ..terminal.streams import ignore_broken_pipe
 
-SUMMARY = "play a tape and tell the story of its failure, down to the lines of the core"
+SUMMARY = "replay a tape and show what led to its failure, with the lines of the core"
 FORMAT, VERSION = "hicache-explain", 1
 
 
@@ -39,6 +41,8 @@ class Options(OptionRecord):
     flight: int | None
     component: str | None
     plant: str | None
+    eviction: str | None
+    write_policy: str | None
     trace: str | None
     json: str | None
 
@@ -49,28 +53,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "tape",
         type=read.name,
         metavar="TAPE",
-        help="a tape of `hicache fuzz`, or a test that shrink exported",
+        help="a tape of `hicache fuzz`, or a test that `hicache shrink` exported",
     )
     for kind in ("page", "node", "request", "flight"):
         add(
             f"--{kind}",
             type=read.at_least(0),
             metavar="N",
-            help=f"the story of this {kind} (default: of whom the failure names)",
+            help=f"show this {kind} (default: those that the failure names)",
         )
-    add("--component", metavar="NAME", help="of this component's pools, or of its --page")
-    planting.add_option(parser, "what the tape notes")
+    add("--component", metavar="NAME", help="show the pools of this component, or its --page")
+    planting.add_option(parser, "the bug in the tape's notes")
+    entries.add_options(parser)
     add(
         "--trace",
         type=read.name,
         metavar="FILE",
-        help="write a timeline for ui.perfetto.dev",
+        help="write a timeline for ui.perfetto.dev to this file",
     )
-    add("--json", type=read.name, metavar="FILE", help="write the story there, too; - is stdout")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the result to this file as JSON; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:
-    """0 for a tape that plays clean, or the code of its failure."""
+    """Returns 0 for a tape that does not fail, or the exit code of its failure."""
     if options.trace == "-" == options.json:
         raise CallerError("--json: expected a file, since the trace goes to stdout, found -")
     check_apart(tape=options.tape, trace=options.trace, json=options.json)
@@ -82,7 +92,7 @@ def run(options: Options, command: str) -> int:
     plant = planting.wanted(options.plant, tape, options.tape)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         account = witnessed(tape, operations.load(), options.tape)
-    whom = explainer.chosen(
+    about = explainer.chosen(
         account,
         options.page,
         options.node,
@@ -90,32 +100,32 @@ def run(options: Options, command: str) -> int:
         options.flight,
         options.component or "",
     )
-    whom = whom or explainer.named(account)
+    about = about or explainer.named(account)
     failure = account.outcome.failure
     stream = sys.stderr if "-" in (options.trace, options.json) else sys.stdout
-    with whatever_is_heard():
-        show(account, whom, options.tape, plant, stream)
-    with whatever_is_heard():
+    with ignore_broken_pipe():
+        show(account, about, options.tape, plant, stream)
+    with ignore_broken_pipe():
         if options.trace:
             write_whole(options.trace, timeline(account))
             if options.trace != "-":
                 print(f"\ntrace: {options.trace} (open it in ui.perfetto.dev)", file=stream)
         if options.json:
-            write_json(options.json, document(account, whom, command, plant))
+            write_json(options.json, document(account, about, command, plant))
     return failure.code if failure else 0
 
 
-def document(account: Account, whom: list[About], command: str, plant: str) -> dict[str, object]:
-    """What `--json` writes; other tools read it: the names below are kept."""
+def document(account: Account, about: list[About], command: str, plant: str) -> dict[str, object]:
+    """The content of `--json`. Other programs read it: do not rename its keys."""
     failure, last = account.outcome.failure, account.steps[-1:]
-    found: dict[str, object] | None = None
+    summary: dict[str, object] | None = None
     if failure is not None:
-        said = explainer.verdict(failure)
-        found = {
+        verdict = explainer.verdict(failure)
+        summary = {
             "code": failure.code,
             "kind": failure.kind,
-            "sentence": said.sentence,
-            "equation": said.equation,
+            "sentence": verdict.sentence,
+            "equation": verdict.equation,
             "at": failure.at,
             "event": last[0].number if last else 0,
             "text": failure.text,
@@ -128,13 +138,13 @@ def document(account: Account, whom: list[About], command: str, plant: str) -> d
         "planted": plant,
         "entries": len(account.outcome.tape.entries),
         "events": len(account.steps),
-        "failure": found,
+        "failure": summary,
         "stories": [
             {
                 "about": explainer.title(one),
                 "story": [_row(row) for row in explainer.rows(account, one)],
             }
-            for one in whom
+            for one in about
         ],
         "last": [
             {"event": step.number, "what": [brief(one) for one in (step.event, *step.outcomes)]}
@@ -152,7 +162,7 @@ def document(account: Account, whom: list[About], command: str, plant: str) -> d
                 "why": place.why,
                 "via": [str(spot) for spot in place.via],
             }
-            for place in explainer.places(account, explainer.named(account) or whom)
+            for place in explainer.places(account, explainer.named(account) or about)
         ],
     }
 

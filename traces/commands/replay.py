@@ -1,7 +1,8 @@
-"""`hicache replay`: a trace through the cache, counted or on the simulated clock, and its report.
+"""`hicache replay`: replays a trace in either mode and prints the report.
 
-Lives here: the options, and how trace, settings and checks are wired together. Must not live here:
-a run in either mode (replaying/modes), sizes that were not given (settings, pools), the report.
+Contains the options, and connects trace, settings and checks. Does not run a mode (see
+replaying/modes), choose sizes that were not given (see replaying/settings and replaying/pools), or
+define the report (see replaying/report).
 """
 
 from __future__ import annotations
@@ -9,20 +10,23 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TextIO
 
 from hicache import models
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from invariants.watch import Watch
-from sim.engine.waiting import ORDERS
 from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 
 from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import Trace
+from ..outside.entries import entry
 from ..replaying import builtin, modes
 from ..replaying.options import (
     BACKBONE,
@@ -31,8 +35,6 @@ from ..replaying.options import (
     MODEL,
     MODES,
     ReplayOptions,
-    eviction_policies,
-    write_policies,
 )
 from ..replaying.pools import OWN_STATES, PREFIX_TOKENS, STAND_IN_WINDOW
 from ..replaying.report import print_report, print_story
@@ -63,21 +65,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only the first N requests (default: all)",
     )
-    add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
+    add("--seed", type=read.at_least(0), default=0, help="seed of all random draws")
     add(
         "--check",
         type=read.choice(CHECKS),
-        help="invariants after every operation, sampled at intervals, or off (default: sampled; "
-        "every for the built-in workload)",
+        help="check invariants after every operation, at intervals (sampled), or not (off) "
+        "(default: sampled; every for the built-in workload)",
     )
-    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the results to this file as JSON; - is stdout",
+    )
     _add_cache(parser)
     _add_components(parser)
     _add_engine(parser)
 
 
-def _add_cache(made: argparse.ArgumentParser) -> None:
-    group = made.add_argument_group("cache")
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("cache")
     add = group.add_argument
     add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
     device = group.add_mutually_exclusive_group()
@@ -98,66 +105,84 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
         "--host-ratio",
         type=read.ratio,
         metavar="R",
-        help="host pools over device pools, 0 for none (default: 2 timed, 0 in hits mode)",
+        help="host pages for each device page, 0 for no host (default: 2 in timed mode, 0 in hits "
+        "mode)",
     )
     host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
     host.add_argument(
         "--host-bytes",
         type=read.at_least(1),
         metavar="B",
-        help="host memory in all, every pool of every one of --tp ranks together",
+        help="total host memory, summed over pools and ranks",
     )
-    add(
-        "--write-policy",
-        type=read.choice(write_policies()),
-        default="write_through",
-        help=f"when pages are copied to host: {', '.join(write_policies())}",
-    )
-    add(
-        "--eviction",
-        type=read.choice(eviction_policies()),
-        default="lru",
-        help=f"what goes first: {', '.join(eviction_policies())} (a hit refreshes its whole path)",
-    )
-    add(
-        "--compare-eviction",
-        type=read.choice(eviction_policies()),
-        metavar="ORDER",
-        help="replay again in this order, unchecked, and print both hit rates",
-    )
+    _add_policies(group)
     add(
         "--load-threshold",
         type=read.at_least(0),
         default=1,
         metavar="PAGES",
-        help="compute host hits shorter than this again instead of loading them",
+        help="recompute instead of loading host hits shorter than this",
     )
     add(
         "--load-quota",
         type=read.at_least(0),
         default=0,
         metavar="PAGES",
-        help="compute host hits longer than this again; 0 for no limit",
+        help="recompute instead of loading host hits longer than this; 0 for no limit",
     )
 
 
-def _add_components(made: argparse.ArgumentParser) -> None:
-    add = made.add_argument_group(
-        "components (pools beside full attention's; --model implies all of it)"
+def _add_policies(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--write-policy",
+        type=entry(registry.WRITE_POLICIES),
+        default="write_through",
+        metavar="POLICY",
+        help=f"when pages are copied to host: {_known(registry.WRITE_POLICIES)}",
+    )
+    add(
+        "--exclusive",
+        action="store_true",
+        help="a page that was loaded back gives up its host copy, so that both tiers together hold "
+        "as much as one of their summed size (needs --write-policy write_back)",
+    )
+    add(
+        "--eviction",
+        type=entry(registry.EVICTION_POLICIES),
+        default="lru",
+        metavar="POLICY",
+        help=f"eviction order: {_known(registry.EVICTION_POLICIES)}",
+    )
+    add(
+        "--compare-eviction",
+        type=entry(registry.EVICTION_POLICIES),
+        metavar="POLICY",
+        help="replay again with this eviction order, without checks, and print both hit rates",
+    )
+
+
+def _known(package: str) -> str:
+    return f"{', '.join(registry.spellings(package))}, or path.py:Name"
+
+
+def _add_components(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group(
+        "components (pools besides full attention's; --model sets all of these)"
     ).add_argument
     add(
         "--components",
         type=_components,
         metavar="LIST",
-        help=f"of {', '.join(COMPONENTS)}, by commas (default: the model's); without --model, "
-        f"{MODEL} with its layers dealt out to them in turn",
+        help=f"some of {', '.join(COMPONENTS)}, separated by commas (default: the model's); "
+        f"without --model, the layers of {MODEL} are divided among them in turn",
     )
     at_least_1 = read.at_least(1)
     add(
         "--swa-window",
         type=at_least_1,
         metavar="TOKENS",
-        help=f"that a token attends to (default: the model's, {STAND_IN_WINDOW:,} without one)",
+        help=f"window of swa (default: the model's, {STAND_IN_WINDOW:,} without a model)",
     )
     add(
         "--swa-tokens",
@@ -177,28 +202,28 @@ def _add_components(made: argparse.ArgumentParser) -> None:
         "--mamba-interval",
         type=at_least_1,
         metavar="TOKENS",
-        help="between depths at which a state is kept, a multiple of the page (default: the "
-        "model's rounded up to pages, a page without one)",
+        help="distance between stored states, a multiple of the page size (default: the model's, "
+        "rounded up to pages; one page without a model)",
     )
     add(
         "--mamba-states-per-path",
         type=read.at_least(0),
         default=0,
         metavar="N",
-        help="states kept on one path of the tree; 0 for no limit",
+        help="most states kept on one path of the tree; 0 for no limit",
     )
 
 
-def _add_engine(made: argparse.ArgumentParser) -> None:
+def _add_engine(parser: argparse.ArgumentParser) -> None:
     defaults = {field.name: field.default for field in fields(EngineOptions)}
-    group = made.add_argument_group(
+    group = parser.add_argument_group(
         "model, hardware and engine (sizes in both modes, times in timed)"
     )
     add = group.add_argument
     add(
         "--model",
         type=_model,
-        help="as `hicache models` lists them, their first words, or a JSON file of one (default: "
+        help=f"a name of `hicache models` or its beginning, or a JSON file with a model (default: "
         f"{MODEL})",
     )
     add(
@@ -223,53 +248,54 @@ def _add_engine(made: argparse.ArgumentParser) -> None:
     )
     add(
         "--scheduler",
-        type=read.choice(ORDERS),
+        type=entry(registry.SCHEDULERS),
         default=defaults["order"],
-        help=f"admission order: {', '.join(ORDERS)}",
+        metavar="ORDER",
+        help=f"who is admitted next: {_known(registry.SCHEDULERS)}",
     )
     add(
         "--token-budget",
         type=read.at_least(1),
         default=defaults["token_budget"],
         metavar="N",
-        help="tokens of one forward pass",
+        help="tokens in one forward pass",
     )
     add(
         "--max-running",
         type=read.at_least(1),
         default=defaults["max_running"],
         metavar="N",
-        help="requests seated at once",
+        help="requests running at once",
     )
 
 
 def _components(text: str) -> tuple[str, ...]:
-    """A list such as full,mamba, in the project's order."""
+    """Parses a list such as full,mamba; returns it in the project's order."""
     names = [name.strip() for name in text.split(",")]
     wrong = [name for name in names if name not in COMPONENTS]
     if wrong or BACKBONE not in names or len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(
-            f"expected {BACKBONE}, and of {', '.join(COMPONENTS[1:])} each at most once, by "
-            f"commas, found {text!r}"
+            f"expected {BACKBONE}, and each of {', '.join(COMPONENTS[1:])} at most once, "
+            f"separated by commas, found {text!r}"
         )
     return tuple(name for name in COMPONENTS if name in names)
 
 
 def _hardware(text: str) -> str:
-    """A profile's name, or the path of a measured one."""
+    """The name of a profile, or the path of a measured one."""
     return text if measured.is_path(text) else read.choice(hardware.names())(text)
 
 
 def _model(text: str) -> str:
-    """A described model's name, its first words where only one has them, or a JSON file's path."""
+    """The name of a model, completed if its beginning is unique, or the path of a JSON file."""
     return text if models.is_path(text) else read.choice(models.names())(models.spelled(text))
 
 
 def run(options: ReplayOptions, command: str) -> int:
-    """The exit code. `command`: what the user typed, for the story of a violation."""
+    """Returns the exit code. command: what the user typed, shown with a violation."""
     started = time.perf_counter()
     _check_files(options)
-    # a document on standard output stands alone
+    # with the document on standard output, everything else goes to standard error
     out = sys.stderr if options.json == "-" else sys.stdout
     options, trace = _opened(options, out)
     settings, paged = resolve(options, trace)
@@ -277,21 +303,36 @@ def run(options: ReplayOptions, command: str) -> int:
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
-    found = modes.run(trace, paged, settings, watch, started)
-    if options.compare_eviction and not found.interrupted:
+    with _story_on_error(watch):
+        result = modes.run(trace, paged, settings, watch, started)
+    if options.compare_eviction and not result.interrupted:
         order = options.compare_eviction
-        other = modes.run(trace, paged, _in_order(settings, order), None, time.perf_counter())
-        found = replace(found, compared=(order, other.account.whole(), other.account.steady()))
-    print_report(trace, settings, found, out)
-    if found.interrupted:
+        other = modes.run(trace, paged, _with_eviction(settings, order), None, time.perf_counter())
+        result = replace(result, compared=(order, other.account.whole(), other.account.steady()))
+    print_report(trace, settings, result, out)
+    if result.interrupted:
         return INTERRUPTED
     if options.json:
-        write_json(options.json, document(trace, settings, found))
+        write_json(options.json, document(trace, settings, result))
     return 0
 
 
+@contextmanager
+def _story_on_error(watch: Watch | None) -> Iterator[None]:
+    """Adds the last operations as a note to an error that ends the block."""
+    try:
+        yield
+    except Exception as error:
+        if watch is not None:
+            error.add_note("\n".join(["story:", *(f"    {line}" for line in watch.recent())]))
+        raise
+
+
 def _check_files(options: ReplayOptions) -> None:
-    """Before any work: the document can be written, and would replace nothing that is read."""
+    """Raises CallerError, before any work, if the document cannot be written.
+
+    The document must not replace a file that the command reads.
+    """
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if measured.is_path(options.hardware) else None
     check_apart(trace=options.trace, model=model, hardware=profile, json=options.json)
@@ -300,15 +341,15 @@ def _check_files(options: ReplayOptions) -> None:
 
 
 def _opened(options: ReplayOptions, out: TextIO) -> tuple[ReplayOptions, Trace]:
-    """The trace; where none was named, the built-in one and the options that it is meant for."""
+    """The options and the trace; the built-in trace and its defaults if none was named."""
     if options.trace is not None:
         return options, open_trace(options.trace, options.format, options.limit)
     print_story(builtin.STORY, out)
-    return builtin.filled(options), builtin.builtin_trace(options.limit)
+    return builtin.with_defaults(options), builtin.builtin_trace(options.limit)
 
 
 def _check_sizes(trace: Trace, settings: Settings, knows_output: bool) -> None:
-    """Every request must fit the device pool alone, or it could only wait for ever."""
+    """Raises CallerError for a request larger than the device pool; it would wait forever."""
     size, pages = settings.core.page_size, settings.core.device_pages[0]
     with_output = settings.mode == "timed" or knows_output
     for job in trace.jobs:
@@ -322,6 +363,6 @@ def _check_sizes(trace: Trace, settings: Settings, knows_output: bool) -> None:
             )
 
 
-def _in_order(settings: Settings, order: str) -> Settings:
-    """The same but for the order of eviction, and without checks: it is there for its hits."""
+def _with_eviction(settings: Settings, order: str) -> Settings:
+    """The same settings with another eviction order, and without checks."""
     return replace(settings, check="off", core=replace(settings.core, eviction_policy=order))

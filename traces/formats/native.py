@@ -1,8 +1,8 @@
-"""Our own format: one request a line, tokens as segments of streams, the output's included.
+"""The project's own format: one request a line, its tokens as segments of streams.
 
-Described for users in docs/formats.md. A token's identity is (stream, offset in the stream); every
-segment starts at offset 0. Because the output is a segment too, the next turn can name what was
-generated and hit it, which formats with prompt hashes only cannot express.
+docs/formats.md describes it for users. A token is identified by its stream and its offset in the
+stream; every segment starts at offset 0. The output is a segment too, so a later prompt can contain
+it and hit it. Formats that only have prompt hashes cannot express that.
 
     token id = stream number << 24 | offset        streams numbered in order of appearance
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Key, Pages
+from hicache.core.types import MOST_PRIORITY, Key, Pages
 from sim.workload import Job
 
 from . import base
@@ -29,8 +29,8 @@ SUMMARY = "segments of token streams, the output's identity included (docs/forma
 
 _OFFSET_BITS = 24
 _MAX_STREAMS = 1 << 39
-_MAX_NAMESPACE = 256
-_FIELDS = {"timestamp", "after", "delay", "namespace", "input", "output"}
+_MAX_NAME = 256  # characters
+_FIELDS = {"timestamp", "after", "delay", "namespace", "session", "priority", "input", "output"}
 
 
 class Segment(NamedTuple):
@@ -39,14 +39,21 @@ class Segment(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """What a request's tokens are: prompt segments, then the output's."""
+    """The tokens of one request: the segments of the prompt, then the segment of the output."""
 
     segments: tuple[Segment, ...]
     namespace: str
 
 
+SAMPLE = """\
+{"format": "hicache-trace", "version": 1}
+{"timestamp": 0, "input": [["a", 600]], "output": ["b", 40]}
+{"after": 0, "delay": 3, "input": [["a", 600], ["b", 40], ["c", 9]], "output": ["d", 2]}
+"""
+
+
 def header(made_by: Record) -> Record:
-    """The first line of a file of this format."""
+    """The first line of a file in this format. made_by: how the file was made."""
     return {"format": NAME, "version": VERSION, "made_by": made_by}
 
 
@@ -55,19 +62,20 @@ def recognises(first: Record) -> bool:
 
 
 def read(lines: Lines, limit: int) -> NativeTrace:
-    """All requests, or the first `limit`. Raises CallerError that names the line."""
+    """Reads all requests, or the first `limit`. Raises CallerError with the line."""
     records = iter(lines)
     _check_header(lines, next(records))
     jobs: list[Job] = []
     tokens: list[Tokens] = []
     numbers = array("q")
     streams: dict[str, int] = {}
+    sessions: dict[str, int] = {}
     last_ns = 0
     for record in records:
         if not record.keys() <= _FIELDS:
-            odd = next(field for field in record if field not in _FIELDS)
+            unknown = next(field for field in record if field not in _FIELDS)
             known = ", ".join(sorted(_FIELDS))
-            lines.wrong(f"only the fields {known}", base.show(odd), "remove it")
+            lines.wrong(f"only the fields {known}", base.show(unknown), "remove it")
         after, arrival_ns = _arrival(lines, record, len(jobs))
         if after < 0:
             base.not_backwards(lines, arrival_ns, last_ns)
@@ -82,7 +90,11 @@ def read(lines: Lines, limit: int) -> NativeTrace:
                 "shorten the request",
             )
         tokens.append(Tokens((*prompt, output), _namespace(lines, record)))
-        jobs.append(Job(len(jobs), arrival_ns, length, output.length, after))
+        session = _session(lines, record, after, jobs, sessions)
+        priority = 0
+        if "priority" in record:
+            priority = base.integer(lines, record, "priority", -MOST_PRIORITY, MOST_PRIORITY)
+        jobs.append(Job(len(jobs), arrival_ns, length, output.length, after, session, priority))
         numbers.append(lines.number)
         if len(jobs) == limit:
             break
@@ -100,7 +112,7 @@ def _check_header(lines: Lines, record: Record) -> None:
 
 
 def _arrival(lines: Lines, record: Record, index: int) -> tuple[int, int]:
-    """(after, arrival_ns) as in `Job`."""
+    """(after, arrival_ns), as in `Job`."""
     if "after" not in record:
         if "delay" in record:
             lines.wrong("delay only beside after", "delay alone", "add after, or use timestamp")
@@ -116,19 +128,32 @@ def _arrival(lines: Lines, record: Record, index: int) -> tuple[int, int]:
 
 
 def _namespace(lines: Lines, record: Record) -> str:
-    namespace = record.get("namespace", "")
-    if type(namespace) is not str or len(namespace) > _MAX_NAMESPACE:
-        lines.wrong_field(record, "namespace", f"text of at most {_MAX_NAMESPACE} characters")
-    if not namespace.isascii() and any("\ud800" <= char <= "\udfff" for char in namespace):
-        lines.wrong_field(record, "namespace", "text without lone surrogates")
-    return namespace
+    return _text(lines, record, "namespace") if "namespace" in record else ""
+
+
+def _session(
+    lines: Lines, record: Record, after: int, jobs: Sequence[Job], sessions: dict[str, int]
+) -> int:
+    """The session that the request names, or that of the request before it, or a new one."""
+    if "session" in record:
+        return sessions.setdefault(_text(lines, record, "session"), len(jobs))
+    return jobs[after].session if after >= 0 else len(jobs)
+
+
+def _text(lines: Lines, record: Record, field: str) -> str:
+    text = record[field]
+    if type(text) is not str or len(text) > _MAX_NAME:
+        lines.wrong_field(record, field, f"text of at most {_MAX_NAME} characters")
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        lines.wrong_field(record, field, "text without lone surrogates")
+    return str(text)
 
 
 def _prompt(lines: Lines, record: Record, streams: dict[str, int]) -> list[Segment]:
-    found = record.get("input")
-    if type(found) is not list or not found:
+    segments = record.get("input")
+    if type(segments) is not list or not segments:
         lines.wrong_field(record, "input", "a list of [stream, length] pairs, at least one")
-    return [_segment(lines, pair, "input", streams) for pair in found]
+    return [_segment(lines, pair, "input", streams) for pair in segments]
 
 
 def _segment(lines: Lines, pair: Any, field: str, streams: dict[str, int]) -> Segment:
@@ -152,7 +177,7 @@ def _segment(lines: Lines, pair: Any, field: str, streams: dict[str, int]) -> Se
 
 
 class NativeTrace:
-    """Requests with the segments of their tokens; tokens are expanded when a key is asked for."""
+    """Requests as segments. Segments are expanded to tokens when a key is asked for."""
 
     format = "native"
     block_size = None

@@ -1,9 +1,10 @@
-"""Conversations: each client sends a turn, waits for the answer, thinks, and sends the next.
+"""Conversations: each client sends a turn, waits for the answer, pauses, and sends the next turn.
 
-A turn's prompt is the whole conversation so far (system prompt, questions and answers) and a new
-question, so everything but the question can hit. Closed loop: a turn starts after the one before.
-With page size 64 and the default lengths, round r can hit (8r - 1) / (8r + 4) of its prompt: the
-last generated token has no KV yet, which costs the answer's last page.
+The prompt of a turn is the whole conversation so far (system prompt, questions and answers) and a
+new question, so everything but the question can hit. The loop is closed: a turn starts after the
+turn before it ended. With pages of 64 tokens and the default lengths, round r can hit
+(8r - 1) / (8r + 4) of its prompt. The last generated token has no KV yet, so the last page of an
+answer cannot hit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from traces.formats.base import Record
 from traces.terminal.options import OptionRecord, at_least
 
-SUMMARY = "clients in conversation, closed loop; each turn repeats the whole history"
+SUMMARY = "conversations, closed loop; each turn repeats the whole history"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--system-tokens", type=at_least(0), default=0, help="system prompt that all share")
     add("--think-ms", type=at_least(0), default=0, help="mean pause before the next turn")
     add("--start-ms", type=at_least(0), default=1000, help="clients start spread over this time")
-    add("--seed", type=at_least(0), default=0, help="draws starts and pauses")
+    add("--seed", type=at_least(0), default=0, help="seed of starts and pauses")
 
 
 def records(options: Options) -> Iterator[Record]:

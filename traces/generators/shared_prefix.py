@@ -1,8 +1,9 @@
-"""Groups of prompts behind long system prompts, asked in rounds by a fixed number of workers.
+"""Groups of questions that share long system prompts, asked in rounds by a fixed set of workers.
 
-Each group has one system prompt and `prompts` questions; a round asks every question of every
-group once, in shuffled order, and the next round asks the same again. A worker sends a request when
-its last one ended. The first round fills the cache, later ones show what the tiers kept of it.
+Each group has one system prompt and `prompts` questions. A round asks every question of every group
+once, in random order; the next round asks the same questions again. A worker sends a request when
+its previous one has ended. The first round fills the cache. Later rounds show how much of it the
+tiers kept.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from traces.formats.base import Record
 from traces.terminal.options import OptionRecord, at_least
 
-SUMMARY = "groups of questions behind shared system prompts, the same again each round"
+SUMMARY = "groups of questions after shared system prompts, the same in each round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,13 @@ class Options(OptionRecord):
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--groups", type=at_least(1), default=128, help="system prompts")
-    add("--prompts", type=at_least(1), default=16, help="questions behind each system prompt")
+    add("--prompts", type=at_least(1), default=16, help="questions after each system prompt")
     add("--rounds", type=at_least(1), default=3, help="times every question is asked")
     add("--system-tokens", type=at_least(1), default=4096, help="length of a system prompt")
     add("--question-tokens", type=at_least(1), default=512, help="length of a question")
     add("--output-tokens", type=at_least(1), default=128, help="generated tokens of an answer")
     add("--workers", type=at_least(1), default=32, help="requests in progress at once")
-    add("--seed", type=at_least(0), default=0, help="draws the order of each round")
+    add("--seed", type=at_least(0), default=0, help="seed of the order of each round")
 
 
 def records(options: Options) -> Iterator[Record]:

@@ -34,7 +34,9 @@ class Node:
                    without any.
     child_distances  how many children contribute which distance to `live_distance`.
     children_in_reach  by id, the children that end within the widest window of its end.
+    inserted       tick at which it came into the tree; both halves of a split keep it.
     hits           requests that used it.
+    priority       the highest priority of those.
     queued         bits: which eviction queues it has an entry in (see lru).
     legs           the transfers in flight that read or fill it.
     host_refused   bits: the components that host did not take when they were to be evicted; next
@@ -51,6 +53,7 @@ class Node:
         "hits",
         "host_refused",
         "id",
+        "inserted",
         "key",
         "label",
         "last_use",
@@ -59,6 +62,7 @@ class Node:
         "locks",
         "pages",
         "parent",
+        "priority",
         "queued",
         "with_pages",
     )
@@ -82,7 +86,9 @@ class Node:
         self.live_distance = NONE
         self.child_distances: dict[int, int] = {}
         self.children_in_reach: dict[int, Node] = {}
+        self.inserted = 0
         self.hits = 0
+        self.priority = 0
         self.queued = 0
         self.host_refused = 0
         self.legs: list[Leg] = []
@@ -144,6 +150,7 @@ class Flight:
     frees        [component]: device pages that come free, or can be evicted, when it ends, because
                  an eviction waits for it, or because their request or the tree gave them up.
     evicts       of a backup: whether an eviction waits for it.
+    gives_up     [component] of a load: host pages that it frees once it has landed.
     end_token    of a prefill: where it ends.
     checkpoints  of a prefill: (component, depth in tokens, slot) of the states that it leaves.
     """
@@ -156,6 +163,7 @@ class Flight:
     lent: list[Pages] = field(default_factory=list)
     frees: list[int] = field(default_factory=list)
     evicts: bool = False
+    gives_up: list[int] = field(default_factory=list)
     end_token: int = 0
     checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -184,6 +192,7 @@ class Request:
     prefill        flight of the chunk that runs, else 0. load: flight of its load-back until that
                    has landed, else 0.
     may_load       False after a failed load or forward pass: it recomputes from then on.
+    priority       as its caller gave it; what it uses is kept longer under a policy for it.
     """
 
     id: RequestId
@@ -204,4 +213,5 @@ class Request:
     prefill: FlightId = 0
     load: FlightId = 0
     may_load: bool = True
+    priority: int = 0
     receipt: Receipt | None = None

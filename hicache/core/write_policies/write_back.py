@@ -1,0 +1,14 @@
+"""Back a node up only when its device pages are wanted by someone else."""
+
+from __future__ import annotations
+
+
+class WriteBack:
+    name = "write_back"
+    threshold = 0
+    on_evict = True
+    contiguous = not on_evict
+
+
+def policy() -> WriteBack:
+    return WriteBack()

@@ -1,0 +1,14 @@
+"""Back a node up when a second request uses it."""
+
+from __future__ import annotations
+
+
+class WriteThroughSelective:
+    name = "write_through_selective"
+    threshold = 2
+    on_evict = False
+    contiguous = not on_evict
+
+
+def policy() -> WriteThroughSelective:
+    return WriteThroughSelective()

@@ -1,0 +1,1 @@
+"""Policies and schedulers of the user, from a file or an installed package."""

@@ -1,0 +1,170 @@
+"""Policies and schedulers that the user names on the command line.
+
+    --eviction ./mine.py:Mine     a class (or function) of a file, called without arguments
+    --eviction mine               an entry point of the group `hicache.eviction_policies`
+
+Finds and loads such an entry, checks it against the contract of the built-in entries, and passes it
+to other processes. Only entries that the command line names are loaded; a trace or tape cannot name
+code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from invariants.contracts import eviction_policies, schedulers, write_policies
+
+
+class _Kind(NamedTuple):
+    """One kind of entry.
+
+    group: the group of entry points. maker: the name that a module of the registry folder defines.
+    wrong: returns the contract that an entry violates, or "". takes: arguments of the constructor.
+    """
+
+    group: str
+    maker: str
+    wrong: Callable[[Any], str]
+    takes: tuple[int, ...] = ()
+
+
+_KINDS = {
+    registry.EVICTION_POLICIES: _Kind(
+        "hicache.eviction_policies", "policy", eviction_policies.wrong
+    ),
+    registry.WRITE_POLICIES: _Kind("hicache.write_policies", "policy", write_policies.wrong),
+    registry.SCHEDULERS: _Kind("hicache.schedulers", "scheduler", schedulers.wrong, (1,)),
+}
+_texts: dict[tuple[str, str], str] = {}  # the text of the option, by package and name
+
+Outside = tuple[tuple[str, str], ...]  # package and text of the option
+
+
+def entry(package: str) -> Callable[[str], str]:
+    """Returns a parser of an option's value: a built-in name, or an entry of the user."""
+
+    def parse(text: str) -> str:
+        try:
+            return find(package, text)
+        except CallerError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
+
+
+def find(package: str, text: str) -> str:
+    """The name of the entry for this text. Loads an entry of the user. Raises CallerError."""
+    stem = text.replace("-", "_")
+    for name in registry.spellings(package):
+        if name.replace("-", "_") == stem:
+            return name
+    if text.endswith(".py"):
+        raise CallerError(f"expected path.py:Name, found {text!r} without a name")
+    maker = _from_file(text) if ".py:" in text else _from_entry_point(package, text)
+    name = _check(package, text, maker)
+    registry.add(package, name, SimpleNamespace(**{_KINDS[package].maker: maker}))
+    _texts[package, name] = text
+    return name
+
+
+def spelled(package: str, name: str) -> str:
+    """The text with which the user named this entry; the name itself for a built-in one."""
+    return _texts.get((package, name), name)
+
+
+def given() -> Outside:
+    """All entries that were loaded here, as arguments of `load` in another process."""
+    return tuple((package, text) for (package, _), text in _texts.items())
+
+
+def options() -> list[str]:
+    """The command-line options that load the same entries again."""
+    flags = ((package, how.split()[0]) for package, how in registry.OPEN.items())
+    return [
+        word
+        for package, flag in flags
+        for (kind, _), text in _texts.items()
+        if kind == package
+        for word in (flag, text)
+    ]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that name the user's policies, for commands that play a tape."""
+    for flag, package in (
+        ("--eviction", registry.EVICTION_POLICIES),
+        ("--write-policy", registry.WRITE_POLICIES),
+    ):
+        parser.add_argument(
+            flag,
+            type=entry(package),
+            metavar="path.py:Name",
+            help="a policy of your own that the tape names",
+        )
+
+
+def load(outside: Sequence[Sequence[str]]) -> None:
+    """Loads the entries that another process was given, unless they are loaded already."""
+    for package, text in outside:
+        if text not in _texts.values():
+            find(package, text)
+
+
+def _from_file(text: str) -> Any:
+    path, _, attribute = text.rpartition(":")
+    if not Path(path).is_file():
+        raise CallerError(f"expected path.py:Name of a file, found no file {path!r}")
+    name = f"outside_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look up the module of a class here
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise CallerError(f"{path}: expected a file that loads, found {_summary(error)}") from None
+    if not hasattr(module, attribute):
+        raise CallerError(f"{path}: expected {attribute or 'a name'} in it, found none")
+    return getattr(module, attribute)
+
+
+def _from_entry_point(package: str, text: str) -> Any:
+    group = _KINDS[package].group
+    points = import_module("importlib.metadata").entry_points(group=group)
+    if text not in points.names:
+        raise registry.missing(package, text)
+    try:
+        return points[text].load()
+    except Exception as error:
+        raise CallerError(
+            f"{group}, {text}: expected to load it, found {_summary(error)}"
+        ) from None
+
+
+def _check(package: str, text: str, maker: Any) -> str:
+    """The entry's name. Raises CallerError if the entry violates its contract."""
+    kind = _KINDS[package]
+    try:
+        instance = maker(*kind.takes)
+        problem = kind.wrong(maker if kind.takes else instance)
+        name = getattr(instance, "name", None) or getattr(maker, "__name__", "")
+    except Exception as error:
+        problem, name = f"expected no exception, found {_summary(error)}", ""
+    if problem:
+        raise CallerError(f"{text}: {problem}; docs/policies.md says what is asked")
+    return str(name).lower()
+
+
+def _summary(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
