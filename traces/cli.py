@@ -81,8 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except MemoryError:
         complain(
-            "expected books of the pools to fit this machine's memory, and they do not; give "
-            "smaller pools"
+            "expected trace and bookkeeping to fit this machine's memory, and they do not; give "
+            "smaller pools or a shorter trace"
         )
         return BAD_INPUT
     except Exception as error:
@@ -93,13 +93,14 @@ def _failed(error: Exception, typed: str) -> int:
     """Says what ended a command that the user did nothing wrong with; returns the exit code."""
     if isinstance(error, OSError) and error.errno in _FULL:
         complain(
-            f"expected room for what is said, found: {error.strerror}; free some, or send it "
+            f"expected space for the output, found: {error.strerror}; free some, or write it "
             "elsewhere"
         )
         return BAD_INPUT
     code = getattr(error, "exit_code", None)
     if isinstance(code, int) and not isinstance(error, CoreBug):
-        complain(str(error))
+        said = str(error)
+        complain(said if "\nreplay: " in said else f"{said}\nreplay: {typed}")
         return code
     traceback.print_exception(error)
     complain(f"this is a defect of hicache; please report it with the lines above and: {typed}")

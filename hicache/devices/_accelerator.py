@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +30,8 @@ _BATCH_SINCE = 12_080
 _REGISTER = 3
 # driver_types.h: cudaErrorNotSupported
 _NOT_SUPPORTED = 801
+
+_cuda: Any = torch.cuda  # for those of its functions that have no types
 
 
 class _Attributes(ctypes.Structure):
@@ -64,7 +67,7 @@ class Accelerator:
         if missing:
             raise CallerError(missing)
         self.place = torch.device("cuda", index)
-        torch.cuda.init()
+        _cuda.init()
         # Makes the device's primary context, which the driver calls below rely on.
         torch.zeros(1, device=self.place)
         self._driver = ctypes.CDLL("libcuda.so.1")
@@ -73,10 +76,12 @@ class Accelerator:
         self.batches = self._batch is not None
 
     def stream(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(device=self.place)
+        made: torch.cuda.Stream = _cuda.Stream(device=self.place)
+        return made
 
     def event(self, timed: bool) -> torch.cuda.Event:
-        return torch.cuda.Event(enable_timing=timed)
+        made: torch.cuda.Event = _cuda.Event(enable_timing=timed)
+        return made
 
     def on(self, stream: torch.cuda.Stream) -> AbstractContextManager[object]:
         """What torch and Triton issue in the `with` block goes to the stream."""
@@ -101,7 +106,7 @@ class Accelerator:
         """Keep the stream busy: so long at the device's highest clock, longer at a lower one."""
         clock_khz: int = torch.cuda.get_device_properties(self.place).clock_rate
         with torch.cuda.stream(stream):
-            torch.cuda._sleep(time_ns * clock_khz // 1_000_000)
+            _cuda._sleep(time_ns * clock_khz // 1_000_000)
 
     def finish(self) -> None:
         """Wait for everything on the device."""
@@ -118,7 +123,7 @@ class Accelerator:
         A kernel is given host addresses, so memory that the device sees elsewhere is a failure.
         """
         with torch.cuda.device(self.place):
-            code = int(torch.cuda.cudart().cudaHostRegister(address, size, _REGISTER))
+            code = int(_cuda.cudart().cudaHostRegister(address, size, _REGISTER))
         if code:
             self._forget_error()
             return code
@@ -135,7 +140,7 @@ class Accelerator:
 
     def unregister(self, address: int) -> int:
         """0, or the code of the failure."""
-        return int(torch.cuda.cudart().cudaHostUnregister(address))
+        return int(_cuda.cudart().cudaHostUnregister(address))
 
     def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None:
         """Queue copies of `lengths` bytes between addresses on the current stream, in no order.

@@ -172,6 +172,40 @@ def test_directory_and_missing_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "null" in fails(capsys, "replay", "a\0b")
 
 
+@pytest.mark.parametrize("command", ["inspect", "replay"])
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("trace.jsonl", "--json: expected another file than the trace"),
+        ("./trace.jsonl", "--json: expected another file than the trace"),
+        ("trace.jsonl/out.json", "no directory there"),
+        ("x" * 300, "File name too long"),
+        ("", "--json: expected a name, found none"),
+    ],
+)
+def test_results_replace_nothing_that_is_read(
+    command: str,
+    name: str,
+    word: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "trace.jsonl", GOOD)
+    before = path.read_bytes()
+    assert word in fails(capsys, command, "trace.jsonl", "--json", name)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["trace.jsonl"]
+
+
+def test_a_file_may_have_the_longest_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "trace.jsonl", GOOD)
+    out = tmp_path / ("x" * 255)
+    assert main(["inspect", str(path), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["requests"] == 1
+
+
 def test_gzip_faults_name_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.jsonl"
     whole = gzip.compress(b"".join(as_lines([GOOD] * 3)), mtime=0)

@@ -67,7 +67,7 @@ def test_the_story_leads_from_the_sentence_to_the_line(
     assert all(len(line) <= 100 for line in said.splitlines())
     for words in (
         f"11 LOCK-BAL, with {BUG} planted",
-        "exactly one holder per admitted request",
+        "exactly one holder for each running request",
         "expected 1 holders, found 2",
         "What became of node 1",
         "device full locked by backup 2",

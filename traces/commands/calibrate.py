@@ -49,7 +49,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add("-o", "--output", default="-", metavar="FILE", help="the profile; - is stdout")
+    add(
+        "-o",
+        "--output",
+        type=read.name,
+        default="-",
+        metavar="FILE",
+        help="the profile; - is stdout",
+    )
     add("--model", type=read.choice(names()), default=TINY, help="what is copied")
     add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
     add(

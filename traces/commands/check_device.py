@@ -94,7 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="requests of a run in the device's shadow, repeated without each of its stream waits",
     )
     add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
-    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
 
 
 def run(options: Options, command: str) -> int:

@@ -13,6 +13,7 @@ from hicache import registry
 
 from ..generators import base
 from ..terminal.options import OptionRecord
+from ..terminal.options import name as name_of_file
 from ..terminal.output import write_whole
 from ..terminal.parser import Formatter
 
@@ -42,7 +43,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         about = generator.SUMMARY
         one = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
         generator.add_options(one)
-        one.add_argument("-o", "--output", default="-", metavar="FILE", help="- is stdout")
+        one.add_argument(
+            "-o", "--output", type=name_of_file, default="-", metavar="FILE", help="- is stdout"
+        )
 
 
 def run(options: Options, command: str) -> int:

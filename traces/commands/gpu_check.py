@@ -22,7 +22,7 @@ from hicache.core.errors import CallerError
 from ..devices.gpu_checks.base import Outcome, Settings
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_whole
+from ..terminal.output import check_apart, check_writable, write_whole
 
 CHECKS = "traces.devices.gpu_checks"
 SUMMARY = "run everything that needs a GPU, and write one report"
@@ -67,9 +67,17 @@ def add_options(made: argparse.ArgumentParser) -> None:
         help="measurements of each time, of which the median counts",
     )
     add("--seed", type=read.at_least(0), default=0, help="root of every random choice of pages")
-    add("-o", "--output", default="gpu-check.json", metavar="FILE", help="the report, as JSON")
+    add(
+        "-o",
+        "--output",
+        type=read.name,
+        default="gpu-check.json",
+        metavar="FILE",
+        help="the report, as JSON",
+    )
     add(
         "--markdown",
+        type=read.name,
         default="gpu-check.md",
         metavar="FILE",
         help="the same report as a section for docs/gpu.md",
@@ -79,6 +87,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     """0 when every check passed, 1 when one did not. Raises CallerError where there is no GPU."""
     machine = hardware()
+    check_apart(output=options.output, markdown=options.markdown)
     for path in (options.output, options.markdown):
         check_writable(path)
     settings = Settings(options.pages, options.repeats, options.seed)

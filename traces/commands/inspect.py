@@ -22,7 +22,7 @@ from ..replaying.account import ceiling_of
 from ..replaying.curve import Curve, lru_curve
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_json
+from ..terminal.output import check_apart, check_writable, write_json
 from ..terminal.tables import console, pairs, percent, table
 
 SUMMARY = "statistics of a trace and its LRU hit-rate curve"
@@ -60,10 +60,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TOKENS",
         help="tokens per page (default: the trace's block size, or 64)",
     )
-    add("--json", metavar="FILE", help="write the statistics there, too; - is stdout")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="write the statistics there, too; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:
+    check_apart(trace=options.trace, json=options.json)
     if options.json:
         check_writable(options.json)
     trace = open_trace(options.trace, options.format, options.limit)

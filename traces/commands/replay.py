@@ -39,7 +39,7 @@ from ..replaying.report import print_report, print_story
 from ..replaying.results import document
 from ..replaying.settings import Settings, resolve
 from ..terminal import options as read
-from ..terminal.output import check_writable, write_json
+from ..terminal.output import check_apart, check_writable, write_json
 from ..terminal.signals import INTERRUPTED
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
@@ -70,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="invariants after every operation, sampled at intervals, or off (default: sampled; "
         "every for the built-in workload)",
     )
-    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
     _add_cache(parser)
     _add_components(parser)
     _add_engine(parser)
@@ -268,8 +268,7 @@ def _model(text: str) -> str:
 def run(options: ReplayOptions, command: str) -> int:
     """The exit code. `command`: what the user typed, for the story of a violation."""
     started = time.perf_counter()
-    if options.json:
-        check_writable(options.json)
+    _check_files(options)
     # a document on standard output stands alone
     out = sys.stderr if options.json == "-" else sys.stdout
     options, trace = _opened(options, out)
@@ -289,6 +288,15 @@ def run(options: ReplayOptions, command: str) -> int:
     if options.json:
         write_json(options.json, document(trace, settings, found))
     return 0
+
+
+def _check_files(options: ReplayOptions) -> None:
+    """Before any work: the document can be written, and would replace nothing that is read."""
+    model = options.model if options.model and models.is_path(options.model) else None
+    profile = options.hardware if measured.is_path(options.hardware) else None
+    check_apart(trace=options.trace, model=model, hardware=profile, json=options.json)
+    if options.json:
+        check_writable(options.json)
 
 
 def _opened(options: ReplayOptions, out: TextIO) -> tuple[ReplayOptions, Trace]:

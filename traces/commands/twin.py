@@ -43,7 +43,7 @@ from ..formats._open import FORMATS, open_trace
 from ..replaying.options import write_policies
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_json, write_whole
+from ..terminal.output import check_apart, check_writable, write_json, write_whole
 from ..terminal.progress import progress
 
 _REQUESTS = 200
@@ -105,15 +105,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
     add(
         "--recording",
+        type=read.name,
         default=None,
         metavar="FILE",
         help="write the recording of the device's run there",
     )
-    add("--json", metavar="FILE", help="write the results there, too; - is stdout")
+    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
 
 
 def run(options: Options, command: str) -> int:
     """The exit code: 0, or an error's where decisions, bytes or order are wrong."""
+    check_apart(
+        trace=options.trace,
+        profile=options.profile,
+        recording=options.recording,
+        json=options.json,
+    )
     for path in (options.json, options.recording):
         if path:
             check_writable(path)
@@ -157,18 +164,7 @@ def run(options: Options, command: str) -> int:
         "trace": {"path": trace.path, "requests": len(workload.jobs)},
         "profile": {"path": found.path, "hash": found.hash, **found.made},
         "machine": machine,
-        "geometry": {
-            "model": geometry.model.name,
-            "page_size": config.page_size,
-            "device_pages": config.device_pages[0],
-            "host_pages": config.host_pages[0],
-            "components": {
-                name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
-                for name in config.components
-            },
-            "layout": geometry.layout,
-            "io_backend": geometry.io_backend,
-        },
+        "geometry": _of_geometry(geometry, config),
         "device": _of_device(real, recording.events),
         "simulator": _of_recording(simulated),
         "simulator_own_order": free,
@@ -179,6 +175,21 @@ def run(options: Options, command: str) -> int:
     if options.json:
         write_json(options.json, document)
     return 0
+
+
+def _of_geometry(geometry: Geometry, config: Config) -> dict[str, object]:
+    return {
+        "model": geometry.model.name,
+        "page_size": config.page_size,
+        "device_pages": config.device_pages[0],
+        "host_pages": config.host_pages[0],
+        "components": {
+            name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
+            for name in config.components
+        },
+        "layout": geometry.layout,
+        "io_backend": geometry.io_backend,
+    }
 
 
 def check_machine(found: Measured, device: str, machine: dict[str, Any], force: bool) -> None:

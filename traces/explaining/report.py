@@ -137,8 +137,8 @@ def _look(account: Account, whom: Sequence[About]) -> Table:
 
 def _events(title: str) -> Table:
     made = table(title, "entry", "event", "what happened", "by")
-    for column, justify in zip(made.columns, ("right", "right", "left", "left"), strict=True):
-        column.justify = justify  # type: ignore[assignment]
+    made.columns[0].justify = made.columns[1].justify = "right"
+    made.columns[2].justify = made.columns[3].justify = "left"
     made.columns[3].no_wrap = True
     return made
 

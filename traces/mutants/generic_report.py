@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TextIO
 
 from invariants.mutants import mutate, score
 from invariants.mutants.score import Count, Score
@@ -40,10 +41,10 @@ def row(one: Killed) -> dict[str, object]:
     return {"differs": found.differs, "reached": found.reached, "decisions": found.decisions}
 
 
-def show(generic: Sequence[Killed], sum_: Score, left: int, stream: object) -> None:
+def show(generic: Sequence[Killed], sum_: Score, left: int, stream: TextIO) -> None:
     """The table by module, what killed most, and every name that somebody has to look at. left:
     how many nobody has decided on, where the hunt was interrupted."""
-    out = console(stream)  # type: ignore[arg-type]
+    out = console(stream)
     shown = table(
         "generic mutants of hicache.core",
         "module", "mutants", "checks", "decisions", "equivalent", "alive", "killed",

@@ -10,6 +10,9 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TextIO
+
+from rich.table import Table
 
 from invariants.base import check_names
 from invariants.fuzz.faults.base import names as fault_names
@@ -118,8 +121,8 @@ def _figures(rows: Sequence[Row]) -> dict[str, object]:
 # -- tables
 
 
-def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: object) -> None:
-    out = console(stream)  # type: ignore[arg-type]
+def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: TextIO) -> None:
+    out = console(stream)
     if rows:
         out.print(_matrix(rows))
         out.print(pairs("planted bugs, together", _together(rows, whole)))
@@ -128,7 +131,7 @@ def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: obje
         out.print(pairs("kinds of faults", _exposed(trials)))
 
 
-def _matrix(rows: Sequence[Row]) -> object:
+def _matrix(rows: Sequence[Row]) -> Table:
     small = any(row.small is not None for row in rows)
     names = ["bug", "noticed by", "operations", "seconds", *["shrunk"] * small]
     shown = table("planted bugs", *names)
@@ -185,7 +188,7 @@ def _gaps(what: str, found: Gaps) -> list[tuple[str, str]]:
     return said
 
 
-def _trials(trials: Sequence[Trial]) -> object:
+def _trials(trials: Sequence[Trial]) -> Table:
     shown = table("exposed by a fault", "bug", "with", "seen by", "sequences", "seconds")
     shown.columns[0].no_wrap = True
     shown.columns[1].justify = shown.columns[2].justify = "left"

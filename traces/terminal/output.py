@@ -16,6 +16,8 @@ from pathlib import Path
 
 from hicache.core.errors import CallerError
 
+_SHOWN = 60
+
 
 def write_whole(path: str, pieces: Iterable[str]) -> None:
     """Write text to a file; `-` is standard output. Raises CallerError if it cannot be written."""
@@ -25,7 +27,7 @@ def write_whole(path: str, pieces: Iterable[str]) -> None:
         sys.stdout.flush()
         return
     target, special = _target(path)
-    beside = target if special else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    beside = target if special else target.with_name(f".hicache-{os.getpid()}.tmp")
     try:
         with open(beside, "w", encoding="utf-8") as stream:
             stream.writelines(pieces)
@@ -35,7 +37,8 @@ def write_whole(path: str, pieces: Iterable[str]) -> None:
         raise unwritable(path, error.strerror) from None
     finally:
         if not special:
-            beside.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
 
 
 def write_json(path: str, found: dict[str, object]) -> None:
@@ -48,14 +51,16 @@ def check_writable(path: str) -> None:
     if path == "-":
         return
     target, special = _target(path)
+    if not target.parent.is_dir():
+        raise unwritable(path, "no directory there")
     if not os.access(target if special else target.parent, os.W_OK):
-        missing = not target.parent.is_dir()
-        raise unwritable(path, f"no {'directory' if missing else 'right to write'} there")
+        raise unwritable(path, "no right to write there")
 
 
 def check_apart(**given: str | None) -> None:
     """Before any work: raises CallerError if two of the files, each by its option, are one."""
-    named = {name: os.path.realpath(path) for name, path in given.items() if path and path != "-"}
+    files = {name: path for name, path in given.items() if path and path != "-"}
+    named = {name: os.path.realpath(path) for name, path in files.items() if "\0" not in path}
     for name, path in named.items():
         other = next(one for one, there in named.items() if there == path)
         if other != name:
@@ -69,9 +74,12 @@ def _target(path: str) -> tuple[Path, bool]:
     """The file behind any link, and whether it is a device or a pipe: those are written to, never
     replaced."""
     target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise unwritable(path, "a directory")
-    return target, target.exists() and not target.is_file()
+    try:
+        if target.is_dir():
+            raise unwritable(path, "a directory")
+        return target, target.exists() and not target.is_file()
+    except OSError as error:  # a name that is too long
+        raise unwritable(f"{path[:_SHOWN]}...", error.strerror) from None
 
 
 def unwritable(path: str, found: str | None) -> CallerError:
