@@ -24,12 +24,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from hicache.core.errors import About
 from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 
 from .books.book import Book
 from .books.shadow import Shadow
-from .books.story import About
 
 CRASH, INVARIANT, WRONG_BYTES, HAZARD, LIVENESS = 10, 11, 12, 13, 14
 NONDETERMINISM, HARNESS = 16, 17

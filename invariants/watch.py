@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from hicache.core.actions import Outcome
+from hicache.core.errors import About
 from hicache.core.events import BackupDone, Event, Flushed, LoadDone, PrefillDone
 from hicache.core.view import CoreView
 
@@ -200,13 +201,17 @@ class Watch:
         for one in self.checks:
             one.still(self.book, view)
 
+    def _told(self, whom: Sequence[About]) -> list[str]:
+        assert self.book is not None
+        return self._story.about(whom, self.book.kinds[0].name)
+
     def _guard(self, work: Callable[..., None], *args: Any) -> None:
         """Run checks; a finding becomes a report with the story of whom it is about."""
         try:
             work(*args)
         except Broken as finding:
             self.violations += 1
-            check, lines = finding.check, self._story.about(finding.about)
+            check, lines = finding.check, self._told(finding.about)
             raise KINDS[check.kind](
                 check.name,
                 check.sentence,
@@ -217,7 +222,7 @@ class Watch:
             ) from None
         except Mismatch as finding:
             self.violations += 1
-            lines = self._story.about(finding.about)
+            lines = self._told(finding.about)
             raise KINDS[HARNESS](
                 "AUDIT",
                 "The books that were kept step by step equal a recount of the whole state.",

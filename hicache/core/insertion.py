@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .checkpoints import limit_states, make_slot_room, refill_checkpoint_slots
-from .errors import CoreBug
+from .errors import About, CoreBug
 from .radix.locks import lock_required
 from .radix.lru import offer
 from .radix.matching import cut, match
@@ -55,7 +55,9 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     since, request.shared_pages = request.shared_pages, upto
     request.shared_node = path[-1] if path else None
     if request.receipt is None:
-        raise CoreBug(f"request {request.id} has no receipt to lock with")
+        raise CoreBug(
+            f"request {request.id} has no receipt to lock with", About("request", request.id)
+        )
     lock_required(state, request.receipt, path, since)
     use(state, path, new)
     for node in path:
@@ -215,7 +217,8 @@ def _grow(
     covered = path[-1].end_page if path else 0
     if covered < request.shared_pages:
         raise CoreBug(
-            f"request {request.id} shares {request.shared_pages} pages, its path {covered}"
+            f"request {request.id} shares {request.shared_pages} pages, its path {covered}",
+            About("request", request.id),
         )
     for end in (*(at for at in _cuts(state, made) if covered < at < upto), upto):
         rows = key.raw[covered * key.stride : end * key.stride]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hicache.core.errors import About
 from hicache.core.radix.node import Node, Receipt
 from hicache.core.types import NO_PAGES
 from hicache.core.view import CoreView
@@ -33,7 +34,7 @@ SAMPLE = 16
 class Mismatch(Exception):
     """Kept and recounted books differ."""
 
-    def __init__(self, equation: str, *about: story.About) -> None:
+    def __init__(self, equation: str, *about: About) -> None:
         super().__init__(equation)
         self.equation = equation
         self.about = about
@@ -179,7 +180,10 @@ def compare(kept: Book, counted: Book) -> None:
             sizes[slot] += 0 if pages is None else len(pages)
     for book, cached, known in zip(kept.pages, sizes, kept.nodes.resident, strict=True):
         if len(known) != cached:
-            raise Mismatch(f"{book.where}: cached prefixes kept {len(known)}, recounted {cached}")
+            raise Mismatch(
+                f"{book.where}: cached prefixes kept {len(known)}, recounted {cached}",
+                story.pool(book),
+            )
 
 
 def _compare_pages(one: PageBook, other: PageBook) -> None:
@@ -195,7 +199,8 @@ def _compare_pages(one: PageBook, other: PageBook) -> None:
     if (one.held, one.protected) != (other.held, other.protected):
         raise Mismatch(
             f"{one.where} pages held by (-, nodes, requests, flights) and protected: "
-            f"kept {one.held} {one.protected}, recounted {other.held} {other.protected}"
+            f"kept {one.held} {one.protected}, recounted {other.held} {other.protected}",
+            story.pool(one),
         )
 
 

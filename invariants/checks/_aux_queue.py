@@ -13,6 +13,7 @@ from invariants.books.book import Book
 from invariants.books.kinds import Kind
 from invariants.books.shadow import DEVICE, DUPLICATE, HOST, SERVES, Shadow
 from invariants.books.story import node as node_story
+from invariants.books.story import pool as pool_story
 
 
 class AuxQueue(Check):
@@ -68,5 +69,6 @@ class AuxQueue(Check):
         if pages != pool.evictable:
             self.fail(
                 f"{self.tier.name.lower()} {kind.name}: the queues lead to {pages} pages, expected "
-                f"the {pool.evictable} evictable ones"
+                f"the {pool.evictable} evictable ones",
+                pool_story(book.pages[self.tier * book.width + kind.at]),
             )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from hicache.core.actions import Backup, Cached, Granted, Load, Prefill
+from hicache.core.errors import About
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.pages import FLIGHT, name_of
-from invariants.books.story import About, flight, request
+from invariants.books.pages import FLIGHT, KINDS, name_of
+from invariants.books.story import flight, request
 
 
 class Alias(Check):
@@ -23,7 +24,10 @@ class Alias(Check):
         for pages in book.changed:
             for claimed, code in pages.claimed:
                 if code & 3 != FLIGHT and _writable(claimed):
-                    self.fail(f"pages of {name_of(code)}: expected read-only, found writable")
+                    self.fail(
+                        f"pages of {name_of(code)}: expected read-only, found writable",
+                        About(KINDS[code & 3], code >> 2),
+                    )
 
     def see(
         self, book: Book, item: Load | Backup | Prefill | Granted | Cached, view: CoreView

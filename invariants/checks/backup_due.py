@@ -8,7 +8,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.shadow import Shadow, serves
-from invariants.books.story import node
+from invariants.books.story import flight, node
 from invariants.books.tags import Tags
 
 _THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that make a copy due
@@ -37,15 +37,22 @@ class BackupDue(Check):
                 view.writing_back(kind.at) > book.writing_back_before[kind.at]
                 for kind in book.kinds
             ):
-                self.fail(f"flight {item.flight}: a copy to host that no eviction waits for")
+                self.fail(
+                    f"flight {item.flight}: a copy to host that no eviction waits for",
+                    flight(item.flight),
+                )
             return
         if any(view.writing_back(kind.at) for kind in book.kinds):
-            self.fail(f"flight {item.flight}: an eviction waits for a copy, under write-through")
+            self.fail(
+                f"flight {item.flight}: an eviction waits for a copy, under write-through",
+                flight(item.flight),
+            )
         under_way = sum(type(one.action) is Backup for one in book.tickets.open.values())
         if under_way > book.config.max_backups:
             self.fail(
                 f"flight {item.flight}: {under_way} copies to host are under way, expected at most "
-                f"{book.config.max_backups}"
+                f"{book.config.max_backups}",
+                flight(item.flight),
             )
         ticket = book.tickets.open[item.flight]
         for move in ticket.moves:

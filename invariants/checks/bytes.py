@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from hicache.core.actions import Cached, Granted, Prefill
+from hicache.core.errors import About
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import WRONG_BYTES, Check
 from invariants.books.book import Book
 from invariants.books.pages import NODE, PageBook, same
 from invariants.books.seats import Seat
-from invariants.books.story import About, page, request
+from invariants.books.story import page, request
 from invariants.books.tags import Tags
 
 

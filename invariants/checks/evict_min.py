@@ -11,6 +11,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.pages import PageBook
 from invariants.books.shadow import SERVES, Shadow
+from invariants.books.story import pool
 from invariants.checks._victims import thinned, wanted
 
 
@@ -54,7 +55,8 @@ class EvictMinimum(Check):
             if gone[slot] > short + _tombstone(book, victims, slot):
                 self.fail(
                     f"{pages.where}: evicted {gone[slot]} pages that nothing else took along; free "
-                    f"before {book.free_before[slot]}, missing {short}"
+                    f"before {book.free_before[slot]}, missing {short}",
+                    pool(pages),
                 )
 
 

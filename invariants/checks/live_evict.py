@@ -10,7 +10,7 @@ from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
 from invariants.books.pages import NODE
 from invariants.books.shadow import DEVICE
-from invariants.books.story import request
+from invariants.books.story import pool, request
 
 
 class LiveEvict(Check):
@@ -34,7 +34,10 @@ class LiveEvict(Check):
         capacity, free = device.capacity, view.pool(Tier.DEVICE, index).free
         if item.reason == "too_large":
             if item.needed <= capacity:
-                self.fail(f"too large: {item.needed} {item.component} pages needed of {capacity}")
+                self.fail(
+                    f"too large: {item.needed} {item.component} pages needed of {capacity}",
+                    request(item.request),
+                )
             return
         if item.reason == "arriving":
             if not any(
@@ -106,7 +109,8 @@ class LiveEvict(Check):
             self.fail(
                 f"{book.pages[slot].where}: asked for {item.pages}, evictable "
                 f"{book.evictable_before[slot]}, draining before {already}: expected {goal}, "
-                f"evicted {gone} and draining now {drained} more"
+                f"evicted {gone} and draining now {drained} more",
+                pool(book.pages[slot]),
             )
 
 

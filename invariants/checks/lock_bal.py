@@ -9,6 +9,7 @@ from invariants.books.book import Book
 from invariants.books.pages import all_are
 from invariants.books.shadow import Shadow
 from invariants.books.story import node as node_story
+from invariants.books.story import pool as pool_story
 
 
 class LockBalance(Check):
@@ -62,7 +63,8 @@ class LockBalance(Check):
             if pool.protected:
                 self.fail(
                     f"{pages.where}: expected 0 protected pages at quiescence, found "
-                    f"{pool.protected}"
+                    f"{pool.protected}",
+                    pool_story(pages),
                 )
 
 

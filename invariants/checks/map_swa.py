@@ -16,7 +16,7 @@ from invariants.books.kinds import Kind
 from invariants.books.pages import PageBook, name_of, same
 from invariants.books.seats import Seat
 from invariants.books.shadow import Shadow
-from invariants.books.story import page
+from invariants.books.story import page, pool
 
 
 class PeerMap(Check):
@@ -49,7 +49,11 @@ class PeerMap(Check):
 
     def _one_owner(self, one: PageBook, full: Pages, other: PageBook, peers: Pages) -> None:
         if len(full) != len(peers):
-            self.fail(f"{len(full)} {one.where} pages have {len(peers)} {other.where} peers")
+            self.fail(
+                f"{len(full)} {one.where} pages have {len(peers)} {other.where} peers",
+                pool(one),
+                pool(other),
+            )
         owners, others = one.owner[full], other.owner[peers]
         if not same(owners, others):
             at = int((owners != others).argmax())

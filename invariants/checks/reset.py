@@ -7,6 +7,7 @@ from hicache.core.events import Flushed
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
+from invariants.books import story
 from invariants.books.book import Book
 from invariants.books.pages import FLIGHT
 
@@ -43,7 +44,8 @@ class Reset(Check):
                 self.fail(
                     f"{pages.where} pool: expected {fresh} pages "
                     f"{[state.name.lower() for state in PageState]} and 0 protected, found "
-                    f"{pool.counts} and {pool.protected}"
+                    f"{pool.counts} and {pool.protected}",
+                    story.pool(pages),
                 )
 
 

@@ -6,13 +6,12 @@ or how it is printed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hicache.core.actions import Restarted
 from hicache.core.core import _HANDLERS
-from hicache.core.errors import CallerError
+from hicache.core.errors import About, CallerError
 from hicache.core.events import (
     Aborted,
     BackupDone,
@@ -22,8 +21,8 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.types import PageState, Tier
-from invariants.books.story import About
+from hicache.core.types import Tier
+from invariants.books.story import named_by
 
 from ..fuzz.play import Failure
 from ..source_lines import Call, Spot, spot_of
@@ -33,7 +32,6 @@ from .witness import Account, Step
 MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6
 # What every change of its kind goes through: the line that decided it is further out.
 PLUMBING = ("ledger.py", "locks.py", "lru.py", "node.py", "tree.py", "boundaries.py")
-_TIERS = {"device": int(Tier.DEVICE), "host": int(Tier.HOST)}
 _ENDS = (Finished, Aborted, Retracted)
 _REPLIES = (LoadDone, BackupDone, PrefillDone)
 
@@ -84,71 +82,22 @@ def verdict(failure: Failure) -> Verdict:
 
 
 def named(account: Account) -> list[About]:
-    """Whom the failure names: by its check, else in its words, else what is left over, else whom
-    the last event was about."""
+    """Whom the failure names, else whom the last event was about."""
     failure = account.outcome.failure
     if failure is None:
         return []
-    found = list(failure.about) or list(_in_words(verdict(failure).equation, account))
-    found = found or list(_left_over(failure, account)) or list(_at_work(account.steps[-1:]))
+    found = list(failure.about)
+    if not found and account.steps:
+        found = named_by(account.steps[-1].event)
     return list(dict.fromkeys(found))[:MOST_NAMED]
-
-
-def _at_work(steps: Sequence[Step]) -> Iterator[About]:
-    for step in steps:
-        for kind in ("request", "flight"):
-            number = getattr(step.event, kind, None)
-            if number is not None:
-                yield About(kind, number)
-
-
-def _in_words(text: str, account: Account) -> Iterator[About]:
-    names = account.outcome.tape.config.components
-    word = "|".join(names)
-    for tier, name, page in re.findall(rf"\b(device|host) (?:({word}) )?pages? (\d+)", text):
-        yield page_of(_TIERS[tier], name or names[0], int(page), names)
-    for tier, name, page in re.findall(
-        rf"\b(device|host) pool of ({word}):.*\bpages? \[?(\d+)", text
-    ):
-        yield page_of(_TIERS[tier], name, int(page), names)
-    for tier, page, name in re.findall(
-        rf"\b(device|host) pages \[(\d+)[\d, ]*\] of ({word})\b", text
-    ):
-        yield page_of(_TIERS[tier], name, int(page), names)
-    for name, at, page in re.findall(rf"\b({word}) tier (\d) page (\d+)", text):
-        yield page_of(int(at), name, int(page), names)
-    for kinds, kind in (
-        ("node", "node"),
-        ("request|decode of|state of", "request"),
-        ("flights?|backup|load|pass", "flight"),
-    ):
-        for number in re.findall(rf"(?<![\w-])(?:{kinds})[ =](\d+)", text):
-            yield About(kind, int(number))
-
-
-def _left_over(failure: Failure, account: Account) -> Iterator[About]:
-    """Pages that are not free where all should be; else the pools that the words name."""
-    text = verdict(failure).equation
-    names = account.outcome.tape.config.components
-    view = account.outcome.hand.core.view
-    for tier in (Tier.DEVICE, Tier.HOST):
-        if text.startswith(f"{tier.name.lower()}: ") and "missing" in text:
-            for pool in view.pools(tier):
-                for page in (pool.state != PageState.FREE).nonzero()[0].tolist():
-                    yield page_of(int(tier), pool.component, page, names)
-    word = "|".join(names)
-    for tier_name, name in re.findall(rf"\b(device|host)(?: pool of)?(?: ({word})\b|:)", text):
-        yield pool_of(_TIERS[tier_name], name or names[0])
-    for at in re.findall(r"\btier ([01]):", text):
-        yield pool_of(int(at), names[0])
 
 
 def pool_of(tier: int, component: str) -> About:
     return About("pool", -1, tier, component)
 
 
-def page_of(tier: int, component: str, number: int, names: Sequence[str]) -> About:
-    return About("page", number, tier, component, component == names[0])
+def page_of(tier: int, component: str, number: int) -> About:
+    return About("page", number, tier, component)
 
 
 def title(one: About) -> str:
@@ -180,9 +129,7 @@ def chosen(
         if number is not None
     ]
     if page is not None:
-        asked.append(
-            ("--page", [page_of(tier, name, page, names) for tier in (0, 1) for name in wanted])
-        )
+        asked.append(("--page", [page_of(tier, name, page) for tier in (0, 1) for name in wanted]))
     elif component:
         asked.append(("--component", [pool_of(tier, component) for tier in (0, 1)]))
     found: list[About] = []

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from hicache.core.actions import Action, Backup, Load, Outcome, Prefill, Refused, Restarted
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.errors import CallerError
+from hicache.core.errors import About, CallerError
 from hicache.core.events import Aborted, BackupDone, Event, LoadDone, PrefillDone, Reply, Retracted
 from hicache.core.types import Key, Tier
 from hicache.runtime.driver import Driver, Observer
+from invariants.books.story import named_by
 from invariants.watch import Watch
 
 from .content import Content
@@ -40,6 +41,10 @@ BEGIN = 1 << 41  # the token before every prompt
 
 class Misuse(AssertionError):
     """The core took an event that its contract forbids, or changed something in refusing it."""
+
+    def __init__(self, text: str, *about: About) -> None:
+        super().__init__(text)
+        self.about = about
 
 
 class Hand:
@@ -227,9 +232,9 @@ class Hand:
         except CallerError:
             self.counts["misuse refused"] += 1
             if _outline(self.core) != before:
-                raise Misuse(f"{event} was refused, and left a trace") from None
+                raise Misuse(f"{event} was refused, and left a trace", *named_by(event)) from None
             return
-        raise Misuse(f"{event} was taken with {len(view.flights)} flights open")
+        raise Misuse(f"{event} was taken with {len(view.flights)} flights open", *named_by(event))
 
     def settle(self) -> None:
         """Every reply under way is taken, the lost ones too, and those that this leads to."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.config import Config
+from hicache.core.errors import About
 from hicache.core.types import Tier
 from hicache.devices.base import Area, CopyJob, D, Front, Mark, Stream, Touch
 
@@ -129,6 +130,7 @@ class Hazards:
             f"{area.component} ({int(late.sum())} in all), layer groups "
             f"{area.layers[0]}..{area.layers[1] - 1}",
             RULES[modes],
+            About("page", int(area.pages[late][0]), int(area.tier), area.component),
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hicache.core.config import Config
-from hicache.core.errors import CallerError
+from hicache.core.errors import About, CallerError
 from hicache.core.types import Tier
 from hicache.devices.base import Area
 from hicache.runtime.controller import COMPUTE
@@ -177,10 +177,12 @@ def test_at_rest_every_page_is_what_its_prefix_says(tier: Tier) -> None:
 def test_at_rest_free_pages_are_as_they_were_left(tier: Tier) -> None:
     hand = rested()
     pool = hand.core.view.pool(tier)
-    spoil(hand, tier, next(page for page in range(8) if pool.state[page] == 0))
+    free = next(page for page in range(8) if pool.state[page] == 0)
+    spoil(hand, tier, free)
     with pytest.raises(WrongBytesError, match="was written while it was free") as found:
         hand.at_rest()
-    assert failure_of(found.value, 3) == Failure(12, "POISON", str(found.value), 3)
+    about = (About("page", free, int(tier), "full"),)
+    assert failure_of(found.value, 3) == Failure(12, "POISON", str(found.value), 3, about)
 
 
 def test_a_failure_names_its_rule() -> None:

@@ -10,8 +10,8 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from hicache.core.errors import CallerError
-from invariants.books.story import About, brief
+from hicache.core.errors import About, CallerError
+from invariants.books.story import brief
 from invariants.explain import explain as explainer
 from invariants.explain.witness import Account, witnessed
 from invariants.fuzz.ops import base as operations

@@ -14,7 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from invariants.books.story import About, brief
+from hicache.core.errors import About
+from invariants.books.story import brief
 from invariants.explain import explain
 from invariants.explain.witness import Account, Step
 from invariants.fuzz.tapes.spoken import spoken

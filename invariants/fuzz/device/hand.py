@@ -17,6 +17,7 @@ from collections import deque
 
 from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill, Released
 from hicache.core.config import Config
+from hicache.core.errors import About
 from hicache.core.events import BackupDone, Event, Finished, Retracted
 from hicache.core.types import Key
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE
@@ -209,7 +210,11 @@ class DeviceHand(Hand):
         next_ns = self.rig.clock.next_ns()
         if next_ns < 0:
             kinds = ", ".join(f"{type(one.action).__name__} {one.number}" for one in self.pending)
-            raise StuckError(f"device: nothing is going to happen, and there are still: {kinds}")
+            raise StuckError(
+                f"device: nothing is going to happen, and there are still: {kinds}",
+                "",
+                *(About("flight", one.number) for one in self.pending),
+            )
         self.now = max(self.now, next_ns)
         self._look()
 
