@@ -74,6 +74,7 @@ class Watch:
         self.operations = 0
         self.book: Book | None = None
         self._story = story.Story()
+        self._event: Event | None = None  # the last one that the core was given
         self._since_audit = 0
         self._audited = 0  # nodes that the last recount saw
         self._ask()
@@ -109,6 +110,7 @@ class Watch:
     def on_event(self, event: Event, view: CoreView) -> None:
         if self.level == "off":
             return
+        self._event = event
         if self.book is None:
             self.book = Book(view)
             if self.book.width == 1:
@@ -154,6 +156,13 @@ class Watch:
             return
         if not self.book.tickets.open and not self.book.seats.admitted:
             self._guard(self._be_still, view)
+
+    def recent(self) -> list[str]:
+        """The last operations, and the event with which the core was busy if it did not answer."""
+        lines = self._story.about(())
+        if self._event is not None:
+            lines.append(f"last event: {story.brief(self._event)}")
+        return lines
 
     def _ask_before(self, event: Event, view: CoreView) -> None:
         for ask in self._issue[type(event)]:

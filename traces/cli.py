@@ -28,9 +28,9 @@ CRASH = 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _ABOUT = """\
-Replay LLM serving traces through a hierarchical KV cache (device and host memory)
-on a simulated accelerator or on real memory, with every invariant checked on the
-way; and hunt for bugs in it.
+Replay LLM serving traces through a tiered KV cache (device and host memory), on a
+simulated accelerator or on real memory, with every decision checked. Look for bugs
+in the cache.
 """
 
 _EXAMPLES = """\
@@ -45,16 +45,16 @@ examples:
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
   hicache inspect trace.jsonl
-  hicache fuzz                                     60 s on every core; failures become tapes
+  hicache fuzz                                     60 s on all cores; failures are saved as tapes
   hicache shrink TAPE.jsonl -o small.jsonl --export tests/regress
   hicache explain small.jsonl
 
-Sizes take K, M, G (thousands) or Ki, Mi, Gi (1,024s). `hicache COMMAND --help` has the rest.
+Sizes take K, M, G (thousands) or Ki, Mi, Gi (1,024s). `hicache COMMAND --help` lists the options.
 
 exit codes:
   0 done, 2 bad input or option, 10 crash, 11 invariant violated, 12 wrong bytes, 13 hazard,
-  14 no progress, 15 ranks diverge, 16 nondeterminism, 17 the harness itself, 18 a state not
-  reached, 19 a canary that survived, 130 interrupted
+  14 no progress, 15 ranks diverge, 16 nondeterminism, 17 error of the harness, 18 state not
+  reached, 19 canary not found, 130 interrupted
 """
 
 
@@ -81,8 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except MemoryError:
         complain(
-            "expected trace and bookkeeping to fit this machine's memory, and they do not; give "
-            "smaller pools or a shorter trace"
+            "the trace and the bookkeeping for pools this large do not fit in RAM; give smaller "
+            "pools or a shorter trace"
         )
         return BAD_INPUT
     except Exception as error:
@@ -93,8 +93,7 @@ def _failed(error: Exception, typed: str) -> int:
     """Says what ended a command that the user did nothing wrong with; returns the exit code."""
     if isinstance(error, OSError) and error.errno in _FULL:
         complain(
-            f"expected space for the output, found: {error.strerror}; free some, or write it "
-            "elsewhere"
+            f"no space left to write the report: {error.strerror}; free some, or write it elsewhere"
         )
         return BAD_INPUT
     code = getattr(error, "exit_code", None)

@@ -138,7 +138,7 @@ def want_pages(state: State, event: PagesWanted) -> None:
     total = pages_of(state, event.length)
     if request.computed_tokens < request.length:
         raise CallerError(
-            f"request {request.id}: expected a growth behind a prompt that is computed, found "
+            f"request {request.id}: expected growth after the whole prompt is computed, found "
             f"{request.computed_tokens} of its {request.length} tokens"
         )
     room = len(request.tables[BACKBONE]) * state.config.page_size

@@ -124,8 +124,8 @@ def _bind(name: str, buffer: Bytes, node: int) -> None:
     if code != 0:
         found = errno.errorcode.get(ctypes.get_errno(), str(ctypes.get_errno()))
         raise CallerError(
-            f"{name}: expected to bind {buffer.nbytes} bytes to NUMA node {node}, and mbind "
-            f"answered {found}; leave numa_node out, or allow the call"
+            f"{name}: expected to bind {buffer.nbytes} bytes to NUMA node {node}, but mbind "
+            f"returned {found}; leave numa_node out, or allow the call"
         )
 
 

@@ -62,7 +62,7 @@ class Registration:
                 self.close()
                 raise CallerError(
                     f"{name}: expected to register segment {number + 1} of {len(segments)}, "
-                    f"{size} of {buffer.nbytes} bytes, and the device answered {code}; ask for "
+                    f"{size} of {buffer.nbytes} bytes, but the device returned {code}; ask for "
                     f"fewer pages, or raise the limit on locked memory (ulimit -l)"
                 )
             self._addresses.append(base + start)
@@ -75,6 +75,6 @@ class Registration:
         refused = [code for code in codes if code != 0]
         if refused:
             raise CallerError(
-                f"{self._name}: expected to unregister {len(codes)} segments, and the device "
-                f"answered {refused[0]} to {len(refused)} of them"
+                f"{self._name}: expected to unregister {len(codes)} segments, but the device "
+                f"returned {refused[0]} to {len(refused)} of them"
             )

@@ -121,7 +121,7 @@ def parse(path: str, lines: Iterable[bytes]) -> Recording:
             if op == "end":
                 next_line = next(iter(source), None)
                 if next_line is not None:
-                    raise source.wrong("nothing behind the end", "another line", "cut it off")
+                    raise source.wrong("nothing after the end", "another line", "cut it off")
                 return Recording(path, config, made, tuple(steps), tuple(checks))
         elif op == "start":
             _fields(source, record, ("op", "t"))

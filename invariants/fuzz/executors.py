@@ -44,7 +44,7 @@ def settings_of(executor: str) -> DeviceSettings | None:
         if 1 <= found.layers <= MOST_LAYERS and found.page_ns and found.depth:
             return found
     raise CallerError(
-        f"executor: expected {REPLIES}, or {DEVICE} with LAYERS:PAGE_NS:LATENCY_NS:DEPTH behind a "
+        f"executor: expected {REPLIES}, or {DEVICE} with LAYERS:PAGE_NS:LATENCY_NS:DEPTH after a "
         f"colon (1 to {MOST_LAYERS} layers, a page time and a depth of at least 1), found "
         f"{quoted(executor)}"
     )

@@ -183,7 +183,7 @@ def test_host_memory_is_registered_once_in_segments_and_given_back() -> None:
 
 def test_a_refused_registration_is_told_and_nothing_stays_registered() -> None:
     accelerator = AtOnce(refuses=3)
-    with pytest.raises(CallerError, match=r"segment 4 of 14, .* answered 2; ask for fewer"):
+    with pytest.raises(CallerError, match=r"segment 4 of 14, .* returned 2; ask for fewer"):
         CudaDevice(
             grouped(64),
             64,

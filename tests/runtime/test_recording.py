@@ -315,7 +315,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
     "behind the end": (
         [HEADER, f'{{"op":"end","events":0,"digest":"{EMPTY}"}}', arrived()],
         3,
-        "nothing behind the end",
+        "nothing after the end",
     ),
     "tier": ([HEADER, arrived(op="EvictWanted", args=[7, "full", 1])], 2, "a tier"),
     "ok": ([HEADER, arrived(op="LoadDone", args=[7, 1])], 2, "true or false"),

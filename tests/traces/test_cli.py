@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 
 from hicache import registry
+from hicache.core.actions import Outcome
+from hicache.core.core import Core
 from hicache.core.errors import CoreBug
+from hicache.core.events import Event
 from invariants.base import Violation
+from invariants.books.story import brief
 from sim.errors import HazardError, StuckError
 from traces.cli import main
 from traces.commands import inspect
@@ -242,6 +246,26 @@ def test_a_defect_exits_with_10_its_place_and_the_command(
     assert any("raise error" in line for line in said)
     assert said[-1].startswith("hicache: this is a defect of hicache; please report it")
     assert said[-1].endswith("hicache inspect 'my trace'")
+
+
+def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(
+    turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, seen = Core.handle, []
+
+    def handle(self: Core, event: Event) -> list[Outcome]:
+        seen.append(event)
+        if len(seen) == 20:
+            raise KeyError("node 7")
+        return real(self, event)
+
+    monkeypatch.setattr(Core, "handle", handle)
+    assert main(["replay", turns, "--mode", "hits"]) == 10
+    said = capsys.readouterr().err
+    assert "KeyError: 'node 7'\nstory:\n    op " in said
+    assert f"    op 19: {brief(seen[18])}\n" in said
+    assert f"    last event: {brief(seen[19])}\n" in said
+    assert said.splitlines()[-1].endswith(f"hicache replay {turns} --mode hits")
 
 
 def test_ctrl_c_while_a_command_is_imported_is_one_line(

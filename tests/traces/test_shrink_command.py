@@ -72,7 +72,7 @@ def test_from_a_tape_to_a_test(
     # the small tape notes the bug that it needs
     assert main(["shrink", str(small), "--as-is"]) == INVARIANT
     assert main(["shrink", str(small), "--as-is", "--plant", ""]) == 0
-    assert "it plays clean" in capsys.readouterr().out
+    assert "it does not fail" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -105,10 +105,10 @@ def test_a_fresh_process_that_sees_something_else_stops_it(
     complaint = "Traceback:\n  line 1\nhicache: out of luck\n"
     for answers, found in (
         ([other], "with 11 LOCK-BAL in a fresh process, found: 10 other;"),
-        ([""], "found: no word;"),
+        ([""], "found: no message;"),
         (["{}"], "found: {};"),
         ([complaint], "found: hicache: out of luck;"),
-        (['{"failure": null}'], "found: it plays clean;"),
+        (['{"failure": null}'], "found: it does not fail;"),
         ([right, "it passes"], "expected of the test that it fails with"),
     ):
         left = iter(answers)
@@ -178,7 +178,7 @@ def test_a_tape_that_plays_clean_is_one_line(
     failing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refused([str(failing)], capsys)
-    assert "expected a tape that fails, and it plays clean" in said
+    assert "expected a tape that fails, found one that does not" in said
     assert "--plant" in said
 
 

@@ -71,7 +71,7 @@ def test_a_hunt_that_is_told_to_end_keeps_what_it_found(
         os.killpg(process.pid, number)  # as a CI or a terminal does: the workers, too
         _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 11
-        assert said.endswith("hicache: interrupted; what was found until now:\n")
+        assert said.endswith("hicache: interrupted; found so far:\n")
         assert "Traceback" not in said
         assert "explain: hicache explain" in (tmp_path / "out").read_text()
         found = json.loads((tmp_path / "out.json").read_text())

@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_line(failing: str) -> None:
     out, err = ran(("explain", failing), "hicache >/dev/full; echo $?")
     assert out == "2\n"
     assert err.count("\n") == 1
-    assert "found: No space left on device; free some" in err
+    assert "no space left to write the report: No space left on device; free some" in err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -153,9 +153,9 @@ def test_a_failure_that_cannot_be_written_is_told_and_can_be_drawn_again(
     monkeypatch.setattr(fuzz_files, "write_whole", full)
     assert main([*HUNT]) == 11
     said = capsys.readouterr()
-    assert "No space left on device; the hunt goes on\n" in said.err
+    assert "No space left on device; the run goes on\n" in said.err
     again = "hicache fuzz --seed 18 --sequences 1 --operations 25"
-    assert f"    not written; drawn again by: {again} " in said.out
+    assert f"    not written; to draw it again: {again} " in said.out
     line = said.out[said.out.index(again) :].splitlines()[0]
     assert main([*line.split()[1:], "--jobs", "1"]) == 11
 
@@ -202,7 +202,7 @@ def test_nothing_is_kept_of_a_canary_and_it_is_said_why(
 ) -> None:
     canary = ["fuzz", "--canary", "--sequences", "64", "--seed", "7", "--jobs", "1"]
     assert main([*canary, "--output", "/dev/null/no/folder"]) == 0
-    assert "    the canary, planted on purpose: no file is kept of it\n" in capsys.readouterr().out
+    assert "    the planted canary; no file is kept\n" in capsys.readouterr().out
     assert list(Path().iterdir()) == []
 
 

@@ -200,7 +200,7 @@ def test_the_command(
     assert copies["count"] == sum(one["count"] for one in copies["overall"].values())
     # 8 pages were calibrated at most, and a batch of four prompts has more
     assert copies["outside_calibration"]["count"]
-    assert "lie outside what was calibrated" in page
+    assert "are outside the calibrated range" in page
 
 
 def test_json_on_standard_output_stands_alone(

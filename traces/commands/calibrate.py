@@ -27,7 +27,7 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_whole
 
-SUMMARY = "measure a device's copies and kernels, and write a hardware profile"
+SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +55,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.name,
         default="-",
         metavar="FILE",
-        help="the profile; - is stdout",
+        help="write the profile to this file; - is stdout",
     )
-    add("--model", type=read.choice(names()), default=TINY, help="what is copied")
+    add("--model", type=read.choice(names()), default=TINY, help="the model whose pages are copied")
     add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
     add(
-        "--pages", type=read.at_least(4), default=512, metavar="N", help="pages of the largest copy"
+        "--pages",
+        type=read.at_least(4),
+        default=512,
+        metavar="N",
+        help="number of pages in the largest copy",
     )
-    add("--layout", default="page_first_direct", help="of the host tier")
-    add("--io-backend", default="direct", help="how pages are copied")
-    add("--repeats", type=read.at_least(3), default=41, metavar="N", help="copies of each size")
-    add("--date", default=None, help="of the measurement (default: today)")
+    add("--layout", default="page_first_direct", help="layout of the host tier")
+    add("--io-backend", default="direct", help="how to copy pages")
+    add(
+        "--repeats",
+        type=read.at_least(3),
+        default=41,
+        metavar="N",
+        help="number of copies of each size",
+    )
+    add("--date", default=None, help="date of the measurement (default: today)")
 
 
 def run(options: Options, command: str) -> int:

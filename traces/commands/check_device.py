@@ -37,7 +37,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_json
 from ..terminal.progress import progress
 
-SUMMARY = "copy page sets of every pool, layout, backend and dtype, and compare every byte"
+SUMMARY = "copy sets of pages for every pool, layout, backend and dtype, and compare every byte"
 _NAMED = 5
 _SETS = 10_000
 _REQUESTS = 30
@@ -76,25 +76,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this model, or JSON file of one; may be repeated (default: all)",
+        help="a model, or a JSON file with one; may be repeated (default: all models)",
     )
     add(
         "--sets",
         type=read.at_least(1),
         default=_SETS,
         metavar="N",
-        help="random page sets, all cases together; at least one a case, component and direction",
+        help="number of random page sets over all cases; at least one for each case, component "
+        "and direction",
     )
-    add("--sample", type=_rate, default=1.0, metavar="RATE", help="share of pages, 0 to 1, hashed")
+    add(
+        "--sample",
+        type=_rate,
+        default=1.0,
+        metavar="RATE",
+        help="fraction of pages to hash, 0 to 1",
+    )
     add(
         "--shadow",
         type=read.at_least(0),
         default=_REQUESTS,
         metavar="N",
-        help="requests of a run in the device's shadow, repeated without each of its stream waits",
+        help="number of requests of the run with the hazard detector, which is repeated without "
+        "each of its stream waits",
     )
-    add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
-    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
+    add("--seed", type=read.at_least(0), default=0, help="seed of all random draws")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the results to this file as JSON; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:
@@ -155,10 +168,10 @@ def _shadows(
         sizes = Sizes(case.model, case.page_size)
         result = prove(make, sizes, options.shadow, options.seed)
         print(
-            f"in the shadow, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
-            f"{result.accesses:,} accesses ordered, {result.spoiled:,} load targets spoiled first, "
-            f"{result.intact:,} free pages kept their poison, {result.reads:,} reads exact; "
-            f"{result.caught} of {result.waits} waits caught when dropped",
+            f"hazard detector, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
+            f"{result.accesses:,} accesses ordered, {result.spoiled:,} load targets overwritten "
+            f"first, {result.intact:,} poisoned pages unchanged, {result.reads:,} reads exact; "
+            f"the loss of {result.caught} of {result.waits} waits was detected",
             file=out,
         )
         found.append({"model": case.name, "io_backend": backend, **asdict(result)})
@@ -257,7 +270,7 @@ def _print(
     console.print(table)
     console.print("page sets, device to host + host to device; every byte of every pool compared")
     refused = Table(title="refused", title_justify="left")
-    refused.add_column("asked for")
+    refused.add_column("illegal choice")
     refused.add_column("answer")
     for refusal in refusals:
         refused.add_row(
@@ -271,7 +284,7 @@ def _print(
         f"{sum(sets.values()):,} page sets ({sets[Direction.DEVICE_TO_HOST]:,} device to host, "
         f"{sets[Direction.HOST_TO_DEVICE]:,} host to device) on {len(outcomes)} devices in "
         f"{wall_s:.1f} s: {bad} mismatches; {sum(one.fine for one in refusals)} of "
-        f"{len(refusals)} illegal choices refused by name"
+        f"{len(refusals)} illegal choices were refused by name"
     )
     for line in [line for one in outcomes for line in one.wrong][:_NAMED]:
         console.print(line, style="red", markup=False)
@@ -281,7 +294,7 @@ def _samples_table(outcomes: list[Outcome]) -> Table:
     table = Table(title="sampled pages, SHA-256 on both sides", title_justify="left")
     for name in ("pool", "direction"):
         table.add_column(name)
-    for name in ("copied", "sampled", "bytes", "seen again", "mismatches"):
+    for name in ("copied", "sampled", "bytes", "compared again", "mismatches"):
         table.add_column(name, justify="right")
     for (pool, way), row in _sampled(outcomes).items():
         table.add_row(pool, way, *(f"{value:,}" for value in row.values()))

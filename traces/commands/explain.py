@@ -26,7 +26,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json, write_whole
 from ..terminal.streams import whatever_is_heard
 
-SUMMARY = "play a tape and tell the story of its failure, down to the lines of the core"
+SUMMARY = "replay a tape and show what led to its failure, with the lines of the core"
 FORMAT, VERSION = "hicache-explain", 1
 
 
@@ -49,24 +49,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "tape",
         type=read.name,
         metavar="TAPE",
-        help="a tape of `hicache fuzz`, or a test that shrink exported",
+        help="a tape of `hicache fuzz`, or a test that `hicache shrink` exported",
     )
     for kind in ("page", "node", "request", "flight"):
         add(
             f"--{kind}",
             type=read.at_least(0),
             metavar="N",
-            help=f"the story of this {kind} (default: of whom the failure names)",
+            help=f"show this {kind} (default: those that the failure names)",
         )
-    add("--component", metavar="NAME", help="of this component's pools, or of its --page")
-    planting.add_option(parser, "what the tape notes")
+    add("--component", metavar="NAME", help="show the pools of this component, or its --page")
+    planting.add_option(parser, "the bug in the tape's notes")
     add(
         "--trace",
         type=read.name,
         metavar="FILE",
-        help="write a timeline for ui.perfetto.dev",
+        help="write a timeline for ui.perfetto.dev to this file",
     )
-    add("--json", type=read.name, metavar="FILE", help="write the story there, too; - is stdout")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the result to this file as JSON; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:

@@ -49,12 +49,12 @@ class Options(OptionRecord):
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
-    add("recording", metavar="RECORDING", help="a file that hicache twin --recording wrote")
+    add("recording", metavar="RECORDING", help="a recording of `hicache twin`")
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add("--model", type=read.choice(names()), default=TINY, help="what is moved")
-    add("--layout", default="page_first_direct", help="of the host tier")
-    add("--io-backend", default="direct", help="how pages are copied")
-    add("--hardware", default="h100", metavar="NAME|FILE", help="what the simulator is like")
+    add("--model", type=read.choice(names()), default=TINY, help="the model whose pages are moved")
+    add("--layout", default="page_first_direct", help="layout of the host tier")
+    add("--io-backend", default="direct", help="how to copy pages")
+    add("--hardware", default="h100", metavar="NAME|FILE", help="hardware profile of the simulator")
     add(
         "--drop",
         type=read.at_least(0),
@@ -66,8 +66,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--hold",
         default=None,
         metavar="LANE[:ITEM]=US",
-        help="keep h2d, d2h or compute busy so many microseconds before its copy number ITEM, or "
-        "before each (default: what makes the loss of the wait show)",
+        help="keep stream h2d, d2h or compute busy for this many microseconds before its item "
+        "number ITEM, or before each item (default: the hold that exposes the missing wait)",
     )
 
 

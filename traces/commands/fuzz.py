@@ -38,7 +38,7 @@ from ..terminal.output import check_apart, check_folder, check_writable, write_j
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import whatever_is_heard
 
-SUMMARY = "hunt: drawn operations, faults and schedules, every check after each event"
+SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # their tape can still be read
 CANARY_SURVIVED = 19
@@ -74,7 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=read.at_least(1),
         metavar="S",
-        help=f"stop after so long (default: {SECONDS}, none where --sequences is given)",
+        help=f"stop after this many seconds (default: {SECONDS}; none with --sequences)",
     )
     add("--sequences", type=read.at_least(1), metavar="N", help="stop after N sequences")
     add(
@@ -82,26 +82,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.between(1, MOST_OPERATIONS),
         default=120,
         metavar="N",
-        help=f"per sequence, at most {MOST_OPERATIONS}",
+        help=f"operations in a sequence, at most {MOST_OPERATIONS}",
     )
     add(
         "--seed",
         type=read.at_least(0),
-        help="of the first sequence, the next one has the next (default: from the commit)",
+        help="seed of the first sequence; each further one has the next seed (default: from the "
+        "commit)",
     )
     add(
         "--components",
         type=_components,
         default=(),
         metavar="LIST",
-        help="such as full,swa (default: drawn)",
+        help="components, such as full,swa (default: drawn)",
     )
     add(
         "--write-policy", type=read.choice(POLICIES), help=f"{', '.join(POLICIES)} (default: drawn)"
     )
-    add("--ranks", type=_ranks, default=0, metavar="N", help=f"1 to {MOST_RANKS} (default: drawn)")
+    add(
+        "--ranks",
+        type=_ranks,
+        default=0,
+        metavar="N",
+        help=f"number of ranks, 1 to {MOST_RANKS} (default: drawn)",
+    )
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
-    add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
+    add(
+        "--jobs",
+        type=read.at_least(1),
+        metavar="N",
+        help="worker processes (default: one for each core)",
+    )
     add(
         "--executor",
         type=read.entry(executors.EXECUTORS),
@@ -113,7 +125,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_percent,
         default=10,
         metavar="PERCENT",
-        help="of the sequences that are run again in a fresh process with another hash seed",
+        help="percentage of sequences that run again in a new process with another hash seed",
     )
     _add_names(parser)
 
@@ -127,10 +139,15 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         type=read.name,
         default=FOLDER,
         metavar="FOLDER",
-        help="for the tape and text of each failure",
+        help="folder for the tape and the text of each failure",
     )
-    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
-    planting.add_option(parser, "none; of --replay, what the tape notes")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the results to this file as JSON; - is stdout",
+    )
+    planting.add_option(parser, "none; with --replay, the bug in the tape's notes")
     add(
         "--rates",
         type=read.name,
@@ -142,10 +159,10 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         "--replay",
         type=read.name,
         metavar="FILE",
-        help="play one tape as it stands, and no other",
+        help="play this tape and nothing else",
     )
     one.add_argument(
-        "--canary", action="store_true", help="plant a bug: 0 if it is found, 19 if it is not"
+        "--canary", action="store_true", help="plant a bug; exit code 0 if it is found, 19 if not"
     )
 
 
@@ -202,7 +219,7 @@ def run(options: Options, command: str) -> int:
         with whatever_is_heard():
             show(tally, settings, files.paths, lambda kind: _again(work, kind), stream)
             if options.canary and complete:
-                verdict = "found" if tally.kinds else "SURVIVED: no check saw it"
+                verdict = "found" if tally.kinds else "SURVIVED: no check found it"
                 print(f"\ncanary {verdict}", file=stream)
         if options.json:
             with whatever_is_heard():
@@ -226,7 +243,7 @@ def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) 
     except KeyboardInterrupt:
         complete = False
         with whatever_is_heard():
-            print("hicache: interrupted; what was found until now:", file=sys.stderr)
+            print("hicache: interrupted; found so far:", file=sys.stderr)
     except executors.WorkerLost as error:
         complete, lost = False, error.exit_code
         with whatever_is_heard():
@@ -237,8 +254,8 @@ def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) 
 def _again(work: Work, kind: Kind) -> str:
     """What is said of a failure that has no file."""
     if work.canary:
-        return "the canary, planted on purpose: no file is kept of it"
-    return f"not written; drawn again by: {work.command(kind.seed)}"
+        return "the planted canary; no file is kept"
+    return f"not written; to draw it again: {work.command(kind.seed)}"
 
 
 def _missed(tally: Tally, options: Options) -> list[str]:

@@ -25,7 +25,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_whole
 
 CHECKS = "traces.devices.gpu_checks"
-SUMMARY = "run everything that needs a GPU, and write one report"
+SUMMARY = "run all checks that need a GPU, and write one report"
 FAILED = 1
 _DEFAULTS = Settings()
 
@@ -57,30 +57,30 @@ def add_options(made: argparse.ArgumentParser) -> None:
         type=read.at_least(1),
         default=_DEFAULTS.pages,
         metavar="N",
-        help="page round trips of the check by SHA-256",
+        help="number of page round trips in the SHA-256 check",
     )
     add(
         "--repeats",
         type=read.at_least(1),
         default=_DEFAULTS.repeats,
         metavar="N",
-        help="measurements of each time, of which the median counts",
+        help="number of measurements of each time; the median is used",
     )
-    add("--seed", type=read.at_least(0), default=0, help="root of every random choice of pages")
+    add("--seed", type=read.at_least(0), default=0, help="seed of the random choice of pages")
     add(
         "-o",
         "--output",
         type=read.name,
         default="gpu-check.json",
         metavar="FILE",
-        help="the report, as JSON",
+        help="write the report to this file as JSON",
     )
     add(
         "--markdown",
         type=read.name,
         default="gpu-check.md",
         metavar="FILE",
-        help="the same report as a section for docs/gpu.md",
+        help="write the report to this file as a section for docs/gpu.md",
     )
 
 

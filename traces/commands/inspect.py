@@ -25,7 +25,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json
 from ..terminal.tables import console, pairs, percent, table
 
-SUMMARY = "statistics of a trace and its LRU hit-rate curve"
+SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 _PAGE_SIZE = 64
 _BAR = 30
 _POINTS = 12
@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=read.name,
         metavar="FILE",
-        help="write the statistics there, too; - is stdout",
+        help="also write the statistics to this file as JSON; - is stdout",
     )
 
 

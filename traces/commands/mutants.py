@@ -29,7 +29,7 @@ from ..terminal.output import check_writable, write_json
 from ..terminal.progress import progress
 from ..terminal.streams import whatever_is_heard
 
-SUMMARY = "plant bugs in the core, and report what kills each and how fast"
+SUMMARY = "plant bugs in the core, and report what finds each and how fast"
 KINDS = ("generic", "planted", "faults")
 VERSION = 2
 _OPERATIONS = 120
@@ -59,34 +59,52 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.choice(KINDS),
         help="mutants, planted bugs, or kinds of faults (default: all)",
     )
-    add("--only", type=read.name, metavar="NAME", help="one bug, one mutant, or all that begin so")
+    add(
+        "--only",
+        type=read.name,
+        metavar="NAME",
+        help="one bug or mutant, or all whose names begin so",
+    )
     add(
         "--sample",
         type=read.at_least(0),
         default=0,
         metavar="N",
-        help="so many mutants (default: all)",
+        help="draw this many mutants (default: all)",
     )
-    add("--seed", type=read.at_least(0), default=0, help="of the sample")
+    add("--seed", type=read.at_least(0), default=0, help="seed of the sample")
     add(
         "--seconds",
         type=read.at_least(1),
         default=60,
         metavar="S",
-        help="for each that survives (a generic mutant: at most 20)",
+        help="time for each that survives (a generic mutant: at most 20)",
     )
-    add("--shrink", action="store_true", help="make each planted bug's tape small, and say how")
-    calm = "sequences without a fault in which a bug that one exposes is not to be seen"
+    add(
+        "--shrink",
+        action="store_true",
+        help="shrink the tape of each planted bug, and report its size",
+    )
+    calm = "sequences without faults in which a bug that a fault exposes must not be found"
     add("--calm", type=read.at_least(1), default=_CALM, metavar="N", help=calm)
-    add("--jobs", type=read.at_least(1), metavar="N", help="workers (default: every core)")
+    add(
+        "--jobs",
+        type=read.at_least(1),
+        metavar="N",
+        help="worker processes (default: one for each core)",
+    )
     add(
         "--json",
         type=read.name,
         metavar="FILE",
-        help="write the kill matrix there, too; - is stdout",
+        help="also write the kill matrix to this file as JSON; - is stdout",
     )
-    add("--record", action="store_true", help="write the recorded tapes with today's decisions")
-    add("--list", action="store_true", help="print the names, and hunt nothing")
+    add(
+        "--record",
+        action="store_true",
+        help="write the recorded tapes again, with the current decisions",
+    )
+    add("--list", action="store_true", help="print the names and do nothing else")
 
 
 def run(options: Options, command: str) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TextIO
@@ -63,14 +65,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only the first N requests (default: all)",
     )
-    add("--seed", type=read.at_least(0), default=0, help="root of every random draw")
+    add("--seed", type=read.at_least(0), default=0, help="seed of all random draws")
     add(
         "--check",
         type=read.choice(CHECKS),
-        help="invariants after every operation, sampled at intervals, or off (default: sampled; "
-        "every for the built-in workload)",
+        help="check invariants after every operation, at intervals (sampled), or not (off) "
+        "(default: sampled; every for the built-in workload)",
     )
-    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the results to this file as JSON; - is stdout",
+    )
     _add_cache(parser)
     _add_components(parser)
     _add_engine(parser)
@@ -98,14 +105,15 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
         "--host-ratio",
         type=read.ratio,
         metavar="R",
-        help="host pools over device pools, 0 for none (default: 2 timed, 0 in hits mode)",
+        help="host pages for each device page, 0 for no host (default: 2 in timed mode, 0 in hits "
+        "mode)",
     )
     host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
     host.add_argument(
         "--host-bytes",
         type=read.at_least(1),
         metavar="B",
-        help="host memory in all, every pool of every one of --tp ranks together",
+        help="total host memory, summed over pools and ranks",
     )
     add(
         "--write-policy",
@@ -117,47 +125,47 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
         "--eviction",
         type=read.choice(eviction_policies()),
         default="lru",
-        help=f"what goes first: {', '.join(eviction_policies())} (a hit refreshes its whole path)",
+        help=f"eviction order: {', '.join(eviction_policies())}",
     )
     add(
         "--compare-eviction",
         type=read.choice(eviction_policies()),
         metavar="ORDER",
-        help="replay again in this order, unchecked, and print both hit rates",
+        help="replay again with this eviction order, without checks, and print both hit rates",
     )
     add(
         "--load-threshold",
         type=read.at_least(0),
         default=1,
         metavar="PAGES",
-        help="compute host hits shorter than this again instead of loading them",
+        help="recompute instead of loading host hits shorter than this",
     )
     add(
         "--load-quota",
         type=read.at_least(0),
         default=0,
         metavar="PAGES",
-        help="compute host hits longer than this again; 0 for no limit",
+        help="recompute instead of loading host hits longer than this; 0 for no limit",
     )
 
 
 def _add_components(made: argparse.ArgumentParser) -> None:
     add = made.add_argument_group(
-        "components (pools beside full attention's; --model implies all of it)"
+        "components (pools besides full attention's; --model sets all of these)"
     ).add_argument
     add(
         "--components",
         type=_components,
         metavar="LIST",
-        help=f"of {', '.join(COMPONENTS)}, by commas (default: the model's); without --model, "
-        f"{MODEL} with its layers dealt out to them in turn",
+        help=f"some of {', '.join(COMPONENTS)}, separated by commas (default: the model's); "
+        f"without --model, the layers of {MODEL} are divided among them in turn",
     )
     at_least_1 = read.at_least(1)
     add(
         "--swa-window",
         type=at_least_1,
         metavar="TOKENS",
-        help=f"that a token attends to (default: the model's, {STAND_IN_WINDOW:,} without one)",
+        help=f"window of swa (default: the model's, {STAND_IN_WINDOW:,} without a model)",
     )
     add(
         "--swa-tokens",
@@ -177,15 +185,15 @@ def _add_components(made: argparse.ArgumentParser) -> None:
         "--mamba-interval",
         type=at_least_1,
         metavar="TOKENS",
-        help="between depths at which a state is kept, a multiple of the page (default: the "
-        "model's rounded up to pages, a page without one)",
+        help="distance between stored states, a multiple of the page size (default: the model's, "
+        "rounded up to pages; one page without a model)",
     )
     add(
         "--mamba-states-per-path",
         type=read.at_least(0),
         default=0,
         metavar="N",
-        help="states kept on one path of the tree; 0 for no limit",
+        help="most states kept on one path of the tree; 0 for no limit",
     )
 
 
@@ -198,7 +206,7 @@ def _add_engine(made: argparse.ArgumentParser) -> None:
     add(
         "--model",
         type=_model,
-        help="as `hicache models` lists them, their first words, or a JSON file of one (default: "
+        help=f"a name of `hicache models` or its beginning, or a JSON file with a model (default: "
         f"{MODEL})",
     )
     add(
@@ -232,14 +240,14 @@ def _add_engine(made: argparse.ArgumentParser) -> None:
         type=read.at_least(1),
         default=defaults["token_budget"],
         metavar="N",
-        help="tokens of one forward pass",
+        help="tokens in one forward pass",
     )
     add(
         "--max-running",
         type=read.at_least(1),
         default=defaults["max_running"],
         metavar="N",
-        help="requests seated at once",
+        help="requests running at once",
     )
 
 
@@ -249,8 +257,8 @@ def _components(text: str) -> tuple[str, ...]:
     wrong = [name for name in names if name not in COMPONENTS]
     if wrong or BACKBONE not in names or len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(
-            f"expected {BACKBONE}, and of {', '.join(COMPONENTS[1:])} each at most once, by "
-            f"commas, found {text!r}"
+            f"expected {BACKBONE}, and each of {', '.join(COMPONENTS[1:])} at most once, "
+            f"separated by commas, found {text!r}"
         )
     return tuple(name for name in COMPONENTS if name in names)
 
@@ -277,7 +285,8 @@ def run(options: ReplayOptions, command: str) -> int:
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
-    found = modes.run(trace, paged, settings, watch, started)
+    with _telling(watch):
+        found = modes.run(trace, paged, settings, watch, started)
     if options.compare_eviction and not found.interrupted:
         order = options.compare_eviction
         other = modes.run(trace, paged, _in_order(settings, order), None, time.perf_counter())
@@ -288,6 +297,17 @@ def run(options: ReplayOptions, command: str) -> int:
     if options.json:
         write_json(options.json, document(trace, settings, found))
     return 0
+
+
+@contextmanager
+def _telling(watch: Watch | None) -> Iterator[None]:
+    """An error that ends the block carries what led to it, which is shown with its traceback."""
+    try:
+        yield
+    except Exception as error:
+        if watch is not None:
+            error.add_note("\n".join(["story:", *(f"    {line}" for line in watch.recent())]))
+        raise
 
 
 def _check_files(options: ReplayOptions) -> None:

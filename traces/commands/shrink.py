@@ -41,8 +41,9 @@ from ..terminal.output import (
     write_json,
     write_whole,
 )
+from ..terminal.streams import whatever_is_heard
 
-SUMMARY = "make a failing tape small, keeping its failure, and export it as a test"
+SUMMARY = "make a failing tape smaller with the same failure, and export it as a test"
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HASH_SEEDS = ("0", "1")
@@ -87,7 +88,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "tape",
         type=read.name,
         metavar="TAPE",
-        help="a tape that fails, as `hicache fuzz` writes them",
+        help="a failing tape of `hicache fuzz`",
     )
     add(
         "-o",
@@ -95,24 +96,33 @@ def add_options(made: argparse.ArgumentParser) -> None:
         type=read.name,
         default="-",
         metavar="FILE",
-        help="the small tape; - is stdout",
+        help="write the small tape to this file; - is stdout",
     )
     add(
         "--export",
         type=read.name,
         metavar="FOLDER",
-        help="write it as a pytest file there, too (tests/regress)",
+        help="also write it as a pytest file to this folder (tests/regress)",
     )
-    planting.add_option(made, "what the tape notes")
+    planting.add_option(made, "the bug in the tape's notes")
     add(
         "--plays",
         type=read.at_least(1),
         default=shrinker.MOST_PLAYS,
         metavar="N",
-        help="stop after so many plays, with the smallest tape so far",
+        help="stop after this many plays, with the smallest tape so far",
     )
-    add("--as-is", action="store_true", help="only play it: its failure, and that exit code")
-    add("--json", type=read.name, metavar="FILE", help="write the result there, too; - is stdout")
+    add(
+        "--as-is",
+        action="store_true",
+        help="only play the tape; print its failure and end with its exit code",
+    )
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the result to this file as JSON; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:
@@ -128,7 +138,7 @@ def run(options: Options, command: str) -> int:
             return _show(options, failure)
         if failure is None:
             raise CallerError(
-                f"{options.tape}: expected a tape that fails, and it plays clean"
+                f"{options.tape}: expected a tape that fails, found one that does not"
                 f"{f' with {plant} planted' if plant else ''}; give the bug that it needs "
                 "(--plant), or play it on the version that it failed on"
             )
@@ -166,8 +176,9 @@ def _show(options: Options, failure: Failure | None) -> int:
     """The verdict on a tape as it stands."""
     if options.json:
         write_json(options.json, {"failure": None if failure is None else asdict(failure)})
-    text = "it plays clean" if failure is None else failure.text
-    print(text, file=sys.stderr if options.json == "-" else sys.stdout)
+    text = "it does not fail" if failure is None else failure.text
+    with whatever_is_heard():
+        print(text, file=sys.stderr if options.json == "-" else sys.stdout)
     return 0 if failure is None else failure.code
 
 
@@ -210,9 +221,9 @@ def _verdict(text: str) -> str:
     """Code and kind of the failure that a fresh process saw; else what it said, shortened."""
     try:
         failure = json.loads(text)["failure"]
-        return f"{failure['code']} {failure['kind']}" if failure else "it plays clean"
+        return f"{failure['code']} {failure['kind']}" if failure else "it does not fail"
     except (ValueError, TypeError, KeyError):
-        return (text.strip().splitlines() or ["no word"])[-1][-_SAID:]
+        return (text.strip().splitlines() or ["no message"])[-1][-_SAID:]
 
 
 def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
@@ -277,7 +288,7 @@ def _report(
     stream = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     ranks = f" on {found.tape.ranks} ranks" if found.tape.ranks > 1 else ""
     with_bug = f", with {plant} planted" if plant else ""
-    rest = "" if found.whole else f"; stopped by --plays {options.plays}, more might go"
+    rest = "" if found.whole else f"; stopped by --plays {options.plays}, it may get smaller"
     lines = [
         f"{failure.kind}: exit code {failure.code}{with_bug}",
         f"{before} -> {count} operations{ranks}, {found.plays} plays, {seconds:.1f} s{rest}",
@@ -286,10 +297,11 @@ def _report(
     ]
     if found.others:
         kinds = ", ".join(f"{kind} ({code})" for code, kind in sorted(found.others))
-        lines.append(f"other failures met on the way: {kinds}")
+        lines.append(f"other failures found on the way: {kinds}")
     lines += [f"written: {path}" for path in written]
     if options.output != "-":
         small = shlex.join([options.output])
         lines.append(f"replay: {_replay(options.output, '')}")
         lines.append(f"explain: hicache explain {small}")
-    print("\n".join(lines), file=stream)
+    with whatever_is_heard():
+        print("\n".join(lines), file=stream)

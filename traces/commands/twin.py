@@ -1,4 +1,4 @@
-"""`hicache twin`: one trace on a device and on the simulator, side by side.
+"""`hicache twin`: run a trace on a device and on the simulator, and compare them.
 
 Lives here: the command and the runs. Must not live here: how copies are compared (twin_report), how
 a device serves a trace (device_run), or how a recording runs on the simulator
@@ -49,7 +49,7 @@ from ..terminal.progress import progress
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
 
-SUMMARY = "one trace on a device and on the simulator, side by side"
+SUMMARY = "run a trace on a device and on the simulator, and compare them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
     add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
-    add("--format", type=read.entry(FORMATS, "auto"), default="auto", help="of the trace")
+    add("--format", type=read.entry(FORMATS, "auto"), default="auto", help="format of the trace")
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add("--profile", required=True, metavar="FILE", help="what hicache calibrate measured")
-    add("--force", action="store_true", help="also with a profile of another device")
+    add("--profile", required=True, metavar="FILE", help="a profile that hicache calibrate wrote")
+    add("--force", action="store_true", help="accept a profile of another device")
     add(
         "--limit",
         type=read.at_least(0),
@@ -91,7 +91,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         type=read.choice(names()),
         default=None,
-        help="what is moved (default: what the profile was measured with)",
+        help="the model whose pages are moved (default: that of the profile)",
     )
     add("--device-pages", type=read.at_least(1), default=None, metavar="N", help="device pool")
     add("--host-pages", type=read.at_least(0), default=None, metavar="N", help="host pool")
@@ -101,29 +101,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="write_through",
         help=", ".join(write_policies()),
     )
-    add("--max-running", type=read.at_least(1), default=16, metavar="N", help="requests at once")
+    add(
+        "--max-running",
+        type=read.at_least(1),
+        default=16,
+        metavar="N",
+        help="requests running at once",
+    )
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
     add(
         "--recording",
         type=read.name,
         default=None,
         metavar="FILE",
-        help="write the recording of the device's run there",
+        help="write the recording of the device run to this file",
     )
-    add("--json", type=read.name, metavar="FILE", help="write the results there, too; - is stdout")
+    add(
+        "--json",
+        type=read.name,
+        metavar="FILE",
+        help="also write the results to this file as JSON; - is stdout",
+    )
 
 
 def run(options: Options, command: str) -> int:
     """The exit code: 0, or an error's where decisions, bytes or order are wrong."""
-    check_apart(
-        trace=options.trace,
-        profile=options.profile,
-        recording=options.recording,
-        json=options.json,
-    )
-    for path in (options.json, options.recording):
-        if path:
-            check_writable(path)
+    _check_files(options)
     out = sys.stderr if options.json == "-" else sys.stdout
     found = hardware.read(options.profile)
     probe = probes.load(options.device)
@@ -177,19 +180,17 @@ def run(options: Options, command: str) -> int:
     return 0
 
 
-def _of_geometry(geometry: Geometry, config: Config) -> dict[str, object]:
-    return {
-        "model": geometry.model.name,
-        "page_size": config.page_size,
-        "device_pages": config.device_pages[0],
-        "host_pages": config.host_pages[0],
-        "components": {
-            name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
-            for name in config.components
-        },
-        "layout": geometry.layout,
-        "io_backend": geometry.io_backend,
-    }
+def _check_files(options: Options) -> None:
+    """Before any work: what is to be written can be, and would replace nothing that is read."""
+    check_apart(
+        trace=options.trace,
+        profile=options.profile,
+        recording=options.recording,
+        json=options.json,
+    )
+    for path in (options.json, options.recording):
+        if path:
+            check_writable(path)
 
 
 def check_machine(found: Measured, device: str, machine: dict[str, Any], force: bool) -> None:
@@ -199,7 +200,7 @@ def check_machine(found: Measured, device: str, machine: dict[str, Any], force: 
     if then != now and not force:
         raise CallerError(
             f"{found.path}: expected a profile of this machine ({now}), found one of {then}; "
-            "calibrate here, or compare all the same with --force"
+            "calibrate here, or compare anyway with --force"
         )
 
 
@@ -276,6 +277,21 @@ def _hits(requests: Sequence[RequestResult]) -> dict[str, int]:
     return {
         "device": sum(request.device_tokens for request in requests),
         "host": sum(request.host_tokens for request in requests),
+    }
+
+
+def _of_geometry(geometry: Geometry, config: Config) -> dict[str, Any]:
+    return {
+        "model": geometry.model.name,
+        "page_size": config.page_size,
+        "device_pages": config.device_pages[0],
+        "host_pages": config.host_pages[0],
+        "components": {
+            name: {"device": geometry.device_pages[name], "host": geometry.host_pages[name]}
+            for name in config.components
+        },
+        "layout": geometry.layout,
+        "io_backend": geometry.io_backend,
     }
 
 

@@ -183,8 +183,8 @@ def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
             for way, (first, last) in outside["calibrated_bytes"].items()
         )
         print(
-            f"{outside['count']} copies of {low:,} to {high:,} bytes lie outside what was "
-            f"calibrated ({ranges}): their predictions are extrapolated",
+            f"{outside['count']} copies of {low:,} to {high:,} bytes are outside the "
+            f"calibrated range ({ranges}); their predictions are extrapolated",
             file=out,
         )
     else:

@@ -66,7 +66,7 @@ def _verdict(account: Account) -> Table:
         rows.append(("event", f"{step.number}, at {step.now}: {brief(step.event)}"))
     size = len(tape.entries)
     if account.steps and not account.steps[-1].entry:
-        rows.append(("entry", f"after all {size}: everything is ended and evicted"))
+        rows.append(("entry", f"after all {size}: everything is released and evicted"))
     elif failure.at:
         rows.append(("entry", f"{failure.at} of {size}: {spoken(tape.entries[failure.at - 1])}"))
     return pairs("What failed", rows)

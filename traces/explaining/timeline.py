@@ -121,7 +121,7 @@ def _add(chart: _Chart, row: Row, start: int, name: str, args: dict[str, Any]) -
 def _entry(chart: _Chart, account: Account, step: Step) -> Slice:
     """From the first event of an entry to that of the next."""
     if not step.entry:
-        args = {"entry": 0, "what": "everything is ended and evicted"}
+        args = {"entry": 0, "what": "everything is released and evicted"}
         return _add(chart, (REPLAY, ENTRIES, -1), step.number, "end", args)
     what = spoken(account.outcome.tape.entries[step.entry - 1])
     name = f"{step.entry} {what.split(' ', maxsplit=1)[0]}"
@@ -157,7 +157,7 @@ def _event(chart: _Chart, step: Step) -> None:
 
 def _line(change: Change) -> str:
     """By which it was decided."""
-    return str(decisive(change.spots) or "by no line of the core")
+    return str(decisive(change.spots) or "not by a line of the core")
 
 
 def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:

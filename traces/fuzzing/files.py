@@ -36,9 +36,9 @@ class Files:
             for name in larger:
                 self._remove(name)
         except CallerError as error:
-            said = f"hicache: {error}; the hunt goes on"
+            said = f"hicache: {error}; the run goes on"
         else:
-            instead = ", smaller than the one before, which is gone" if larger else ""
+            instead = ", smaller than the previous one, which was removed" if larger else ""
             said = f"{found.code} {found.kind}: {self.paths[found.name]}{instead}"
         with whatever_is_heard():
             print(said, file=sys.stderr, flush=True)

@@ -17,9 +17,7 @@ NOTE = "plant"
 
 
 def add_option(parser: ArgumentParser, default: str) -> None:
-    parser.add_argument(
-        "--plant", metavar="NAME", help=f"with this planted bug (default: {default})"
-    )
+    parser.add_argument("--plant", metavar="NAME", help=f"plant this bug (default: {default})")
 
 
 @contextmanager

@@ -126,12 +126,15 @@ def show(
         ("operations", f"{tally.operations:,}"),
         ("events", f"{tally.events:,}, {tally.speed:,} per second and core"),
         ("run twice", f"{tally.twice:,}"),
-        ("faults met", f"{sum(faults.values()):,} of {len(faults)} kinds"),
-        ("probes met", f"{len(tally.probes):,}"),
+        ("faults used", f"{sum(faults.values()):,} of {len(faults)} kinds"),
+        ("states reached", f"{len(tally.probes):,}"),
         ("failures", f"{tally.failures:,} of {len(tally.kinds)} kinds"),
     ]
     out.print(pairs("Fuzz", rows))
-    for title, counts in (("Faults met", faults), ("Top probes", dict(tally.probes))):
+    for title, counts in (
+        ("Faults used", faults),
+        ("States reached most often", dict(tally.probes)),
+    ):
         if counts:
             made = table(title, "", "times")
             for name, count in _most(counts.items()):
@@ -140,7 +143,7 @@ def show(
     out.print(_gauged(tally))
     if tally.missed:
         print(
-            f"\n{MISSED}: so many sequences should have reached these states, and did not: "
+            f"\n{MISSED}: this many sequences should have reached these states, but did not: "
             f"{'; '.join(tally.missed)}",
             file=stream,
         )

@@ -101,7 +101,7 @@ def differs(tape: Tape, source: Source) -> str:
         found = f"entry {at + 1} of the tape is drawn differently"
     if not found:
         return ""
-    sentence = "DETERMINISM: The same input leaves the same trail in every process."
+    sentence = "DETERMINISM: The same input gives the same events in every process."
     command = f"{source.command(tape.seed)} --twice 100"
     return f"{sentence}\n    {found}\nreplay: {command}"
 

@@ -125,7 +125,7 @@ class Work:
             what = Failure(
                 NONDETERMINISM if again else HARNESS,
                 "REPLAY",
-                f"REPLAY: A tape fails as it did when it was drawn.\n    drawn: {first.code} "
+                f"REPLAY: A tape must fail as it did when it was drawn.\n    drawn: {first.code} "
                 f"{first.kind}, replayed: {said}\n{first.text}",
                 first.at,
             )

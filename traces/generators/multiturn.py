@@ -17,7 +17,7 @@ import numpy as np
 from traces.formats.base import Record
 from traces.terminal.options import OptionRecord, at_least
 
-SUMMARY = "clients in conversation, closed loop; each turn repeats the whole history"
+SUMMARY = "conversations, closed loop; each turn repeats the whole history"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--system-tokens", type=at_least(0), default=0, help="system prompt that all share")
     add("--think-ms", type=at_least(0), default=0, help="mean pause before the next turn")
     add("--start-ms", type=at_least(0), default=1000, help="clients start spread over this time")
-    add("--seed", type=at_least(0), default=0, help="draws starts and pauses")
+    add("--seed", type=at_least(0), default=0, help="seed of starts and pauses")
 
 
 def records(options: Options) -> Iterator[Record]:

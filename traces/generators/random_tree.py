@@ -33,14 +33,14 @@ class Options(OptionRecord):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--requests", type=at_least(1), default=1000, help="requests in all")
+    add("--requests", type=at_least(1), default=1000, help="number of requests")
     add("--depth", type=at_least(1), default=6, help="longest walk, in segments")
     add("--fanout", type=at_least(1), default=4, help="children of each tree node")
     add("--segment-tokens", type=at_least(1), default=512, help="longest segment")
     add("--output-tokens", type=at_least(1), default=64, help="longest answer")
     add("--rate", type=at_least(1), default=20, help="mean arrivals per second")
     add("--follow-percent", type=at_least(0), default=25, help="requests that follow an answer")
-    add("--seed", type=at_least(0), default=0, help="draws everything")
+    add("--seed", type=at_least(0), default=0, help="seed of all random draws")
 
 
 def records(options: Options) -> Iterator[Record]:

@@ -16,7 +16,7 @@ import numpy as np
 from traces.formats.base import Record
 from traces.terminal.options import OptionRecord, at_least
 
-SUMMARY = "groups of questions behind shared system prompts, the same again each round"
+SUMMARY = "groups of questions after shared system prompts, the same in each round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class Options(OptionRecord):
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--groups", type=at_least(1), default=128, help="system prompts")
-    add("--prompts", type=at_least(1), default=16, help="questions behind each system prompt")
+    add("--prompts", type=at_least(1), default=16, help="questions after each system prompt")
     add("--rounds", type=at_least(1), default=3, help="times every question is asked")
     add("--system-tokens", type=at_least(1), default=4096, help="length of a system prompt")
     add("--question-tokens", type=at_least(1), default=512, help="length of a question")
     add("--output-tokens", type=at_least(1), default=128, help="generated tokens of an answer")
     add("--workers", type=at_least(1), default=32, help="requests in progress at once")
-    add("--seed", type=at_least(0), default=0, help="draws the order of each round")
+    add("--seed", type=at_least(0), default=0, help="seed of the order of each round")
 
 
 def records(options: Options) -> Iterator[Record]:

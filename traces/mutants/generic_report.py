@@ -54,12 +54,12 @@ def show(generic: Sequence[Killed], sum_: Score, left: int, stream: TextIO) -> N
         shown.add_row(module, *_cells(count))
     out.print(shown)
     if left:
-        out.print(f"  interrupted: {left:,} more are neither dead nor given up, and not counted")
+        out.print(f"  interrupted: {left:,} more are undecided and not counted")
     total = sum_.total
     rows = [("of those that are not equivalent, by checks", percent(total.by_checks_alone))]
     rows += [("by checks or recorded decisions", percent(total.rate))]
     rows += [(f"killed by {kind}", f"{count:,}") for kind, count in sum_.by_kind[:_KINDS]]
-    out.print(pairs("who killed them", rows))
+    out.print(pairs("killed by", rows))
     hunts = {one.hunt.name: one.hunt for one in generic}
     for name in sum_.survivors[:_SHOWN]:
         found = hunts[name]
@@ -68,7 +68,7 @@ def show(generic: Sequence[Killed], sum_: Score, left: int, stream: TextIO) -> N
     if len(sum_.survivors) > _SHOWN:
         out.print(f"  and {len(sum_.survivors) - _SHOWN:,} more: --json FILE has them all")
     for name in sum_.stale:
-        out.print(f"  stale, on the list of equivalents: {name}", markup=False)
+        out.print(f"  stale line in the list of equivalents: {name}", markup=False)
 
 
 def _cells(count: Count) -> tuple[str, ...]:

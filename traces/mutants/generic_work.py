@@ -81,8 +81,8 @@ def as_recorded(folder: Path) -> list[Ground]:
     if stale:
         raise CallerError(
             f"{folder}: expected tapes on which the core decides as recorded, found {len(stale)} "
-            f"of {len(found)} on which it does not (first: seed {stale[0]}); "
-            "if that is meant, run hicache mutants --record"
+            f"of {len(found)} on which it does not (first: seed {stale[0]}); if this change "
+            f"is intended, run hicache mutants --record"
         )
     return found
 

@@ -125,7 +125,7 @@ def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: Text
     out = console(stream)
     if rows:
         out.print(_matrix(rows))
-        out.print(pairs("planted bugs, together", _together(rows, whole)))
+        out.print(pairs("planted bugs, summary", _together(rows, whole)))
     if trials:
         out.print(_trials(trials))
         out.print(pairs("kinds of faults", _exposed(trials)))
@@ -184,7 +184,7 @@ def _gaps(what: str, found: Gaps) -> list[tuple[str, str]]:
     if found.listed:
         said.append(("  reviewed", ", ".join(found.listed)))
     if found.stale:
-        said.append(("  on the list, and not so", ", ".join(found.stale)))
+        said.append(("  listed, but wrong", ", ".join(found.stale)))
     return said
 
 
@@ -196,7 +196,7 @@ def _trials(trials: Sequence[Trial]) -> Table:
         shown.add_row(
             trial.name,
             trial.fault or "no fault",
-            (trial.check or "nobody") + ("" if trial.as_said else " (NOT AS SAID)"),
+            (trial.check or "nobody") + ("" if trial.as_said else " (NOT AS LISTED)"),
             f"{trial.sequences:,}",
             f"{trial.seconds:.2f}",
         )
@@ -208,6 +208,6 @@ def _exposed(trials: Sequence[Trial]) -> list[tuple[str, str]]:
     covered = len(dict.fromkeys(trial.fault for trial in trials if trial.fault and trial.as_said))
     said = [
         ("that expose a bug", f"{covered} of {len(fault_names())}"),
-        ("trials", f"{len(trials):,}, not as the bug's file says: {len(wrong)}"),
+        ("trials", f"{len(trials):,}, different from the bug's file: {len(wrong)}"),
     ]
     return said + _gaps("kinds", bare_faults())

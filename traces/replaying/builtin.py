@@ -38,9 +38,9 @@ CHECK: Level = "every"
 
 STORY = (
     "No trace was given, so this is the built-in workload: 128 conversations of 12 turns behind "
-    "one system prompt, each turn repeating its history. The device holds a fifth of it and the "
-    "host most of the rest, so that turns hit the device when they come soon, the host when they "
-    "come late, and are computed again when they come too late. Every operation is checked."
+    "one system prompt. Each turn repeats its history. The device holds a fifth of all tokens and "
+    "the host most of the rest. A turn that comes soon hits the device, a later one hits the "
+    "host, and a very late one is computed again. Every operation is checked."
 )
 
 

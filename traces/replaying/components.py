@@ -19,9 +19,9 @@ from .settings import Settings, load_components
 _TURNS = 24
 
 NO_TRUTH = (
-    "This trace has ids per block and no tokens: what its requests share of Full is in the file, "
-    "but no trace says where windows and states were kept. Hits of {names} follow from what was "
-    "held here at the point of the match; there is no ground truth to compare them with."
+    "This trace has ids for blocks and no tokens. It determines the hits of full, but not where "
+    "windows and states were stored. The hits of {names} depend on what this cache held at "
+    "the time of the match, and there is no reference to compare them with."
 )
 
 
@@ -31,11 +31,11 @@ def component_tables(settings: Settings, run: Run) -> Iterator[Table]:
         yield _pools(run.components)
         yield _found(settings, run)
         if rows := list(_examples(settings, run)):
-            yield pairs("The costliest hits that another component than full ended", rows)
+            yield pairs("Costliest hits that were ended by a component other than full", rows)
 
 
 def _pools(components: tuple[ComponentUse, ...]) -> Table:
-    made = table("Pools (pages; states of mamba)", "", *(use.name for use in components))
+    made = table("Pools (pages; for mamba, states)", "", *(use.name for use in components))
 
     def add(name: str, values: list[str]) -> None:
         made.add_row(name, *values)
@@ -45,14 +45,14 @@ def _pools(components: tuple[ComponentUse, ...]) -> Table:
         add(tier, [f"{use.capacity[place]:,}" for use in components])
     add("copied to host", [f"{use.backed_up:,}" for use in components])
     add("loaded back", [f"{use.loaded:,}" for use in components])
-    add("most in use, device", [f"{use.most:,}" for use in components])
+    add("peak use, device", [f"{use.most:,}" for use in components])
     for place, tier in enumerate(("device", "host")):
         add(f"evicted from {tier}", [f"{use.evicted[place]:,}" for use in components])
         if not place:
-            add("  of them with another's", [f"{use.along:,}" for use in components])
+            add("  for another pool", [f"{use.along:,}" for use in components])
     for place, tier in enumerate(("device", "host")):
-        add(f"held at the end, {tier}", [_pair(use.cached, place) for use in components])
-        add("  of them garbage", [_garbage(use, place) for use in components])
+        add(f"cached at the end, {tier}", [_pair(use.cached, place) for use in components])
+        add("  garbage", [_garbage(use, place) for use in components])
     return made
 
 
@@ -73,7 +73,7 @@ def _found(settings: Settings, run: Run) -> Table:
     wanted = sum(row.wanted for row in lookups.found.values()) * size
     alone = lookups.alone()
     made = table(
-        f"What ended each hit ({count:,} lookups)", "", "alone, hits", "lookups", "", "tokens lost"
+        f"What ended each hit ({count:,} lookups)", "", "hits alone", "lookups", "", "tokens lost"
     )
     for cap, capped in lookups.capped().items():
         rate = percent(alone[cap] * size / wanted) if cap in alone and wanted else ""
@@ -89,18 +89,18 @@ def _found(settings: Settings, run: Run) -> Table:
 
 def _name(settings: Settings, cap: str) -> str:
     if cap == NOTHING:
-        return "nothing: all of it hit"
+        return "nothing: complete hit"
     if cap == UNSEEN:
-        return "unseen: no more in the trace"
+        return "unseen: new in the trace"
     if cap == TOGETHER:
-        return "together: no single one"
+        return "together: several reasons"
     return f"{cap}: {_reason(settings, cap)}"
 
 
 def _reason(settings: Settings, component: str) -> str:
     if component == settings.core.components[0]:
-        return "gone, or not yet there"
-    return "window gone" if _positional(settings, component) else "no state"
+        return "evicted or not ready"
+    return "window evicted" if _positional(settings, component) else "no state"
 
 
 def _positional(settings: Settings, name: str) -> bool:
@@ -110,19 +110,19 @@ def _positional(settings: Settings, name: str) -> bool:
 
 
 def describe(settings: Settings, row: Lookup) -> str:
-    """What ended one hit, in words: `window gone at depth 3,072`."""
+    """What ended one hit, in words: `window evicted at depth 3,072`."""
     depth = f"{row.hit * settings.core.page_size:,}"
     if row.cap == NOTHING:
-        return "all of it hit"
+        return "complete hit"
     if row.cap == TOGETHER:
-        return f"no boundary of all behind depth {depth}, or a load left out"
+        return f"no common boundary after depth {depth}, or a load was not made"
     if row.cap == UNSEEN:
-        return f"nothing before shares more than depth {depth}"
+        return f"no earlier request shares more than depth {depth}"
     if row.cap == settings.core.components[0]:
-        return f"gone, or not yet there, behind depth {depth}"
+        return f"evicted or not ready after depth {depth}"
     if _positional(settings, row.cap):
-        return f"window gone at depth {depth}"
-    return f"no state behind depth {depth}"
+        return f"window evicted at depth {depth}"
+    return f"no state after depth {depth}"
 
 
 def _examples(settings: Settings, run: Run) -> Iterator[tuple[str, str]]:
@@ -171,7 +171,7 @@ def order_table(settings: Settings, run: Run) -> Table | None:
     """Two orders of eviction beside each other; None where one was not asked for."""
     if run.compared is None:
         return None
-    made = table("Orders of eviction: hit rates, token-weighted", "", "whole trace", "last 50 %")
+    made = table("Eviction orders: hit rates, token-weighted", "", "whole trace", "last 50 %")
     name, whole, steady = run.compared
     shares: tuple[tuple[str, Share, Share], ...] = (
         (settings.core.eviction_policy, run.account.whole(), run.account.steady()),

@@ -23,7 +23,7 @@ from .settings import Settings
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
     out = console(stream)
     if run.interrupted:
-        out.print("[bold]Interrupted.[/bold] What follows is of the requests served so far.\n")
+        out.print("[bold]Interrupted.[/bold] This report covers the requests served so far.\n")
     out.print(_setting(trace, settings))
     out.print(_hits(run.account.whole(), run.account.steady(), settings))
     for made in component_tables(settings, run):
@@ -62,8 +62,8 @@ def _setting(trace: Trace, settings: Settings) -> Table:
             ("hardware", f"{settings.tp} x {settings.hardware.name}, host link {link:.1f} GB/s"),
             (
                 "scheduler",
-                f"{engine.order}, {engine.token_budget:,} tokens a pass, "
-                f"{engine.max_running} running",
+                f"{engine.order}, {engine.token_budget:,} tokens in a pass, {engine.max_running} "
+                f"running",
             ),
         ]
     return pairs("Replay", rows)
@@ -71,7 +71,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
 
 _MODE = {
     "timed": "timed: simulated engine and device, virtual time",
-    "hits": "hits: one request at a time, no clock, a full hit counts whole",
+    "hits": "hits: one request at a time, no clock, a complete hit counts fully",
 }
 
 
@@ -111,8 +111,8 @@ def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
         ("host hits", lambda share: share.host),
         ("storage hits", lambda share: share.storage),
         ("computed", lambda share: share.computed_tokens),
-        ("  of them first seen", lambda share: share.first_seen),
-        ("  seen, but not held", lambda share: share.lost),
+        ("  first seen", lambda share: share.first_seen),
+        ("  evicted or not ready", lambda share: share.lost),
         ("input", lambda share: share.input_tokens),
     )
     for name, read in counts:
@@ -171,23 +171,39 @@ def _transfers(run: Run) -> Table:
 
 
 def _verdict(run: Run) -> Table:
+    rows = []
+    if run.refused:
+        rows.append(("retries", _retries(run.refused)))
+    if run.preempted:
+        rows.append(("preempted", f"{run.preempted:,} times"))
+    rows += _checked(run)
+    rows += [("digest", run.digest), ("wall time", f"{run.wall_s:.1f} s")]
+    return pairs("Verdict", rows)
+
+
+_WAITS = {
+    "writing_back": "waiting for copies",
+    "arriving": "waiting for a load",
+    "no_pages": "out of pages",
+}
+
+
+def _retries(refused: dict[str, int]) -> str:
+    """Refusals that were asked again: `703 waiting for copies, 12 out of pages of swa`."""
+    said = []
+    for name, count in sorted(refused.items(), key=lambda one: (-one[1], one[0])):
+        reason, of, component = name.partition(" of ")
+        said.append(f"{count:,} {_WAITS.get(reason, reason)}{of}{component}")
+    return ", ".join(said)
+
+
+def _checked(run: Run) -> list[tuple[str, str]]:
     checks = run.checks
-    done = f"{checks.operations:,} operations" if checks.operations else "no operation"
-    rows = [
-        (
-            "checks",
-            f"{checks.level}: {done}, {checks.incremental:,} incremental, {checks.full:,} full",
-        ),
-        ("violations", f"{checks.violations:,}" if checks.level != "off" else "not looked for"),
-        ("digest", run.digest),
-        ("wall time", f"{run.wall_s:.1f} s"),
-    ]
+    if checks.level == "off":
+        return [("checks", "off")]
+    counts = f"{checks.incremental:,} incremental, {checks.full:,} full"
+    rows = [("checks", f"{checks.level}: {checks.operations:,} operations, {counts}")]
     if checks.byte_checks:
         compared = f"{checks.byte_checks:,} pages by SHA-256, {checks.access_checks:,} accesses"
-        rows.insert(1, ("bytes and order", compared))
-    if run.preempted:
-        rows.insert(0, ("preempted", f"{run.preempted:,} times"))
-    if run.refused:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(run.refused.items()))
-        rows.insert(0, ("refused", f"{reasons} (asked again)"))
-    return pairs("Verdict", rows)
+        rows.append(("bytes and order", compared))
+    return [*rows, ("violations", f"{checks.violations:,}")]

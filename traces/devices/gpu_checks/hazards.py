@@ -47,7 +47,9 @@ def run(settings: Settings) -> Outcome:
     for backend in ("direct", "kernel"):
         waits, missed = dropped(lambda backend=backend: _made(_MODEL, backend))  # type: ignore[misc]
         figures.append(Figure(f"{backend}: waits left out, one at a time", waits, "", 1))
-        faults += [f"{backend}: wait {number} of {waits} was not missed" for number in missed]
+        faults += [
+            f"{backend}: the loss of wait {number} of {waits} was not noticed" for number in missed
+        ]
     return Outcome(figures, faults)
 
 

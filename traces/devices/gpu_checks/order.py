@@ -13,7 +13,7 @@ from hicache.models import get
 
 from .base import Figure, Outcome, Settings
 
-SUMMARY = "a held stream ends after the other, either way round"
+SUMMARY = "a held stream ends after the other, in both directions"
 
 _HELD_NS = 100_000_000
 _ALL = (0, get("llama-3.1-8b").layers)

@@ -38,9 +38,9 @@ def run(settings: Settings) -> Outcome:
         accused = "data race" in done.stdout + done.stderr
         if case == ORDERED and (done.returncode or accused):
             said = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            faults.append(f"{case}: expected silence, found: {said}")
+            faults.append(f"{case}: expected no report, found: {said}")
         if case == UNORDERED and not accused:
-            faults.append(f"{case}: expected a data race to be told, found none")
+            faults.append(f"{case}: expected a report of the data race, found none")
     return Outcome([Figure("cases", 2)], faults)
 
 

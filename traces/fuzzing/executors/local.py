@@ -71,6 +71,6 @@ def _result(one: Future[Result], seed: int, open_: int) -> Result:
         return one.result()
     except BrokenProcessPool:
         raise WorkerLost(
-            f"a worker died near the sequence of seed {seed}: out of memory, or killed; again with "
-            f"the same options and --seed {seed} --sequences {open_} --jobs 1"
+            f"a worker died near the sequence of seed {seed}: out of memory, or killed; to repeat "
+            f"it, use the same options and --seed {seed} --sequences {open_} --jobs 1"
         ) from None

@@ -39,7 +39,7 @@ def _results(done: list[Any]) -> list[Result]:
     try:
         results: list[Result] = ray.get(done)
     except ray.exceptions.RayError as error:
-        said = (str(error).strip().splitlines() or ["no word"])[-1]
+        said = (str(error).strip().splitlines() or ["no message"])[-1]
         raise WorkerLost(f"a worker of the cluster failed: {said}") from None
     return results
 
