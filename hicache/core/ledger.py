@@ -220,7 +220,7 @@ class Pool:
         return About("page", page, int(self.tier), self.component)
 
     def _pages(self, pages: Pages) -> list[About]:
-        return [self._page(page) for page in pages.tolist()[:8]]
+        return [self._page(page) for page in pages.tolist()[:8] if page >= 0]
 
     def __str__(self) -> str:
         return f"{self.tier.name.lower()} pool of {self.component}"
