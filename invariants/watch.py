@@ -137,6 +137,13 @@ class Watch:
             self.audit(view)
 
     @property
+    def unjudged(self) -> str:
+        """What no check can judge in this run, in words; empty where there is nothing."""
+        if self.book is None or self.book.nodes.declared.key is not None:
+            return ""
+        return f"the order of evictions: policy {self.book.eviction.name} declares none"
+
+    @property
     def audit_every(self) -> int:
         """Operations between two recounts: their cost grows with the tree, so their rate falls."""
         return max(AUDIT_EVERY, self._audited)
@@ -159,7 +166,7 @@ class Watch:
 
     def recent(self) -> list[str]:
         """The last operations, and the event with which the core was busy if it did not answer."""
-        lines = self._story.about(())
+        lines = self._told(())
         if self._event is not None:
             lines.append(f"last event: {story.brief(self._event)}")
         return lines
@@ -211,8 +218,7 @@ class Watch:
             one.still(self.book, view)
 
     def _told(self, whom: Sequence[About]) -> list[str]:
-        assert self.book is not None
-        return self._story.about(whom, self.book.kinds[0].name)
+        return self._story.about(whom, self.book.kinds[0].name if self.book is not None else "")
 
     def _guard(self, work: Callable[..., None], *args: Any) -> None:
         """Run checks; a finding becomes a report with the story of whom it is about."""

@@ -37,9 +37,8 @@ class WorldOptions:
 class EngineOptions:
     """token_budget   tokens of one pass: decoding sequences first, prefill chunks fill the rest.
     max_running    sequences admitted at once.
-    order          who is admitted next: fcfs or longest-prefix.
-    window         waiting requests that longest-prefix looks at. It may pass over a request without
-                   a prefix for as long as others with one keep arriving.
+    order          who is admitted next: name of a file in sim/schedulers.
+    window         waiting requests that an order looks at that asks for the match of each.
     growth_tokens  pages for this many tokens are asked for at a time while decoding.
     layer_groups   parts that a load is cut into; a pass waits for each where it needs it.
     fast_forward   run decode steps between which nothing can happen as one.

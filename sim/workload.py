@@ -20,6 +20,8 @@ class Job:
     index       position in the trace; also the request id.
     arrival_ns  when it arrives; with `after` >= 0, how long after that job's end instead.
     after       index of the job that must end first (closed loop: the turn before), or -1.
+    session     index of the first job of the session that it is of, or -1: a session of its own.
+    priority    higher is admitted earlier and kept longer, by orders and policies that ask for it.
     """
 
     index: int
@@ -27,6 +29,8 @@ class Job:
     input_length: int
     output_length: int
     after: int = -1
+    session: int = -1
+    priority: int = 0
 
 
 class Workload(Protocol):

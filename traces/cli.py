@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from typing import cast
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError, CoreBug
 
 from .commands.base import COMMANDS, Command

@@ -49,7 +49,7 @@ from .transfers import (
     orphan_flights,
     own_pages,
 )
-from .types import Key, RequestId, Tier, frozen
+from .types import MOST_PRIORITY, Key, RequestId, Tier, frozen
 from .windows import fill, pages_of, reachable_end, release_behind
 
 
@@ -57,8 +57,14 @@ def arrive(state: State, event: Arrived) -> None:
     if event.request in state.requests or event.request < 0:
         raise CallerError(f"request {event.request}: expected a new id from 0 up")
     _check_prompt(state, event.key, event.length, event.match_pages)
+    if abs(event.priority) > MOST_PRIORITY:
+        raise CallerError(
+            f"priority: expected -{MOST_PRIORITY} to {MOST_PRIORITY}, found {event.priority}"
+        )
     state.stride = event.key.stride
-    request = Request(event.request, event.key, event.length, event.match_pages)
+    request = Request(
+        event.request, event.key, event.length, event.match_pages, priority=event.priority
+    )
     state.requests[request.id] = request
     state.touched_requests[request.id] = None
     _report_match(state, request)
@@ -192,7 +198,12 @@ def retract(state: State, event: Retracted) -> None:
     _check_committed(state, request, committed, event.committed_tokens)
     _commit_and_release(state, request, committed, event.committed_tokens)
     state.requests[request.id] = Request(
-        request.id, event.key, event.length, event.match_pages, may_load=request.may_load
+        request.id,
+        event.key,
+        event.length,
+        event.match_pages,
+        may_load=request.may_load,
+        priority=request.priority,
     )
 
 
@@ -209,7 +220,12 @@ def restart(state: State, request: Request) -> None:
     """Its load or prefill failed: what it has computed is not to be trusted. It waits again."""
     _withdraw(state, request)
     state.requests[request.id] = Request(
-        request.id, request.key, request.length, request.match_pages, may_load=False
+        request.id,
+        request.key,
+        request.length,
+        request.match_pages,
+        may_load=False,
+        priority=request.priority,
     )
     state.out.append(Restarted(request.id))
 

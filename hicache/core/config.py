@@ -15,8 +15,8 @@ class Config:
     device_pages          pages of the device pool, per component in the order of `components`.
     host_pages            pages of the host pool, per component; 0 means that it is never on host.
     components            names of files in core/components; the first is the backbone.
-    write_policy          name of a file in core/policies that says when a node is backed up.
-    eviction_policy       name of a file in core/policies that says which leaf goes first.
+    write_policy          name of a file in core/write_policies: when a node is backed up.
+    eviction_policy       name of a file in core/eviction_policies: which leaf goes first.
     load_threshold_pages  a host hit shorter than this many pages is recomputed, not loaded.
     load_quota_pages      a host hit longer than this is recomputed; 0 means no limit.
     max_backups           backups in flight at once; more are put off to the node's next use (what

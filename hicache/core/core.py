@@ -7,11 +7,9 @@ the construction of the state. Every decision is in the module that the table na
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
-from . import admission, components, policies
+from . import admission, registry
 from .actions import NO_REQUEST, KvRemoved, Outcome, Refused
 from .backup import land_backup
 from .components.base import UNBOUNDED, Component
@@ -147,7 +145,7 @@ def _new_root(config: Config) -> Node:
 
 def _new_state(config: Config) -> State:
     made: list[Component] = [
-        _entry(components, name, "component")(config) for name in config.components
+        registry.load(registry.COMPONENTS, name).component(config) for name in config.components
     ]
     _check_components(config, made)
     queues = [
@@ -159,8 +157,8 @@ def _new_state(config: Config) -> State:
     return State(
         config,
         tuple(made),
-        _entry(policies, config.eviction_policy, "eviction")(),
-        _entry(policies, config.write_policy, "writes")(),
+        registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy(),
+        registry.load(registry.WRITE_POLICIES, config.write_policy).policy(),
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
             for tier, sizes in (
@@ -192,18 +190,6 @@ def _check_components(config: Config, made: list[Component]) -> None:
                 f"device_pages of {component.name}: expected at least {least}, which one request "
                 f"needs, found {pages}"
             )
-
-
-def _entry(package: Any, name: str, maker: str) -> Any:
-    """What makes the entry that a file of the package describes; the file name is its name."""
-    files = [module.name for module in iter_modules(package.__path__) if module.name != "base"]
-    module = import_module(f"{package.__name__}.{name}") if name in files else None
-    if not hasattr(module, maker):
-        known = [
-            file for file in files if hasattr(import_module(f"{package.__name__}.{file}"), maker)
-        ]
-        raise CallerError(f"{maker}: expected one of {', '.join(known)}, found {name!r}")
-    return getattr(module, maker)
 
 
 _HANDLERS: dict[type, Callable[[State, Any], None]] = {

@@ -17,13 +17,15 @@ class Arrived(NamedTuple):
 
     length: prompt tokens. key: the prompt's cacheable pages, at most ceil(length / page_size).
     match_pages: the longest prefix that may be reused; an engine that needs the last token's logits
-    passes (length - 1) // page_size.
+    passes (length - 1) // page_size. priority: higher is kept longer, under an eviction policy
+    that asks for it.
     """
 
     request: RequestId
     key: Key
     length: int
     match_pages: int
+    priority: int = 0
 
 
 class MatchWanted(NamedTuple):

@@ -59,7 +59,7 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
             f"request {request.id} has no receipt to lock with", About("request", request.id)
         )
     lock_required(state, request.receipt, path, since)
-    use(state, path, new)
+    use(state, request, path, new)
     for node in path:
         node.host_refused = 0
     if not state.every_end_is_live:
@@ -78,13 +78,15 @@ def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
                 offer(state.queues, state.eviction, node, Tier.DEVICE, index)
 
 
-def use(state: State, path: list[Node], made: Sequence[int] = ()) -> None:
-    """A request uses the path: it counts for what its end, and each boundary that it has made on
+def use(state: State, request: Request, path: list[Node], made: Sequence[int] = ()) -> None:
+    """The request uses the path: it counts for what its end, and each boundary that it has made on
     the way, requires of each component."""
     state.tick += 1
-    tick, whole = state.tick, state.eviction.whole_path
+    tick, whole, priority = state.tick, state.eviction.whole_path, request.priority
     for node in path:
         node.last_use[BACKBONE] = tick
+        if node.priority < priority:
+            node.priority = priority
         state.touched[node.id] = node
     ends = made or [path[-1].end_page if path else 0]
     for index, component in enumerate(state.components):
@@ -226,7 +228,7 @@ def _grow(
         parent = path[-1] if path else state.root
         label = first if path else label_of(key.namespace, first)
         node = new_child(state, parent, rows, label)
-        node.hits = 1
+        node.hits, node.priority = 1, request.priority
         for index, component in enumerate(state.components):
             mine = request.tables[index][covered:end]
             if component.positional and mine[0] >= 0:

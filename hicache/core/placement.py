@@ -206,7 +206,7 @@ def _admit(state: State, request: Request, plan: Plan) -> None:
     request.computed_tokens = min(request.length, plan.pages * state.config.page_size)
     state.running[request.id] = request
     state.touched_requests[request.id] = None
-    use(state, plan.path)
+    use(state, request, plan.path)
     for node in plan.path:
         node.hits += 1
 

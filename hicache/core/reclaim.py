@@ -60,9 +60,9 @@ def _rank(state: State, node: Node) -> int:
     return state.eviction.rank(node, BACKBONE)
 
 
-def _behind_write_backs(state: State) -> int:
-    """The lowest rank that will be up for eviction once what is written back has gone: that of a
-    parent."""
+def _behind_write_backs(state: State) -> int | None:
+    """The lowest rank that will be up for eviction once what is written back has gone, that of a
+    parent; None where none will be."""
     leaving_nodes = [
         leg.node
         for flight in state.flights.values()
@@ -77,7 +77,7 @@ def _behind_write_backs(state: State) -> int:
         if node.parent is not None and node.parent.parent is not None
         if node.parent.id not in leaving
     ]
-    return min(ranks, default=state.tick)
+    return min(ranks, default=None)
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from .actions import Outcome
 from .components.base import Component
 from .config import Config
+from .eviction_policies.base import EvictionPolicy
 from .ledger import Pool
-from .policies.base import EvictionPolicy, WritePolicy
 from .radix.lru import Queue
 from .radix.node import Flight, Node, Request
 from .types import FlightId, RequestId
+from .write_policies.base import WritePolicy
 
 
 @dataclass(slots=True, eq=False)

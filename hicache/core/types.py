@@ -21,6 +21,7 @@ from .errors import CallerError
 
 Pages: TypeAlias = NDArray[np.int64]
 RequestId: TypeAlias = int
+MOST_PRIORITY = 1 << 31  # of a request, up or down
 FlightId: TypeAlias = int
 
 

@@ -12,10 +12,12 @@ import numpy as np
 
 from .components.base import Component
 from .config import Config
+from .eviction_policies.base import EvictionPolicy
 from .ledger import Pool
 from .radix.node import Flight, Node, Request
 from .state import State
 from .types import FlightId, Pages, RequestId, Tier
+from .write_policies.base import WritePolicy
 
 
 class CoreView:
@@ -55,6 +57,14 @@ class CoreView:
     def touched_requests(self) -> Mapping[RequestId, None]:
         """Ids of the requests that the last event created, changed or removed."""
         return self._state.touched_requests
+
+    @property
+    def eviction(self) -> EvictionPolicy:
+        return self._state.eviction
+
+    @property
+    def writes(self) -> WritePolicy:
+        return self._state.writes
 
     @property
     def components(self) -> tuple[Component, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from hicache import registry
+from hicache.core import registry
 
 from ._document import as_document, is_path, read
 from ._hybrid import as_hybrid

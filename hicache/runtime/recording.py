@@ -21,7 +21,7 @@ from hicache.core.view import CoreView
 
 from .decisions import Decisions
 from .driver import Driver, Executor
-from .recording_format import HEADER, MAX_LINE_BYTES, VERSION, Recording, Step, as_json
+from .recording_format import HEADER, MAX_LINE_BYTES, VERSION, Recording, Step, arguments
 
 CHECK_EVERY = 256
 
@@ -55,7 +55,7 @@ class Recorder:
             {
                 "op": type(event).__name__,
                 "t": self._time_ns,
-                "args": [as_json(value) for value in event],
+                "args": arguments(event),
                 "d": self.decisions.short(),
             }
         )

@@ -30,15 +30,16 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import Event
-from hicache.core.types import Key, Tier
+from hicache.core.types import MOST_PRIORITY, Key, Tier
 
 HEADER = "hicache_recording"
 VERSION = 3
 MAX_LINE_BYTES = 64 << 20
 
 _INT, _KEY, _OK, _TIER, _TEXT = "an integer", "a key", "true or false", "a tier", "text"
+_RANK = f"an integer from {-MOST_PRIORITY} to {MOST_PRIORITY}"
 _ARGUMENTS: dict[type, tuple[str, ...]] = {
-    events.Arrived: (_INT, _KEY, _INT, _INT),
+    events.Arrived: (_INT, _KEY, _INT, _INT, _RANK),
     events.MatchWanted: (_INT,),
     events.AdmitWanted: (_INT, _INT),
     events.ContinueWanted: (_INT, _INT),
@@ -52,6 +53,7 @@ _ARGUMENTS: dict[type, tuple[str, ...]] = {
     events.BackupDone: (_INT, _OK),
     events.PrefillDone: (_INT, _OK),
 }
+_LEFT_OUT: dict[type, int] = {events.Arrived: 1}  # last arguments that are not said where usual
 _BY_NAME: dict[str, type] = {kind.__name__: kind for kind in _ARGUMENTS}
 _MOST = 1 << 62
 _FUZZ_TAPE = "hicache-fuzz"  # how the head of a tape of the fuzzer names its format
@@ -212,11 +214,21 @@ def _event(source: _Source, record: dict[str, Any]) -> Step:
         raise source.wrong(f"op: one of {known}", _shown(record.get("op")), _AGAIN)
     _fields(source, record, ("op", "t", "args", "d"))
     shapes, given = _ARGUMENTS[kind], record["args"]
-    if type(given) is not list or len(given) != len(shapes):
-        raise source.wrong(f"args: {len(shapes)} values for {kind.__name__}", _shown(given), _AGAIN)
-    values = [_value(source, shape, value) for shape, value in zip(shapes, given, strict=True)]
+    least = len(shapes) - _LEFT_OUT.get(kind, 0)
+    if type(given) is not list or not least <= len(given) <= len(shapes):
+        raise source.wrong(f"args: {least} values for {kind.__name__}", _shown(given), _AGAIN)
+    values = [_value(source, shape, value) for shape, value in zip(shapes, given, strict=False)]
     time_ns = _integer(source, record["t"], "t")
     return Step(kind(*values), time_ns, _hex(source, record, "d", 8), source.number)
+
+
+def arguments(event: Event) -> list[object]:
+    """As they stand in a line."""
+    values = list(event)
+    for _ in range(_LEFT_OUT.get(type(event), 0)):
+        if values[-1] == event._field_defaults[event._fields[len(values) - 1]]:
+            values.pop()
+    return [as_json(value) for value in values]
 
 
 def as_json(value: object) -> object:
@@ -228,6 +240,8 @@ def as_json(value: object) -> object:
 def _value(source: _Source, shape: str, value: Any) -> object:
     if shape is _INT:
         return _integer(source, value, "args")
+    if shape is _RANK and type(value) is int and abs(value) <= MOST_PRIORITY:
+        return value
     if shape is _KEY:
         return _key(source, value)
     if shape is _TIER and type(value) is int and value in (Tier.DEVICE, Tier.HOST):

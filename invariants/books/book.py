@@ -45,6 +45,7 @@ from hicache.core.view import CoreView
 from .kinds import kinds_of, needs_of
 from .leaving import branch_of, commit, made_of, note_tracks
 from .nodes import NodeBook
+from .orders import order_of
 from .pages import NODE, PageBook
 from .pins import pin
 from .reference import find
@@ -63,6 +64,7 @@ class Book:
         config = view.config
         self.page_size = config.page_size
         self.config = config
+        self.eviction, self.writes = view.eviction, view.writes  # what these declare
         self.kinds = kinds = kinds_of(config)
         self.width = len(kinds)
         self._indices = {kind.name: kind.at for kind in kinds}
@@ -73,7 +75,12 @@ class Book:
         ]
         self.device, self.host = self.pages[0], self.pages[self.width]  # the backbone's
         self.nodes = NodeBook(
-            self.pages, kinds, needs_of(config), config.page_size, config.kv_events
+            self.pages,
+            kinds,
+            needs_of(kinds, self.eviction.whole_path),
+            order_of(self.eviction),
+            config.page_size,
+            config.kv_events,
         )
         self.nodes.root.node = view.root
         self.tickets = TicketBook(self.pages, kinds, config.page_size)
@@ -109,6 +116,7 @@ class Book:
         if kind is Arrived:
             key, pages = event.key, event.match_pages  # type: ignore[union-attr]
             seat = Seat(event.request, key, event.length, pages, self.width)  # type: ignore[union-attr]
+            seat.priority = event.priority  # type: ignore[union-attr]
             self._expect(seat)
             self._arriving = seat
         elif kind is PrefillDone:
@@ -210,7 +218,7 @@ class Book:
         elif type(self.event) is Retracted:
             event = self.event
             again = Seat(request_id, event.key, event.length, event.match_pages, self.width)
-            again.may_load = seat.may_load
+            again.may_load, again.priority = seat.may_load, seat.priority
             self.seats.by_id[request_id] = again
         elif any(type(item) is Restarted for item in self.outcomes):
             seat.may_load = False
@@ -290,16 +298,17 @@ class Book:
             if type(item) is Admitted:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
-                    self._use(seat.tags, item.device_pages + item.host_pages, item.request)
+                    seat.used = 0
+                    self._use(seat, seat.tags, item.device_pages + item.host_pages)
             elif type(item) is Cached:
                 seat = self.seats.by_id.get(item.request)
                 if seat is not None:
                     gone = self._gone() if seat.made else ()
                     made = made_of(seat, self.nodes, self.kinds, gone)
-                    self._use(seat.tags, item.pages, item.request, made)
+                    self._use(seat, seat.tags, item.pages, made)
         if self.left is not None:
             seat, tags, ends = self.left
-            self._use(tags, ends[0], seat.id, ends[1:])
+            self._use(seat, tags, ends[0], ends[1:])
 
     def _gone(self) -> list[str]:
         """Components that gave up what they had on device after this event used it: one that went
@@ -312,11 +321,16 @@ class Book:
             and item.last_use > self.nodes.clock
         ]
 
-    def _use(self, tags: Tags, pages: int, request: RequestId, above: Sequence[int] = ()) -> None:
+    def _use(self, seat: Seat, tags: Tags, pages: int, above: Sequence[int] = ()) -> None:
         """A use of the boundary at `pages`, and of those above it that were made with it."""
         self.nodes.clock += 1
-        if pages and not (pages <= len(tags) and self.nodes.used(int(tags[pages - 1]), above)):
-            self.missing.append(f"{pages} pages of request {request} end at no node")
+        since, seat.used = seat.used, max(seat.used, pages)
+        if not pages:
+            return
+        if pages > len(tags) or not self.nodes.used(
+            int(tags[pages - 1]), above, seat.priority, since
+        ):
+            self.missing.append(f"{pages} pages of request {seat.id} end at no node")
 
     # What an event says about bytes and tickets, before anything the core did about it.
 

@@ -14,7 +14,7 @@ upwards, that must be there. A state counts as standing at the last position of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hicache.core.config import Config
@@ -56,7 +56,6 @@ _MAKERS: dict[str, Callable[[int, Config], Kind]] = {
     "swa": _window,
     "mamba": _state,
 }
-_WHOLE_PATH = {"lru_path"}  # policies under which a hit counts as a use of everything above it
 
 
 def kinds_of(config: Config) -> tuple[Kind, ...]:
@@ -64,7 +63,6 @@ def kinds_of(config: Config) -> tuple[Kind, ...]:
     return tuple(_MAKERS[name](index, config) for index, name in enumerate(config.components))
 
 
-def needs_of(config: Config) -> tuple[int, ...]:
+def needs_of(kinds: Sequence[Kind], whole_path: bool) -> tuple[int, ...]:
     """Per component, the positions above a boundary that a hit there counts as a use of."""
-    whole = config.eviction_policy in _WHOLE_PATH
-    return tuple(EVERYTHING if whole else kind.need for kind in kinds_of(config))
+    return tuple(EVERYTHING if whole_path else kind.need for kind in kinds)

@@ -16,8 +16,9 @@ from hicache.core.radix.node import NONE, Node
 
 from .kinds import Kind
 from .liveness import widest
+from .orders import Order
 from .pages import NODE, PageBook, code_of
-from .shadow import SERVES, Shadow, candidacy, differ, serves
+from .shadow import Rank, Shadow, candidacy, differ, serves
 from .tags import chain, chain_root, run_tags, seed_of
 
 
@@ -37,12 +38,14 @@ class NodeBook:
         pages: list[PageBook],
         kinds: Sequence[Kind],
         uses: Sequence[int],
+        order: Order,
         page_size: int,
         with_digests: bool,
     ) -> None:
         self.pages = pages
         self.kinds = kinds
         self.uses = uses  # positions above a boundary that a hit there uses, per component
+        self.declared = order  # by the eviction policy
         self.page_size = page_size
         self.width = width = len(kinds)
         self.widest = widest(kinds)
@@ -53,7 +56,9 @@ class NodeBook:
         self.at: dict[int, Shadow] = {}  # by the tag of a node's last page
         self.resident: list[set[int]] = [set() for _ in range(2 * width)]
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
-        self.order: list[list[tuple[int, int]]] = [[] for _ in range(3 * width)]  # (rank, id)
+        self.order: list[list[tuple[Rank, int]]] = [[] for _ in range(3 * width)]  # (rank, id)
+        self.parted: dict[tuple[int, int], Rank] = {}  # of what gave up its pages, by node and
+        # component, the rank that it had before this operation
         self.queues: list[Queue] = []  # the core's, by part, when last recounted
         self.clock = 0
         self.recounts = 0
@@ -66,7 +71,7 @@ class NodeBook:
 
     def retract(self, touched: Mapping[int, Node], root: Node) -> None:
         """First half of an operation: take out what changed, whatever it is going to be."""
-        self.dirty, self.gone, self._moved = {}, [], []
+        self.dirty, self.gone, self.parted, self._moved = {}, [], {}, []
         self.came = self.turned = 0
         if self.sank or self.died:
             self.sank, self.died = set(), set()
@@ -96,13 +101,17 @@ class NodeBook:
     def _take_out(self, shadow: Shadow, keep: Node | None) -> None:
         """Retract the slots whose pages differ from what `keep` has there."""
         tags: list[int] | None = None
+        shadow.gave = [None, None]
         for slot, before in enumerate(shadow.pages):
             tier, index = divmod(slot, self.width)
             if before is None or (keep is not None and keep.pages[tier][index] is before):
                 continue
             book = self.pages[slot]
             book.retract(before, code_of(NODE, shadow.id))
-            book.rank[before], book.giver[before] = shadow.rank[index], shadow.id
+            rank = shadow.rank[index]
+            book.giver[before], book.served[before] = shadow.id, rank is not None and rank[0]
+            if rank is not None:
+                self.parted[shadow.id, index] = rank
             if shadow.locked[slot]:
                 book.protected -= len(before)
                 shadow.locked[slot] = 0
@@ -114,6 +123,7 @@ class NodeBook:
             self.resident[slot].difference_update(tags)
             if index:
                 continue
+            shadow.gave[tier] = before
             if shadow.digests is not None:
                 self.digests[tier].difference_update(shadow.digests)
             if shadow.parent is not None:
@@ -147,7 +157,7 @@ class NodeBook:
             self._place(shadow, node)
             if fresh:
                 self.came += 1
-                shadow.use = self._inherited(shadow, node)
+                self._inherit(shadow, node)
         for shadow, node in moved:
             tags: list[int] | None = None
             for slot, before in enumerate(shadow.pages):
@@ -170,23 +180,35 @@ class NodeBook:
                     shadow.parent.kids_on[tier] += 1
                     self.dirty[shadow.parent.id] = shadow.parent
 
-    def _inherited(self, shadow: Shadow, node: Node) -> list[int]:
-        """A split's upper half has been used when its lower half was, even where the lower half
-        is gone by now; anything else is new."""
+    def _inherit(self, shadow: Shadow, node: Node) -> None:
+        """A split's upper half came and was used when and as often as its lower half, even where
+        that is gone by now; anything else is new."""
+        lower = self._lower_half(shadow, node)
+        if lower is None:
+            shadow.use = [self.clock] * self.width
+            shadow.inserted = self.clock
+            return
+        shadow.use = lower.use.copy()
+        shadow.inserted, shadow.hits = lower.inserted, lower.hits
+        shadow.priority = lower.priority
+
+    def _lower_half(self, shadow: Shadow, node: Node) -> Shadow | None:
+        """The node that this new one was split from."""
         below = list(node.children.values())
         for child in below:
             lower = self.by_id.get(child.id)
             if lower is None:
                 below.extend(child.children.values())
-            elif (
-                lower.end_page - lower.span < shadow.end_page
-            ):  # parents come first: it is not cut yet
-                return lower.use.copy()
+            elif lower.end_page - lower.span < shadow.end_page:  # parents first: it is not cut yet
+                return lower
         for gone in self.gone:
             at = shadow.end_page - (gone.end_page - gone.span) - 1
-            if 0 <= at < gone.span and gone.tags[at] == shadow.tags[-1]:
-                return gone.use.copy()
-        return [self.clock] * self.width
+            if not 0 <= at < gone.span or gone.tags[at] != shadow.tags[-1]:
+                continue
+            for held, gave in zip((tier[0] for tier in node.pages), gone.gave, strict=True):
+                if held is not None and gave is not None and gave[at] == held[-1]:
+                    return gone  # else it was lost, and is there again
+        return None
 
     def _place(self, shadow: Shadow, node: Node) -> None:
         """Parent, key and what follows from the key."""
@@ -246,9 +268,10 @@ class NodeBook:
             return chain_root(shadow.namespace)
         return parent.digests[-1]
 
-    def used(self, tag: int, above: Sequence[int] = ()) -> bool:
-        """A request used the boundary that ends with this tag, and those at the depths `above` it.
-        False if there is no such node."""
+    def used(self, tag: int, above: Sequence[int], priority: int, since: int) -> bool:
+        """A request of this priority used the boundary that ends with this tag, and those at the
+        depths `above` it; the nodes up to page `since` it has used before. False if there is no
+        such node."""
         shadow = self.at.get(tag)
         if shadow is None:
             return False
@@ -259,6 +282,9 @@ class NodeBook:
             for index, need in enumerate(uses):
                 if end - at < need or any(0 <= depth - at < need for depth in above):
                     step.use[index] = clock
+            if at > since:
+                step.hits += 1
+            step.priority = priority if step.hits == 1 else max(step.priority, priority)
             self.dirty[step.id] = step
             step = step.parent
         return True
@@ -301,13 +327,16 @@ class NodeBook:
         if near == NONE != shadow.live_distance:
             self.died.add(shadow.id)
         shadow.live_distance = near
-        for kind, use in zip(self.kinds, shadow.use, strict=True):
-            index = kind.at
-            rank = use + SERVES if serves(kind, near) else use
-            before, shadow.rank[index] = shadow.rank[index], rank
-            if rank < (before if before >= 0 else SERVES) or (self.width > 1 and fresh):
+        key_of, leaves_first = self.declared
+        for kind in self.kinds:
+            index, serving = kind.at, serves(kind, near)
+            key = key_of(shadow, index) if key_of is not None else ()
+            rank: Rank = (serving, key)
+            known, shadow.rank[index] = shadow.rank[index], rank
+            sank = not serving if known is None else rank < known
+            if sank or (fresh and (self.width > 1 or not leaves_first)):
                 self.sank.add(shadow.id)
-            if bits >> 3 * index & 7 and (rank != before or fresh >> 3 * index & 7):
+            if bits >> 3 * index & 7 and (rank != known or fresh >> 3 * index & 7):
                 for queue in range(3 * index, 3 * index + 3):
                     if bits >> queue & 1:
                         heappush(self.order[queue], (rank, shadow.id))

@@ -9,8 +9,8 @@ Must not live here: why a page changes hands, and any verdict: clashes are noted
     busy        unanswered actions that read or write it
     writer      the unanswered action that writes it, 0 if none
     generation  the pool's generation when the page was last claimed
-    rank        how soon the node that last gave the page up was to go (see shadow)
-    giver       which node that was
+    giver       the node that last gave the page up
+    served      whether the page served a live boundary then
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class PageBook:
         self.busy: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
         self.writer: Pages = np.zeros(capacity, dtype=np.int64)
         self.generation: Pages = np.zeros(capacity, dtype=np.int64)
-        self.rank: Pages = np.zeros(capacity, dtype=np.int64)
         self.giver: Pages = np.zeros(capacity, dtype=np.int64)
+        self.served: NDArray[np.bool_] = np.zeros(capacity, dtype=np.bool_)
         self.held = [0, 0, 0, 0]
         self.protected = 0
         self.clashes: list[Clash] = []

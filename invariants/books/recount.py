@@ -84,7 +84,10 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     )
     nodes.by_id[node.id] = shadow
     parent = nodes.by_id.get(node.parent.id) if node.parent is not None else None
-    shadow.use = before.use if before is not None and history else list(node.last_use)
+    known = before is not None and history
+    shadow.use = before.use if before is not None and known else list(node.last_use)
+    facts = before if before is not None and known else node
+    shadow.inserted, shadow.hits, shadow.priority = facts.inserted, facts.hits, facts.priority
     if parent is None:
         return
     shadow.parent = parent

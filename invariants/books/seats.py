@@ -46,12 +46,14 @@ class Seat:
         "may_load",
         "own",
         "prefill",
+        "priority",
         "refilled_at_tokens",
         "rehold",
         "shared_pages",
         "states",
         "tables",
         "tags",
+        "used",
         "working",
     )
 
@@ -64,6 +66,8 @@ class Seat:
         self.tags: Tags = tags_of(key)
         self.known: list[int] = self.tags[:match_pages].tolist()
         self.may_load = True
+        self.priority = 0
+        self.used = 0  # leading pages that its seat has counted as used
         self.expected: Expected = NOTHING  # what the reference says that it would find
         self.vacate(width)
 

@@ -20,7 +20,8 @@ from .kinds import Kind
 from .tags import NO_TAGS, Tags
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues of a component; the first two are also tiers
-SERVES = 1 << 40  # what serves a live boundary ranks above all that does not
+Key = tuple[int, ...]  # what an order of eviction compares (see orders)
+Rank = tuple[bool, Key]  # how soon a copy is to go: first what serves no live boundary
 
 
 class Shadow:
@@ -30,7 +31,10 @@ class Shadow:
         "candidate",
         "digests",
         "end_page",
+        "gave",
+        "hits",
         "id",
+        "inserted",
         "key",
         "kids",
         "kids_on",
@@ -41,6 +45,7 @@ class Shadow:
         "node",
         "pages",
         "parent",
+        "priority",
         "rank",
         "span",
         "tags",
@@ -57,14 +62,19 @@ class Shadow:
         self.end_page = 0
         self.span = 0  # pages of the run
         self.pages: list[Pages | None] = [None] * (2 * width)
+        self.gave: list[Pages | None] = [None, None]  # of the backbone, what it had on each tier
+        # if it gave it up in this operation
         self.locked = [0] * (2 * width)  # holders expected in each slot
         self.tags: Tags = NO_TAGS
         self.digests: tuple[bytes, ...] | None = None
         self.kids = 0
         self.kids_on = [0, 0]  # children that have the backbone on each tier
         self.use = [0] * width
+        self.inserted = 0  # the clock when it came into the tree
+        self.hits = 0  # requests that used it
+        self.priority = 0  # the highest of those
         self.live_distance = NONE  # as the record had it after the last operation
-        self.rank = [-1] * width  # how soon it is to go: its use, behind all that is garbage
+        self.rank: list[Rank | None] = [None] * width  # None before the first look at it
         self.candidate = 0  # bit 3 * c + q: could be evicted from queue q of component c now
 
 

@@ -11,7 +11,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.kinds import Kind
-from invariants.books.shadow import DEVICE, DUPLICATE, HOST, SERVES, Shadow
+from invariants.books.shadow import DEVICE, DUPLICATE, HOST, Shadow
 from invariants.books.story import node as node_story
 from invariants.books.story import pool as pool_story
 
@@ -63,7 +63,8 @@ class AuxQueue(Check):
                     shadow = nodes.get(node_id)
                     if shadow is None or not shadow.candidate >> 3 * kind.at + queue & 1:
                         continue
-                    if (shadow.rank[kind.at] < SERVES) == garbage:
+                    rank = shadow.rank[kind.at]
+                    if rank is not None and rank[0] != garbage:
                         held = shadow.pages[self.tier * book.width + kind.at]
                         pages += 0 if held is None else len(held)
         if pages != pool.evictable:

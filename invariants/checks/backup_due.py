@@ -11,20 +11,19 @@ from invariants.books.shadow import Shadow, serves
 from invariants.books.story import flight, node
 from invariants.books.tags import Tags
 
-_THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that make a copy due
-
 
 class BackupDue(Check):
     name = "BACKUP-DUE"
     sentence = (
-        "Under write-through, a use of a path begins backups of its leading nodes that were used "
-        "often enough, while host has room and within the limit of concurrent backups, and no "
-        "others; under write_back a backup begins only for an eviction that waits for it."
+        "A use of a path begins backups of its leading nodes that were used as often as the write "
+        "policy's threshold says, while host has room and within the limit of concurrent backups, "
+        "and no others; an eviction waits for a backup only under a policy that backs up on "
+        "eviction."
     )
     watches = (Backup, Cached, Released)
 
     def see(self, book: Book, item: Backup | Cached | Released, view: CoreView) -> None:
-        least = _THRESHOLD.get(book.config.write_policy, 0)
+        least = book.writes.threshold
         if type(item) is Backup:
             self._begun(book, item, view, least)
         elif least and book.config.has_host:
@@ -32,19 +31,19 @@ class BackupDue(Check):
             self._put_off(book, path, view, least)
 
     def _begun(self, book: Book, item: Backup, view: CoreView, least: int) -> None:
-        if not least:
-            if not any(
-                view.writing_back(kind.at) > book.writing_back_before[kind.at]
-                for kind in book.kinds
-            ):
-                self.fail(
-                    f"flight {item.flight}: a copy to host that no eviction waits for",
-                    flight(item.flight),
-                )
-            return
-        if any(view.writing_back(kind.at) for kind in book.kinds):
+        name = book.writes.name
+        if not book.writes.on_evict and any(view.writing_back(kind.at) for kind in book.kinds):
             self.fail(
-                f"flight {item.flight}: an eviction waits for a copy, under write-through",
+                f"flight {item.flight}: an eviction waits for a copy, under {name}",
+                flight(item.flight),
+            )
+        if any(
+            view.writing_back(kind.at) > book.writing_back_before[kind.at] for kind in book.kinds
+        ):
+            return
+        if not least:
+            self.fail(
+                f"flight {item.flight}: a copy to host that no eviction waits for",
                 flight(item.flight),
             )
         under_way = sum(type(one.action) is Backup for one in book.tickets.open.values())
@@ -117,8 +116,7 @@ class BackupDue(Check):
 
 
 def _hits(shadow: Shadow | None) -> int:
-    """Uses that the core has counted."""
-    return shadow.node.hits if shadow is not None and shadow.node is not None else 0
+    return shadow.hits if shadow is not None else 0
 
 
 def _size(shadow: Shadow, at: int) -> int:

@@ -11,19 +11,17 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.liveness import is_live
 from invariants.books.pages import NODE
-from invariants.books.shadow import SERVES
 from invariants.books.story import node, page
 from invariants.checks._victims import book_of, chosen
-
-_THRESHOLD = {"write_through": 1, "write_through_selective": 2}  # uses that make a copy due
 
 
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under write-through, at rest, every page, and every window or state of a boundary that "
-        "was used often enough, is also on host, unless host lacked room or a backup failed; "
-        "under write_back, no copy that serves a boundary leaves the device without a host copy."
+        "Under a write policy with a threshold, at rest, every window or state of a boundary that "
+        "was used often enough, and every page where one use is enough, is also on host, unless "
+        "host lacked room or a backup failed; under one that backs up on eviction, no copy that "
+        "serves a boundary leaves the device without a host copy."
     )
     watches = (Evicted, BackupDone)
 
@@ -50,7 +48,7 @@ class Durable(Check):
             tags = book_of(book, item).content[item.pages].tolist()
             self._dropped.update((item.component, tag) for tag in tags)
         first, self._operation = self._operation != book.operations, book.operations
-        if book.config.write_policy == "write_back" and first and len(item.pages):
+        if book.writes.on_evict and first and len(item.pages):
             self._saved(book, item)
 
     def totals(self, book: Book, view: CoreView) -> None:
@@ -71,7 +69,7 @@ class Durable(Check):
         """Of each operation the first victim: what goes later may have become garbage by it."""
         pages = book_of(book, item)
         index, number = pages.component, int(item.pages[0])
-        serving = int(pages.rank[number]) >= SERVES
+        serving = bool(pages.served[number])
         if item.tier != Tier.DEVICE or not index or item.demoted or not serving:
             return
         if not chosen(book, pages, item) or int(pages.content[number]) in self._failed:
@@ -89,13 +87,13 @@ class Durable(Check):
             )
 
     def still(self, book: Book, view: CoreView) -> None:
-        least = _THRESHOLD.get(book.config.write_policy)
-        if least is None or self._excused or not all(one.capacity for one in book.pages):
+        least = book.writes.threshold
+        if not least or self._excused or not all(one.capacity for one in book.pages):
             return
         for record in view.nodes():
             if least == 1:
                 self._copied(book, record)
-            used = record.hits >= least and record.pages[1][0] is not None
+            used = _uses(book, record) >= least and record.pages[1][0] is not None
             if used and is_live(record, book.kinds):
                 self._kept(book, record)
 
@@ -121,12 +119,17 @@ class Durable(Check):
                 given_up = (kind.name, tag) in self._dropped or tag in self._failed
                 if here is not None and there is None and not given_up:
                     self.fail(
-                        f"boundary {record.end_page} at node {record.id}, {record.hits} uses: "
-                        f"expected {kind.name} of node {step.id} on host, found it on device only",
+                        f"boundary {record.end_page} at node {record.id}, {_uses(book, record)} "
+                        f"uses: expected {kind.name} of node {step.id} on host, found it on device "
+                        "only",
                         node(record.id),
                         node(step.id),
                     )
                 step = step.parent
+
+
+def _uses(book: Book, record: Node) -> int:
+    return book.nodes.by_id[record.id].hits
 
 
 def _needed(book: Book, item: Evicted) -> list[int]:

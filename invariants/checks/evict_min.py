@@ -10,7 +10,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.pages import PageBook
-from invariants.books.shadow import SERVES, Shadow
+from invariants.books.shadow import Shadow
 from invariants.books.story import pool
 from invariants.checks._victims import thinned, wanted
 
@@ -121,7 +121,7 @@ def _lost(book: Book, shadow: Shadow, nodes: set[int]) -> bool:
 
 def _useless(pages: PageBook, page: int) -> bool:
     """Whether no live boundary required it any more when it went: whatever went first saw to it."""
-    return bool(pages.rank[page] < SERVES)
+    return not pages.served[page]
 
 
 def check() -> EvictMinimum:

@@ -7,7 +7,7 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.shadow import DEVICE, DUPLICATE, HOST, SERVES
+from invariants.books.shadow import DEVICE, DUPLICATE, HOST
 from invariants.books.story import node, page
 from invariants.checks._victims import book_of, chosen, sheltered
 
@@ -30,13 +30,13 @@ class GarbageFirst(Check):
             return
         self._operation = book.operations
         pages = book_of(book, item)
-        rank = int(pages.rank[item.pages[0]])
-        if rank < SERVES or not chosen(book, pages, item):
+        if not pages.served[item.pages[0]] or not chosen(book, pages, item):
             return
         spared = sheltered(book)
         for queue in (DEVICE,) if item.tier == Tier.DEVICE else (HOST, DUPLICATE):
             colder = book.nodes.coldest(pages.component, queue, spared)
-            if colder is not None and colder.rank[pages.component] < SERVES:
+            rank = colder.rank[pages.component] if colder is not None else None
+            if colder is not None and rank is not None and not rank[0]:
                 near = colder.node.live_distance if colder.node is not None else -1
                 self.fail(
                     f"{pages.where} page {item.pages[0]}, which served a live boundary, went while "

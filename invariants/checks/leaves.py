@@ -101,7 +101,7 @@ def _ready(book: Book, seat: Seat, plan: Prefill, kind: Kind, depth: int) -> boo
     if kind.positional:
         table = seat.tables[kind.at][max(0, depth - kind.need) : depth]
         return bool((table >= 0).all())
-    drains = book.config.write_policy == "write_back"
+    drains = book.writes.on_evict
     spare = 0 if drains else book.idle_before[kind.at]
     room = book.free_before[kind.at] + spare  # what the insertion itself lets go of comes too late
     left = [at for one in plan.states if one.component == kind.name for at, _ in one.checkpoints]

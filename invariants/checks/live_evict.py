@@ -69,12 +69,17 @@ class LiveEvict(Check):
             )
 
     def _waits_for_a_parent(self, book: Book) -> bool:
-        """Whether some page that is locked now, as the path of what drains is, was used before
-        all that could be evicted: it comes first, once the drain is over."""
+        """Whether some page that is locked now, as the path of what drains is, goes before all
+        that could be evicted: it comes first, once the drain is over."""
         coldest = book.nodes.coldest(0, DEVICE, ())
-        return coldest is not None and any(
-            shadow.locked[0] and shadow.pages[0] is not None and shadow.use[0] < coldest.use[0]
+        first = coldest.rank[0] if coldest is not None else None
+        return first is not None and any(
+            shadow.locked[0]
+            and shadow.pages[0] is not None
+            and rank is not None
+            and (rank[1] < first[1] or book.nodes.declared.key is None)
             for shadow in book.nodes.by_id.values()
+            for rank in shadow.rank[:1]
         )
 
     def _own_path(self, book: Book, item: Refused, index: int) -> int:

@@ -1,4 +1,4 @@
-"""The logical clock of use, and what the eviction queues know of it."""
+"""The logical clock, what an order of eviction is made of, and what the queues know of it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,21 @@ from invariants.books.story import node as node_story
 class Lru(Check):
     name = "LRU"
     sentence = (
-        "The last use of a node is the tick of the last admission or insertion on its path; a "
-        "queue holds a node at most once, and not behind its last use."
+        "The last use of a node is the tick of the last admission or insertion on its path, and "
+        "its hits, its priority and the tick of its insertion follow from the requests that used "
+        "it; a queue holds a node at most once, and not behind its rank, which only grows."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        if node.parent is None or node.last_use == shadow.use:
+        if node.parent is None:
+            return
+        if (node.hits, node.priority, node.inserted) != (
+            shadow.hits,
+            shadow.priority,
+            shadow.inserted,
+        ):
+            self._facts(shadow, node)
+        if node.last_use == shadow.use:
             return
         for kind in book.kinds:
             at = kind.at
@@ -30,14 +39,23 @@ class Lru(Check):
                     node_story(node.id),
                 )
 
+    def _facts(self, shadow: Shadow, node: Node) -> None:
+        for name in ("hits", "priority", "inserted"):
+            expected, found = getattr(shadow, name), getattr(node, name)
+            if expected != found:
+                self.fail(
+                    f"node {node.id}, {name}: expected {expected}, found {found}",
+                    node_story(node.id),
+                )
+
     def audit(self, book: Book, view: CoreView) -> None:
         if view.tick != book.nodes.clock:
             self.fail(f"ticks: expected {book.nodes.clock}, found {view.tick}")
         for kind in book.kinds:
             for part in range(6):
-                self._queue(book, f"{kind.name} queue {part // 2}", 6 * kind.at + part)
+                self._queue(book, view, f"{kind.name} queue {part // 2}", 6 * kind.at + part)
 
-    def _queue(self, book: Book, name: str, part: int) -> None:
+    def _queue(self, book: Book, view: CoreView, name: str, part: int) -> None:
         ranks, members = book.nodes.queues[part]
         if len(set(members)) != len(members):
             twice = next(one for one in members if members.count(one) > 1)
@@ -52,10 +70,11 @@ class Lru(Check):
                 continue
             if not record.queued >> part & 1:
                 self.fail(f"{name} has node {node_id}, which does not know it", node_story(node_id))
-            if rank > record.last_use[part // 6]:
+            now = view.eviction.rank(record, part // 6)
+            if rank > now:
                 self.fail(
-                    f"{name}: expected node {node_id} at rank {record.last_use[part // 6]} or "
-                    f"before, found {rank}",
+                    f"{name}: expected node {node_id} at rank {now} or before, found {rank}; a "
+                    "rank must not fall",
                     node_story(node_id),
                 )
 

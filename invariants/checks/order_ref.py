@@ -1,4 +1,4 @@
-"""Victims against a reference LRU with a clock of its own."""
+"""Victims against the order that the policy declares, on the books' own clock and counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.pages import PageBook
-from invariants.books.shadow import DEVICE, DUPLICATE, HOST, SERVES
+from invariants.books.shadow import DEVICE, DUPLICATE, HOST, Key
 from invariants.books.story import node, page
 from invariants.checks._victims import book_of, chosen, sheltered
 
@@ -17,15 +17,15 @@ class OrderReference(Check):
     name = "ORDER-REF"
     sentence = (
         "Among the copies that serve a live boundary, and among the others, no copy that stays "
-        "evictable in a pool was used before one that was evicted there; a host copy of a page on "
-        "device is evicted only when host has nothing else of its kind."
+        "evictable in a pool comes, in the order that the eviction policy declares, before one "
+        "that was evicted there; a host copy of a page on device is evicted only when host has "
+        "nothing else of its kind."
     )
     watches = (Evicted,)
 
     def __init__(self) -> None:
         self._operation = -1
         self._sheltered: set[int] = set()
-        self._served = False  # whether the victim served a live boundary
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         if not len(item.pages):
@@ -39,32 +39,53 @@ class OrderReference(Check):
         pages = book_of(book, item)
         if not chosen(book, pages, item):
             return
-        rank = int(pages.rank[item.pages[0]])
-        self._served = rank >= SERVES
+        rank = book.nodes.parted.get((int(pages.giver[item.pages[0]]), pages.component))
+        if rank is None:
+            return  # it came and went in this operation
+        served, key = rank
         if item.tier == Tier.DEVICE:
-            self._compare(book, item, pages, rank, DEVICE)
+            self._compare(book, item, pages, DEVICE, served, key)
         elif not any(
             type(other) is Evicted and other.tier == Tier.DEVICE and not other.demoted
             for other in book.outcomes
         ):  # else perhaps dropped with its prefix, not chosen
             if _still_on_device(book, item, pages):
-                self._compare(book, item, pages, rank, DUPLICATE)
-                rank = 2 * SERVES if rank >= SERVES else SERVES  # of a kind, host only goes first
-            self._compare(book, item, pages, rank, HOST)
+                self._compare(book, item, pages, DUPLICATE, served, key)
+                self._compare(book, item, pages, HOST, served, None)
+            else:
+                self._compare(book, item, pages, HOST, served, key)
 
-    def _compare(self, book: Book, item: Evicted, pages: PageBook, rank: int, queue: int) -> None:
-        colder = book.nodes.coldest(pages.component, queue, self._sheltered)
-        if colder is None or (colder.rank[pages.component] >= SERVES) != self._served:
+    def _compare(
+        self,
+        book: Book,
+        item: Evicted,
+        pages: PageBook,
+        queue: int,
+        served: bool,
+        key: Key | None,
+    ) -> None:
+        """key: of the victim; None where everything in the queue was to go before it."""
+        other = book.nodes.coldest(pages.component, queue, self._sheltered)
+        rank = other.rank[pages.component] if other is not None else None
+        if other is None or rank is None or rank[0] != served:
             return  # that garbage goes before what serves is GARBAGE-FIRST's to say
-        use = colder.use[pages.component]
-        if colder.rank[pages.component] < rank:
-            also = ", also on device" if rank in (SERVES, 2 * SERVES) else ""
+        if key is None or rank[1] < key:
+            also = ", also on device" if key is None else f", {_told(book, key)}"
             self.fail(
-                f"{pages.where} page {item.pages[0]}{also}, last used at {item.last_use}, went; "
-                f"expected node {colder.id} to go before, last used at {use}",
+                f"{pages.where} page {item.pages[0]}{also}, went; expected node {other.id} to go "
+                f"before, {_told(book, rank[1])}",
                 page(pages, int(item.pages[0])),
-                node(colder.id),
+                node(other.id),
             )
+
+
+def _told(book: Book, key: Key) -> str:
+    """What was compared, in words."""
+    terms = getattr(book.eviction, "order", ())
+    if len(terms) != len(key) or hasattr(book.eviction, "reference"):
+        return f"its key {key}"
+    named = (f"{term.fact} {value}" for term, value in zip(terms, key, strict=True))
+    return ", ".join(named).replace("_", " ")
 
 
 def _still_on_device(book: Book, item: Evicted, pages: PageBook) -> bool:

@@ -12,12 +12,12 @@ from invariants.books.story import node as node_story
 class ParentBackedUp(Check):
     name = "PARENT-BK"
     sentence = (
-        "Under write-through, host copies are contiguous from the root, and no other component is "
-        "on host without full attention (write_back does not guarantee this)."
+        "Under a write policy that keeps host copies contiguous, they are so from the root, and no "
+        "other component is on host without full attention (write_back does not guarantee this)."
     )
 
     def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        if book.config.write_policy == "write_back" or shadow.parent is None:
+        if not book.writes.contiguous or shadow.parent is None:
             return
         above = shadow.parent
         if (

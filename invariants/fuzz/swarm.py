@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hicache.core import registry
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
@@ -15,8 +16,17 @@ from .draws import Draws
 from .executors import DEVICE, REPLIES, draw_device
 from .faults.base import names
 
+
+def _lateness(name: str) -> tuple[bool, int]:
+    """How late a write policy backs up."""
+    policy = registry.load(registry.WRITE_POLICIES, name).policy()
+    return policy.on_evict, policy.threshold
+
+
 COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
-POLICIES = ("write_through", "write_through_selective", "write_back")
+POLICIES = tuple(sorted(registry.stems(registry.WRITE_POLICIES), key=_lateness))
+ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
+USUAL = ("lru", "lru")  # most users have it, so it is drawn more often than the others
 FAULTS = names()
 LEAST_HOST = 8  # pages of each component, where copies are carried out
 RANKS = ((1, 14), (2, 1), (3, 1))
@@ -48,10 +58,12 @@ def draw_swarm(
     policy: str = "",
     ranks: int = 0,
     executor: str = "",
+    eviction: str = "",
 ) -> Swarm:
-    """components, policy, ranks, kind of executor: fixed where given."""
+    """components, policies, ranks, kind of executor: fixed where given."""
     draws = Draws(seed, "swarm")
-    config = draw_config(draws, components or draws.one(COMPONENTS), policy or draws.one(POLICIES))
+    chosen_components = components or draws.one(COMPONENTS)
+    config = draw_config(draws, chosen_components, policy or draws.one(POLICIES), eviction)
     some = Draws(seed, "ranks")
     drawn = 1 if executor == DEVICE else some.weighted(RANKS)
     size = ranks or drawn
@@ -100,16 +112,16 @@ def _draw_order(draws: Draws) -> str:
     return f"starve:{draws.below(3)}:{draws.between(1, 6)}" if name == "starve" else name
 
 
-def draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Config:
+def draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: str) -> Config:
     for _ in range(100):
         try:
-            return _draw_config(draws, components, policy)
+            return _draw_config(draws, components, policy, order)
         except CallerError:
             continue  # two draws that do not go together: draw again
     raise AssertionError("no legal configuration in a hundred draws")
 
 
-def _draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Config:
+def _draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: str) -> Config:
     page = draws.one((1, 1, 2, 4, 4, 16, 64))
     window = draws.one(
         (page, 2 * page, page * 3 // 2 or 1, 8 * page, max(1, page // 4), 3 * page + 1)
@@ -138,7 +150,7 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str) -> Conf
         tuple(host[name] if backed else 0 for name in components),
         components=components,
         write_policy=policy,
-        eviction_policy=draws.one(("lru", "lru", "lru", "lru_path")),
+        eviction_policy=order or draws.one((*USUAL, *ORDERS)),
         load_threshold_pages=draws.one((1, 1, 1, 2)),
         load_quota_pages=draws.one((0, 0, 6)),
         max_backups=draws.one((4096, 4096, 2, 1)),

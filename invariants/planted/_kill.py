@@ -58,9 +58,11 @@ def hunt(
     events = count = 0
     with planted(name) as bug:
         components, ranks = getattr(bug, "COMPONENTS", ()), getattr(bug, "RANKS", 0)
-        executor = getattr(bug, "EXECUTOR", REPLIES)
+        executor, eviction = getattr(bug, "EXECUTOR", REPLIES), getattr(bug, "EVICTION", "")
         for seed in seeds:
-            drawn = draw_swarm(seed, weights, components, ranks=ranks, executor=executor)
+            drawn = draw_swarm(
+                seed, weights, components, ranks=ranks, executor=executor, eviction=eviction
+            )
             swarm = shape(_beside(drawn, bug, seed))
             outcome = generate(swarm, ops, seed, operations, checks=asked)
             events += outcome.hand.events

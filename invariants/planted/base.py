@@ -11,6 +11,7 @@ function, wherever the project has bound it. Each file defines
     FAULTS  optional: kinds of faults each of which exposes it alone, and without which it is not
             seen in sequences that are otherwise calm (`exposed`); a hunt has them on more often
     DELAYS  optional: how long replies take in those, a profile's name; all as long unless given
+    EVICTION    optional: the only eviction policy that shows it, so that a hunt looks there
     RANKS   optional: how many ranks it takes to have it; one has none of it
     EXECUTOR    optional: the kind of executor on which it is hunted, replies alone unless given
     plant   plant(patch), which calls patch(module or class, attribute, replacement)

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("G9",)
 TITLE = "Nodes that a chunk of a prompt makes count no use, so long prompts are never backed up."
-KILLS = "durable"
+KILLS = "lru"
 
 _grow = insertion._grow
 

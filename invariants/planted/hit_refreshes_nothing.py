@@ -15,9 +15,9 @@ KILLS = "lru"
 _use = insertion.use
 
 
-def _only_inserts(state: Any, path: list[Any], made: Any = ()) -> None:
+def _only_inserts(state: Any, request: Any, path: list[Any], made: Any = ()) -> None:
     before = [node.last_use.copy() for node in path]
-    _use(state, path, made)
+    _use(state, request, path, made)
     if not made:
         for node, last in zip(path, before, strict=True):
             node.last_use[:] = last

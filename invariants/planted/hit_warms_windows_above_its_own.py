@@ -15,8 +15,8 @@ KILLS = "lru"
 _use = insertion.use
 
 
-def _warm_windows(state: Any, path: list[Any], made: Any = ()) -> None:
-    _use(state, path, made)
+def _warm_windows(state: Any, request: Any, path: list[Any], made: Any = ()) -> None:
+    _use(state, request, path, made)
     for node in path:
         for index, component in enumerate(state.components):
             if index and component.positional:

@@ -1,8 +1,8 @@
-"""Planted in `policies.write_through_selective`: see TITLE."""
+"""Planted in `write_policies.write_through_selective`: see TITLE."""
 
 from __future__ import annotations
 
-from hicache.core.policies.write_through_selective import WriteThroughSelective
+from hicache.core.write_policies.write_through_selective import WriteThroughSelective
 
 from .base import Patch
 

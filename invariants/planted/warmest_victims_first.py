@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.policies.lru import Lru
+from hicache.core.eviction_policies.lru import Lru
 
 from .base import Patch
 

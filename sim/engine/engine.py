@@ -2,7 +2,7 @@
 
 Lives here: what happens at a step boundary, and in which order, and when the next one is. Must not
 live here: what one part of it does (prefill, growth, running), how long a pass takes (forward,
-costs), who is next (waiting), or any decision about pages (the core).
+costs), who is next (schedulers), or any decision about pages (the core).
 
 At a boundary no pass is in flight, and in this order: replies of transfers are taken, also when
 nothing is prefilled (or backups would hold their pages for ever); sequences that are due end or
@@ -18,13 +18,13 @@ from hicache.core.actions import Refused
 from hicache.core.types import RequestId
 
 from ..options import EngineOptions
+from ..schedulers.base import Scheduler, make
 from ..workload import Job, Workload
 from .growth import Growth
 from .prefill import Prefills
 from .reuse import growth_tokens
 from .running import Platform, Running
 from .sequence import Sequence
-from .waiting import WaitingQueue
 
 
 class Engine:
@@ -43,7 +43,7 @@ class Engine:
         self._forward = platform.forward
         self._costs = platform.costs
         self._fast_forward = options.fast_forward
-        self._waiting = WaitingQueue(options.order, options.window)
+        self._waiting: Scheduler[Sequence] = make(options.order, options.window)
         self._running = Running(platform, self._waiting, size, ended)
         self._prefills = Prefills(self._running, workload, platform, options)
         stretch = growth_tokens(components, size, options.growth_tokens)

@@ -127,11 +127,9 @@ class Prefills:
         sequence.key = self._workload.key(sequence.job, sequence.final)
         if self._tagged:
             sequence.tags = prefix_tags(sequence.key)
-        length = sequence.length
-        key = sequence.key.first(length // self._page_size)
-        self._running.feed(
-            Arrived(sequence.job.index, key, length, (length - 1) // self._page_size)
-        )
+        job, length, size = sequence.job, sequence.length, self._page_size
+        key = sequence.key.first(length // size)
+        self._running.feed(Arrived(job.index, key, length, (length - 1) // size, job.priority))
 
     def _reusable(self, sequence: Sequence) -> int:
         self._announce(sequence)

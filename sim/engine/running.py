@@ -19,11 +19,11 @@ from hicache.runtime.driver import Driver
 
 from ..clock import Timer
 from ..errors import too_small
+from ..schedulers.base import Scheduler
 from .costs import CostModel
 from .decode import DecodeSet
 from .forward import Forward
 from .sequence import UNSET_NS, Sequence
-from .waiting import WaitingQueue
 
 _MOST_ALONE = 64
 
@@ -52,7 +52,7 @@ class Running:
     def __init__(
         self,
         platform: Platform,
-        waiting: WaitingQueue,
+        waiting: Scheduler[Sequence],
         page_size: int,
         ended: Callable[[Sequence], None],
     ) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from . import measured

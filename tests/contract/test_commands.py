@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 import pytest
 
-from hicache import registry
+from hicache.core import registry
 from traces.cli import main, parse
 from traces.commands.base import COMMANDS, Command
 from traces.generators import base as generators
@@ -30,7 +30,7 @@ LEAST = {
 }
 # Nothing of what `hicache --help` loads knows a command.
 LIGHT = {
-    *("hicache", "hicache.core", "hicache.core.errors", "hicache.registry"),
+    *("hicache", "hicache.core", "hicache.core.errors", "hicache.core.registry"),
     *("traces", "traces.cli", "traces.commands", "traces.commands.base", "traces.terminal"),
     *(f"traces.terminal.{name}" for name in ("options", "parser", "signals", "streams")),
 }

@@ -106,7 +106,9 @@ def test_a_request_does_not_grow_before_its_prompt_is_computed() -> None:
     rig = windows()
     rig.arrive(0, "abcd")
     rig.settle(rig.admit(0, 2 * PAGE))
-    with pytest.raises(CallerError, match=r"request 0: expected growth after the whole prompt"):
+    with pytest.raises(
+        CallerError, match=r"request 0: expected growth after the whole prompt is computed"
+    ):
         rig.feed(PagesWanted(0, 6 * PAGE))
     rig.settle(rig.feed(ContinueWanted(0, 2 * PAGE)))
     assert rig.one(Granted, rig.feed(PagesWanted(0, 6 * PAGE))).tables[1].min() >= -1

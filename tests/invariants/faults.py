@@ -225,15 +225,13 @@ def answers(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 
 def backup_due(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    """The nodes of a copy were never used, and no eviction waits for it."""
-    copied = [item for item in outcomes if type(item) is Backup]
-    for item in copied:
-        flight = state.flights[item.flight]
-        for leg in flight.legs:
-            leg.node.hits = 0
-        for index, pages in enumerate(flight.frees):
-            state.writing_back[index] -= pages
-    return bool(copied)
+    """From now on the core waits for more uses than its policy declared."""
+
+    class Later:
+        name, threshold, on_evict, contiguous = "later", 1 << 30, False, True
+
+    state.writes = Later()
+    return True
 
 
 FAULTS: dict[str, Fault] = HYBRID_FAULTS | {

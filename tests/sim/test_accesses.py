@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.actions import Prefill, StateSlots
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.actions import Outcome
 from hicache.core.core import Core
 from hicache.core.errors import CoreBug
@@ -83,7 +83,7 @@ def test_document_has_the_names_that_tools_read(turns: str, tmp_path: Path) -> N
         assert set(found["transfers"]["d2h"]) == {"bytes", "busy_s"}
         assert set(found["evicted_pages"]) == {"device", "host"}
         assert set(found["checks"]) == {
-            *("level", "operations", "incremental", "full", "violations"),
+            *("level", "operations", "incremental", "full", "violations", "not_judged"),
         }
         assert set(found["components"]) == {"full"}
         assert set(found["components"]["full"]) == {

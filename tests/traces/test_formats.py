@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from traces.formats._open import FORMATS, open_trace
 

@@ -272,7 +272,7 @@ def test_a_run_that_depends_on_its_process_is_named_by_its_first_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (Path() / "sitecustomize.py").write_text(
-        "from hicache.core.policies.lru import Lru\n"
+        "from hicache.core.eviction_policies.lru import Lru\n"
         "Lru.rank = lambda self, node, component: -int(node.last_use[component])\n"
     )
     path = os.pathsep.join([str(Path().resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.types import Tier
 from hicache.devices._accelerator import unusable
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream

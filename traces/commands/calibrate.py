@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from hicache import registry
+from hicache.core import registry
 from hicache.devices.base import Direction
 from sim.hardware import measured
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import hicache.models as models
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction, Inspectable
 from hicache.memory.layouts import BACKENDS, LAYOUTS, legal

@@ -21,6 +21,7 @@ from ..explaining.timeline import timeline
 from ..fuzzing import planting
 from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import allowed_s, limit
+from ..outside import entries
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json, write_whole
@@ -39,6 +40,8 @@ class Options(OptionRecord):
     flight: int | None
     component: str | None
     plant: str | None
+    eviction: str | None
+    write_policy: str | None
     trace: str | None
     json: str | None
 
@@ -60,6 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
     add("--component", metavar="NAME", help="show the pools of this component, or its --page")
     planting.add_option(parser, "the bug in the tape's notes")
+    entries.add_options(parser)
     add(
         "--trace",
         type=read.name,

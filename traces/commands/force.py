@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction, Holdable
 from hicache.runtime.controller import LOAD, WRITE

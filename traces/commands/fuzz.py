@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.reach import probes, rates
-from invariants.fuzz.swarm import COMPONENTS, POLICIES
+from invariants.fuzz.swarm import COMPONENTS
 from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
 
@@ -31,6 +31,7 @@ from ..fuzzing.files import Files
 from ..fuzzing.report import Kind, Tally, document, reached, show
 from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import Work, allowed_s, limit
+from ..outside import entries
 from ..replaying.options import CHECKS
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -55,6 +56,7 @@ class Options(OptionRecord):
     seed: int | None
     components: tuple[str, ...]
     write_policy: str | None
+    eviction: str | None
     ranks: int
     check: Level
     jobs: int | None
@@ -97,9 +99,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="components, such as full,swa (default: drawn)",
     )
-    add(
-        "--write-policy", type=read.choice(POLICIES), help=f"{', '.join(POLICIES)} (default: drawn)"
-    )
+    for flag, package in (
+        ("--write-policy", registry.WRITE_POLICIES),
+        ("--eviction", registry.EVICTION_POLICIES),
+    ):
+        known = ", ".join(registry.spellings(package))
+        help_ = f"{known}, or path.py:Name (default: drawn)"
+        add(flag, type=entries.entry(package), metavar="POLICY", help=help_)
     add(
         "--ranks",
         type=_ranks,
@@ -203,6 +209,8 @@ def run(options: Options, command: str) -> int:
         options.canary,
         ranks=options.ranks,
         plant=plant,
+        eviction=options.eviction or "",
+        outside=entries.given(),
     )
     if options.sequences is None and options.seconds is None:
         options = replace(options, seconds=SECONDS)
@@ -261,7 +269,7 @@ def _again(work: Work, kind: Kind) -> str:
 def _missed(tally: Tally, options: Options) -> list[str]:
     """What the run owes; nothing where it was not drawn as those were that the rates are of."""
     usual = options.operations >= rates.OPERATIONS
-    usual &= not options.write_policy and not options.ranks
+    usual &= not (options.write_policy or options.eviction or options.ranks)
     if not usual or options.canary or options.plant or options.rates:
         return []
     return probes.missed(tally.probes, tally.played, options.components)
@@ -301,6 +309,7 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
         "operations a sequence": options.operations,
         "components": ",".join(options.components),
         "write policy": options.write_policy,
+        "eviction": options.eviction,
         "ranks": options.ranks or "",
         "planted": options.plant,
         "checks": options.check,

@@ -9,7 +9,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Self
 
-from hicache import registry
+from hicache.core import registry
 
 from ..generators import base
 from ..terminal.options import OptionRecord

@@ -16,15 +16,16 @@ from fractions import Fraction
 from typing import TextIO
 
 from hicache import models
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from invariants.watch import Watch
-from sim.engine.waiting import ORDERS
 from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 
 from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import Trace
+from ..outside.entries import entry
 from ..replaying import builtin, modes
 from ..replaying.options import (
     BACKBONE,
@@ -33,8 +34,6 @@ from ..replaying.options import (
     MODEL,
     MODES,
     ReplayOptions,
-    eviction_policies,
-    write_policies,
 )
 from ..replaying.pools import OWN_STATES, PREFIX_TOKENS, STAND_IN_WINDOW
 from ..replaying.report import print_report, print_story
@@ -117,20 +116,24 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
     )
     add(
         "--write-policy",
-        type=read.choice(write_policies()),
+        type=entry(registry.WRITE_POLICIES),
         default="write_through",
-        help=f"when pages are copied to host: {', '.join(write_policies())}",
+        metavar="POLICY",
+        help="when pages are copied to host: "
+        f"{', '.join(registry.stems(registry.WRITE_POLICIES))}, or path.py:Name",
     )
     add(
         "--eviction",
-        type=read.choice(eviction_policies()),
+        type=entry(registry.EVICTION_POLICIES),
         default="lru",
-        help=f"eviction order: {', '.join(eviction_policies())}",
+        metavar="POLICY",
+        help="eviction order: "
+        f"{', '.join(registry.stems(registry.EVICTION_POLICIES))}, or path.py:Name",
     )
     add(
         "--compare-eviction",
-        type=read.choice(eviction_policies()),
-        metavar="ORDER",
+        type=entry(registry.EVICTION_POLICIES),
+        metavar="POLICY",
         help="replay again with this eviction order, without checks, and print both hit rates",
     )
     add(
@@ -231,9 +234,11 @@ def _add_engine(made: argparse.ArgumentParser) -> None:
     )
     add(
         "--scheduler",
-        type=read.choice(ORDERS),
+        type=entry(registry.SCHEDULERS),
         default=defaults["order"],
-        help=f"admission order: {', '.join(ORDERS)}",
+        metavar="ORDER",
+        help="who is admitted next: "
+        f"{', '.join(registry.names(registry.SCHEDULERS))}, or path.py:Name",
     )
     add(
         "--token-budget",

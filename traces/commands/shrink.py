@@ -31,6 +31,7 @@ from invariants.fuzz.tapes.tape import Tape
 from ..fuzzing import planting
 from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import allowed_s, limit
+from ..outside import entries
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import (
@@ -77,6 +78,8 @@ class Options(OptionRecord):
     output: str
     export: str | None
     plant: str | None
+    eviction: str | None
+    write_policy: str | None
     plays: int
     as_is: bool
     json: str | None
@@ -105,6 +108,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         help="also write it as a pytest file to this folder (tests/regress)",
     )
     planting.add_option(made, "the bug in the tape's notes")
+    entries.add_options(made)
     add(
         "--plays",
         type=read.at_least(1),
@@ -168,6 +172,11 @@ def _check(options: Options) -> None:
     for path in (options.output, options.json):
         if path:
             check_writable(path)
+    if options.export and entries.given():
+        raise CallerError(
+            "--export: expected a tape of the project's own policies, since a test has no other, "
+            f"found {' '.join(entries.options())}; leave --export out"
+        )
     if options.export:
         check_folder(options.export, f"--export {options.export}")
 
@@ -195,13 +204,14 @@ def _verify(found: shrinker.Shrunk, plant: str, text: str, again: str) -> None:
         test.write_text(text, encoding="utf-8")
         for seed in _HASH_SEEDS:
             arguments = ["-m", "traces", "shrink", str(tape), "--as-is", "--json", "-"]
-            seen = _verdict(_fresh([*arguments, "--plant", plant], seed))
+            arguments += [*entries.options(), "--plant", plant]
+            seen = _verdict(_fresh(arguments, seed))
             if seen != wanted:
                 raise Unsteady(
                     f"shrink: expected the small tape to fail with {wanted} in a fresh process, "
                     f"found: {seen}; nothing was written{again}"
                 )
-            for bug in dict.fromkeys((plant, "")):
+            for bug in dict.fromkeys((plant, "")) if not entries.given() else ():
                 verdict = "it fails" if bug == plant else "it passes"
                 said = _fresh(["-c", _RUN_EXPORTED, str(test), bug], seed).strip()
                 if said != verdict:
@@ -214,7 +224,7 @@ def _verify(found: shrinker.Shrunk, plant: str, text: str, again: str) -> None:
 
 def _replay(path: str, plant: str) -> str:
     bug = ["--plant", plant] if plant else []
-    return shlex.join(["hicache", "fuzz", "--replay", path, *bug])
+    return shlex.join(["hicache", "fuzz", "--replay", path, *bug, *entries.options()])
 
 
 def _verdict(text: str) -> str:
@@ -300,8 +310,8 @@ def _report(
         lines.append(f"other failures found on the way: {kinds}")
     lines += [f"written: {path}" for path in written]
     if options.output != "-":
-        small = shlex.join([options.output])
+        small = options.output
         lines.append(f"replay: {_replay(options.output, '')}")
-        lines.append(f"explain: hicache explain {small}")
+        lines.append(f"explain: hicache explain {shlex.join([small, *entries.options()])}")
     with whatever_is_heard():
         print("\n".join(lines), file=stream)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
@@ -40,7 +40,7 @@ from ..devices.stopwatch import Timing
 from ..devices.tiny import model_of, names
 from ..devices.twin_report import compare, print_twin
 from ..formats._open import FORMATS, open_trace
-from ..replaying.options import write_policies
+from ..outside.entries import entry
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json, write_whole
@@ -97,9 +97,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--host-pages", type=read.at_least(0), default=None, metavar="N", help="host pool")
     add(
         "--write-policy",
-        type=read.choice(write_policies()),
+        type=entry(registry.WRITE_POLICIES),
         default="write_through",
-        help=", ".join(write_policies()),
+        metavar="POLICY",
+        help=f"{', '.join(registry.stems(registry.WRITE_POLICIES))}, or path.py:Name",
     )
     add(
         "--max-running",

@@ -21,6 +21,7 @@ from invariants.explain.witness import Account, Step
 from invariants.fuzz.tapes.spoken import spoken
 from invariants.source_lines import ROOT, Spot
 
+from ..outside import entries
 from ..terminal.tables import console, pairs, table
 
 WIDTH, LAST, MOST_OUTCOMES, MOST_CALLS = 100, 6, 6, 30
@@ -46,7 +47,7 @@ def show(account: Account, whom: Sequence[About], name: str, plant: str, stream:
     if account.steps:
         out.print(_ran(account.steps[-1]))
     out.print(_look(account, whom))
-    quoted = shlex.join([name])
+    quoted = shlex.join([name, *entries.options()])
     option = (
         f" --plant {plant}" if plant and account.outcome.tape.notes.get("plant") != plant else ""
     )

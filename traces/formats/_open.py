@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from typing import IO, cast
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from .base import MAX_LINE_BYTES, MAX_REQUESTS, Lines, Trace

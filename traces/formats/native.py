@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hicache.core.errors import CallerError
-from hicache.core.types import Key, Pages
+from hicache.core.types import MOST_PRIORITY, Key, Pages
 from sim.workload import Job
 
 from . import base
@@ -29,8 +29,8 @@ SUMMARY = "segments of token streams, the output's identity included (docs/forma
 
 _OFFSET_BITS = 24
 _MAX_STREAMS = 1 << 39
-_MAX_NAMESPACE = 256
-_FIELDS = {"timestamp", "after", "delay", "namespace", "input", "output"}
+_MAX_NAME = 256  # characters
+_FIELDS = {"timestamp", "after", "delay", "namespace", "session", "priority", "input", "output"}
 
 
 class Segment(NamedTuple):
@@ -62,6 +62,7 @@ def read(lines: Lines, limit: int) -> NativeTrace:
     tokens: list[Tokens] = []
     numbers = array("q")
     streams: dict[str, int] = {}
+    sessions: dict[str, int] = {}
     last_ns = 0
     for record in records:
         if not record.keys() <= _FIELDS:
@@ -82,7 +83,11 @@ def read(lines: Lines, limit: int) -> NativeTrace:
                 "shorten the request",
             )
         tokens.append(Tokens((*prompt, output), _namespace(lines, record)))
-        jobs.append(Job(len(jobs), arrival_ns, length, output.length, after))
+        session = _session(lines, record, after, jobs, sessions)
+        priority = 0
+        if "priority" in record:
+            priority = base.integer(lines, record, "priority", -MOST_PRIORITY, MOST_PRIORITY)
+        jobs.append(Job(len(jobs), arrival_ns, length, output.length, after, session, priority))
         numbers.append(lines.number)
         if len(jobs) == limit:
             break
@@ -116,12 +121,25 @@ def _arrival(lines: Lines, record: Record, index: int) -> tuple[int, int]:
 
 
 def _namespace(lines: Lines, record: Record) -> str:
-    namespace = record.get("namespace", "")
-    if type(namespace) is not str or len(namespace) > _MAX_NAMESPACE:
-        lines.wrong_field(record, "namespace", f"text of at most {_MAX_NAMESPACE} characters")
-    if not namespace.isascii() and any("\ud800" <= char <= "\udfff" for char in namespace):
-        lines.wrong_field(record, "namespace", "text without lone surrogates")
-    return namespace
+    return _text(lines, record, "namespace") if "namespace" in record else ""
+
+
+def _session(
+    lines: Lines, record: Record, after: int, jobs: Sequence[Job], sessions: dict[str, int]
+) -> int:
+    """The one that it names, else that of the request that it comes after, else its own."""
+    if "session" in record:
+        return sessions.setdefault(_text(lines, record, "session"), len(jobs))
+    return jobs[after].session if after >= 0 else len(jobs)
+
+
+def _text(lines: Lines, record: Record, field: str) -> str:
+    text = record[field]
+    if type(text) is not str or len(text) > _MAX_NAME:
+        lines.wrong_field(record, field, f"text of at most {_MAX_NAME} characters")
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        lines.wrong_field(record, field, "text without lone surrogates")
+    return str(text)
 
 
 def _prompt(lines: Lines, record: Record, streams: dict[str, int]) -> list[Segment]:

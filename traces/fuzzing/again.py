@@ -11,12 +11,14 @@ from dataclasses import astuple
 
 from invariants.fuzz.tapes import tape as tapes
 
+from ..outside import entries
 from .planting import planted
 from .twice import trail_of
 from .work import Work
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)
+    entries.load(given["outside"])
     tape = tapes.loads(given["tape"])
     work = Work(
         given["operations"],
@@ -24,6 +26,7 @@ if __name__ == "__main__":
         given["policy"],
         ranks=given["ranks"],
         plant=given["plant"],
+        eviction=given["eviction"],
     )
     with planted(work.plant):
         trail = [astuple(step) for step in trail_of(tape)]

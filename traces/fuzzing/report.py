@@ -18,6 +18,7 @@ from invariants.fuzz.reach.expected import ROWS
 from invariants.fuzz.reach.gauges import Readings
 from invariants.fuzz.reach.probes import MISSED
 
+from ..outside import entries
 from ..terminal.tables import console, pairs, table
 from .work import Found, Result
 
@@ -162,7 +163,12 @@ def show(
 
 def next_steps(path: str, export: bool) -> list[str]:
     """From a tape to the line at fault and, unless its bug is planted, to the test that stays."""
-    tape, small = shlex.join([path]), shlex.join([path.removesuffix(".jsonl") + ".small.jsonl"])
+    own = entries.options()
+    tape, small = (
+        shlex.join([path, *own]),
+        shlex.join([path.removesuffix(".jsonl") + ".small.jsonl"]),
+    )
+    export = export and not own
     return [
         f"replay:  hicache fuzz --replay {tape}",
         f"shrink:  hicache shrink {tape} -o {small}{' --export tests/regress/' * export}",

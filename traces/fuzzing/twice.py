@@ -26,6 +26,8 @@ from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Watch
 
+from ..outside.entries import Outside
+
 _SHOWN = 160
 _LIMIT_S = 120
 
@@ -43,6 +45,10 @@ class Source(Protocol):
     def ranks(self) -> int: ...
     @property
     def plant(self) -> str: ...
+    @property
+    def eviction(self) -> str: ...
+    @property
+    def outside(self) -> Outside: ...
 
     def command(self, seed: int) -> str:
         """What plays the sequence of a seed again."""
@@ -126,6 +132,8 @@ def _elsewhere(tape: Tape, source: Source) -> dict[str, Any]:
         "policy": source.policy,
         "ranks": source.ranks,
         "plant": source.plant,
+        "eviction": source.eviction,
+        "outside": source.outside,
     }
     hash_seed = int(sha256(text.encode()).hexdigest()[:6], 16)
     ran = subprocess.run(

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hicache.core import registry
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import play
 from invariants.fuzz.draws import Draws
@@ -27,6 +28,7 @@ from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Level
 
+from ..outside import entries
 from ..terminal.alarm import alarm
 from .canary import canary
 from .planting import NOTE, planted
@@ -81,9 +83,12 @@ class Work:
     limit_s: float = 0.0  # 0: what so many operations may take
     ranks: int = 0  # of every sequence; 0: drawn
     plant: str = ""  # the planted bug that all of it is played with
+    eviction: str = ""
+    outside: entries.Outside = ()  # policies of a user's own
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
+        entries.load(self.outside)
         ops = operations.load()
         swarm = self.swarm(seed)
         with canary(self.canary), planted(self.plant), self.in_time():
@@ -96,10 +101,10 @@ class Work:
         if twice:
             found = self.look_twice(outcome.tape)
         busy = time.process_time_ns() - started
-        entries = len(outcome.tape.entries)
+        played = len(outcome.tape.entries)
         return Result(
             seed,
-            entries,
+            played,
             hand.events,
             busy,
             twice,
@@ -112,7 +117,9 @@ class Work:
 
     def swarm(self, seed: int) -> Swarm:
         weights = weights_of(operations.load())
-        return draw_swarm(seed, weights, self.components, self.policy, self.ranks)
+        return draw_swarm(
+            seed, weights, self.components, self.policy, self.ranks, eviction=self.eviction
+        )
 
     def judge(self, outcome: Outcome) -> Found | None:
         """The failure, said anew by its own tape; a planted one only if it is the planted bug."""
@@ -171,7 +178,11 @@ class Work:
         words.append(str(self.operations))
         words += ["--check", self.level] if self.level != "every" else []
         words += ["--components", ",".join(self.components)] if self.components else []
-        words += ["--write-policy", self.policy] if self.policy else []
+        for package, flag, name in (
+            (registry.WRITE_POLICIES, "--write-policy", self.policy),
+            (registry.EVICTION_POLICIES, "--eviction", self.eviction),
+        ):
+            words += [flag, entries.spelled(package, name)] if name else []
         words += ["--ranks", str(self.ranks)] if self.ranks else []
         words += ["--plant", self.plant] if self.plant else []
         return shlex.join(words)
@@ -181,7 +192,7 @@ def found_of(failure: Failure, tape: Tape, path: str) -> Found:
     """The words end with the command that shows it again, whoever wrote them."""
     text = failure.text.rstrip("\n")
     if not text.splitlines()[-1:] or not text.splitlines()[-1].startswith("replay: "):
-        text += f"\nreplay: hicache fuzz --replay {path}"
+        text += f"\nreplay: {shlex.join(['hicache', 'fuzz', '--replay', path, *entries.options()])}"
     name = name_of(failure, tape)
     return Found(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, Protocol, cast
 
-from hicache import registry
+from hicache.core import registry
 from traces.formats.base import Record
 from traces.formats.native import header
 from traces.terminal.options import OptionRecord

@@ -64,7 +64,7 @@ class HitsReplay:
         request, length, trace = job.index, job.input_length, self._trace
         feed = self._driver.feed
         key = trace.prompt_key(job)
-        feed(Arrived(request, key, length, key.pages))
+        feed(Arrived(request, key, length, key.pages, job.priority))
         prefill = self._seat(job, self._granted(job, AdmitWanted(request, length)))
         feed(PrefillDone(prefill.flight))
         while not prefill.completes_prompt:

@@ -162,4 +162,5 @@ def _checks(settings: Settings, watch: Watch | None, bytes_: int = 0, accesses: 
         watch.violations,
         bytes_,
         accesses,
+        watch.unjudged,
     )

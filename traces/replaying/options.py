@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
-from hicache import registry
 from invariants.watch import Level
 
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
@@ -21,7 +20,6 @@ CHECKS: tuple[Level, ...] = get_args(Level)
 BACKBONE, WINDOW, STATES = "full", "swa", "mamba"
 COMPONENTS = (BACKBONE, WINDOW, STATES)
 MODEL = "llama-3.1-8b"  # where none was given
-_POLICIES = "hicache.core.policies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +60,3 @@ class ReplayOptions(OptionRecord):
     scheduler: str
     token_budget: int
     max_running: int
-
-
-def write_policies() -> list[str]:
-    """Names of the write policies, as their authors spell them (with underscores)."""
-    return _policies("writes")
-
-
-def eviction_policies() -> list[str]:
-    """Names of the eviction orders."""
-    return _policies("eviction")
-
-
-def _policies(maker: str) -> list[str]:
-    return [
-        name.replace("-", "_")
-        for name in registry.names(_POLICIES)
-        if hasattr(registry.load(_POLICIES, name), maker)
-    ]

@@ -206,4 +206,6 @@ def _checked(run: Run) -> list[tuple[str, str]]:
     if checks.byte_checks:
         compared = f"{checks.byte_checks:,} pages by SHA-256, {checks.access_checks:,} accesses"
         rows.append(("bytes and order", compared))
+    if checks.unjudged:
+        rows.append(("not judged", checks.unjudged))
     return [*rows, ("violations", f"{checks.violations:,}")]

@@ -63,6 +63,7 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         "incremental": run.checks.incremental,
         "full": run.checks.full,
         "violations": run.checks.violations,
+        "not_judged": run.checks.unjudged,
     }
     found["digest"] = run.digest
     found["wall_s"] = round(run.wall_s, 3)

@@ -47,7 +47,8 @@ class Latency:
 @dataclass(frozen=True, slots=True)
 class Checks:
     """How much was checked: operations seen, incremental and full checks run, violations; and in
-    timed mode SHA-256 comparisons of pages, and accesses that the hazard detector ordered."""
+    timed mode SHA-256 comparisons of pages, and accesses that the hazard detector ordered.
+    unjudged: what no check could judge, in words."""
 
     level: str
     operations: int = 0
@@ -56,6 +57,7 @@ class Checks:
     violations: int = 0
     byte_checks: int = 0
     access_checks: int = 0
+    unjudged: str = ""
 
 
 @dataclass(frozen=True, slots=True)

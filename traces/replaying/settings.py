@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.components.base import Component
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
@@ -25,8 +25,6 @@ from ..terminal.options import Bandwidth
 from . import pools
 from .options import STATES, WINDOW, Mode, ReplayOptions
 from .pools import Pools
-
-COMPONENT_FILES = "hicache.core.components"
 
 # what serving engines give to weights and cache together; the rest is for activations and graphs
 HBM_SHARE = Fraction(9, 10)
@@ -149,7 +147,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
 
 def load_components(core: Config) -> list[Component]:
     """What each component of a core requires, in order."""
-    return [registry.load(COMPONENT_FILES, name).component(core) for name in core.components]
+    return [registry.load(registry.COMPONENTS, name).component(core) for name in core.components]
 
 
 def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth) -> HardwareProfile:

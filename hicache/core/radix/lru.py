@@ -5,7 +5,8 @@ Three queues per component, each of two heaps with at most one entry per node an
 bits): copies that serve a live boundary, and *garbage*, which serves none and goes first. Entries
 are lazy:
 
-    a candidate always has an entry in the heap it belongs to, of at most its present rank;
+    a candidate always has an entry in the heap it belongs to, of at most its present rank
+    (a policy's ranks only grow, so what has the lowest entry is found first);
     an entry may be stale: its node no candidate any more, used since, or moved to the other heap.
     `next_victim` drops or re-files those, and each such step is paid for by what caused it.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from ..policies.base import EvictionPolicy
+from ..eviction_policies.base import EvictionPolicy
 from .node import Node
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2

@@ -33,7 +33,9 @@ class Node:
                    without any.
     child_distances  how many children contribute which distance to `live_distance`.
     children_in_reach  by id, the children that end within the widest window of its end.
+    inserted       tick at which it came into the tree; both halves of a split keep it.
     hits           requests that used it.
+    priority       the highest priority of those.
     queued         bits: which eviction queues it has an entry in (see lru).
     legs           the transfers in flight that read or fill it.
     host_refused   bits: the components that host did not take when they were to be evicted; next
@@ -50,6 +52,7 @@ class Node:
         "hits",
         "host_refused",
         "id",
+        "inserted",
         "key",
         "label",
         "last_use",
@@ -58,6 +61,7 @@ class Node:
         "locks",
         "pages",
         "parent",
+        "priority",
         "queued",
         "with_pages",
     )
@@ -81,7 +85,9 @@ class Node:
         self.live_distance = NONE
         self.child_distances: dict[int, int] = {}
         self.children_in_reach: dict[int, Node] = {}
+        self.inserted = 0
         self.hits = 0
+        self.priority = 0
         self.queued = 0
         self.host_refused = 0
         self.legs: list[Leg] = []
@@ -165,6 +171,7 @@ class Request:
     prefill        flight of the chunk that runs, else 0. load: flight of its load-back until that
                    has landed, else 0.
     may_load       False after a failed load or forward pass: it recomputes from then on.
+    priority       as its caller gave it; what it uses is kept longer under a policy for it.
     """
 
     id: RequestId
@@ -185,4 +192,5 @@ class Request:
     prefill: FlightId = 0
     load: FlightId = 0
     may_load: bool = True
+    priority: int = 0
     receipt: Receipt | None = None

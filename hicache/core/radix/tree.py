@@ -49,6 +49,7 @@ def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     """A node without pages below `parent`."""
     end = parent.end_page + len(key) // state.stride
     node = Node(state.next_node, parent, key, label, end, len(state.components))
+    node.inserted = state.tick
     if state.every_end_is_live:
         node.live_distance = 0
     state.next_node += 1
@@ -79,6 +80,7 @@ def split(state: State, node: Node, at: int) -> Node:
         node.hits,
         node.host_refused,
     )
+    upper.inserted, upper.priority = node.inserted, node.priority
     if node.digests is not None:
         upper.digests, node.digests = node.digests[:at], node.digests[at:]
     for tier in (0, 1):

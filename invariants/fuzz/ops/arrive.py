@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from hicache.core.events import Arrived
+from hicache.core.types import MOST_PRIORITY
 
 from ..draws import Draws
 from ..hand import Hand, Job
-from ..tapes.schema import FLAG, LEAST_MADE_UP, NEW_REQUEST, PROMPT, Schema, word
+from ..tapes.schema import FLAG, LEAST_MADE_UP, NEW_REQUEST, PROMPT, Schema, number, word
 from .base import Arguments
 
 WEIGHT = 12
 MOST_JOBS = 6
 LONGEST = 12  # pages
-ARGS: Schema = {"request": NEW_REQUEST, "tokens": PROMPT, "space": word(), "whole": FLAG}
+ARGS: Schema = {
+    "request": NEW_REQUEST,
+    "tokens": PROMPT,
+    "space": word(),
+    "whole": FLAG,
+    "priority": number(-MOST_PRIORITY, MOST_PRIORITY, optional=True),
+}
+PRIORITIES = (0, 0, 1, 2, -1)
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
@@ -29,7 +37,16 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         room = max(1, LONGEST * page - keep)
         tokens = old[:keep] + tokens[:room]
     whole = draws.chance(20)
-    return {"request": number_of(hand), "tokens": pack(tokens), "space": space, "whole": whole}
+    args: Arguments = {
+        "request": number_of(hand),
+        "tokens": pack(tokens),
+        "space": space,
+        "whole": whole,
+    }
+    terms = getattr(hand.core.view.eviction, "order", ())
+    if not terms or any(term.fact == "priority" for term in terms):
+        args["priority"] = draws.one(PRIORITIES)
+    return args
 
 
 def play(hand: Hand, args: Arguments) -> None:
@@ -44,7 +61,8 @@ def play(hand: Hand, args: Arguments) -> None:
         hand.content.extend(job.ids, job.namespace, tokens)
     page = hand.config.page_size
     reusable = len(tokens) // page if args["whole"] else (len(tokens) - 1) // page
-    hand.feed(Arrived(number, hand.key(job, len(tokens)), len(tokens), reusable))
+    priority = int(args.get("priority", 0))
+    hand.feed(Arrived(number, hand.key(job, len(tokens)), len(tokens), reusable, priority))
 
 
 def number_of(hand: Hand) -> int:

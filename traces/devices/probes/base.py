@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from traces.devices.stopwatch import TimedInspectable

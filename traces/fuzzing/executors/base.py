@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
-from hicache import registry
+from hicache.core import registry
 from hicache.core.errors import CallerError
 
 from ..work import Result

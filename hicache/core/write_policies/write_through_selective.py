@@ -10,5 +10,5 @@ class WriteThroughSelective:
     contiguous = not on_evict
 
 
-def writes() -> WriteThroughSelective:
+def policy() -> WriteThroughSelective:
     return WriteThroughSelective()

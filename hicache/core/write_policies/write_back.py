@@ -10,5 +10,5 @@ class WriteBack:
     contiguous = not on_evict
 
 
-def writes() -> WriteBack:
+def policy() -> WriteBack:
     return WriteBack()

@@ -10,5 +10,5 @@ class WriteThrough:
     contiguous = not on_evict
 
 
-def writes() -> WriteThrough:
+def policy() -> WriteThrough:
     return WriteThrough()

@@ -1,0 +1,113 @@
+"""A folder is a registry: the name of an entry is the name of its file.
+
+Lives here: listing and lazily importing the entries of a package, reading the one line that an
+entry says of itself, the entries that a user adds from outside, and the error for a name that is
+not there. Must not live here: what an entry contains; the package that asks knows that.
+
+Entries are imported only when asked for, so that an entry's dependency (torch, a storage client) is
+needed only by those who choose it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import CallerError
+
+COMPONENTS = "hicache.core.components"
+EVICTION_POLICIES = "hicache.core.eviction_policies"
+WRITE_POLICIES = "hicache.core.write_policies"
+SCHEDULERS = "sim.schedulers"
+# Folders to which a user may add an entry, and how.
+OPEN = {
+    EVICTION_POLICIES: "--eviction path.py:Name",
+    WRITE_POLICIES: "--write-policy path.py:Name",
+    SCHEDULERS: "--scheduler path.py:Name",
+}
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_added: dict[str, dict[str, Any]] = {}  # by package, then by name
+_SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
+
+
+def names(package: str) -> list[str]:
+    """Entries of a package, sorted: its modules but `base` and those with a leading underscore,
+    and what was added to it."""
+    paths = importlib.import_module(package).__path__
+    found = [module.name for module in pkgutil.iter_modules(paths)]
+    own = [name for name in found if name != "base" and not name.startswith("_")]
+    return sorted(_spelled(name) for name in (*own, *_added.get(package, ())))
+
+
+def stems(package: str) -> list[str]:
+    """The names as Python spells them, with underscores."""
+    return sorted(name.replace("-", "_") for name in names(package))
+
+
+def load(package: str, name: str) -> Any:
+    """The module of an entry, or what was added under its name. Raises CallerError for a name that
+    is not in the folder."""
+    added = _added.get(package, {}).get(name.replace("-", "_"))
+    if added is not None:
+        return added
+    if not _NAME.fullmatch(name) or _spelled(name) not in names(package):
+        raise missing(package, name)
+    return importlib.import_module(f"{package}.{name.replace('-', '_')}")
+
+
+def add(package: str, name: str, entry: Any) -> None:
+    """Make an entry from outside known for the life of this process. entry: has what a module of
+    the package has. Raises CallerError where the name is one of the folder's own, or no name."""
+    added, stem = _added.setdefault(package, {}), name.replace("-", "_")
+    if not _NAME.fullmatch(name) or (stem not in added and stem in stems(package)):
+        taken = ", ".join(spellings(package))
+        raise CallerError(
+            f"{_kind(package)}: expected a name in lower case that none of {taken} has, found "
+            f"{name!r}; rename it"
+        )
+    added[stem] = entry
+
+
+def remove(package: str, name: str) -> None:
+    """Forget an entry that was added."""
+    _added.get(package, {}).pop(name.replace("-", "_"), None)
+
+
+def summary(package: str, name: str) -> str:
+    """The SUMMARY of an entry, one line in double quotes, read without importing the entry."""
+    text = (pkgutil.get_data(package, f"{name.replace('-', '_')}.py") or b"").decode()
+    found = _SUMMARY.search(text)
+    assert found is not None, f"{package}.{name} has no SUMMARY"
+    return found[1]
+
+
+def missing(package: str, name: str) -> CallerError:
+    """The error for a name that is not in the folder."""
+    known = spellings(package)
+    hint = f"; for your own: {OPEN[package]}" if package in OPEN else ""
+    return CallerError(f"{unknown(_kind(package), name, known)}{hint}")
+
+
+def spellings(package: str) -> list[str]:
+    """The names as their authors spell them: those of policies with underscores."""
+    own = package in (EVICTION_POLICIES, WRITE_POLICIES)
+    return stems(package) if own else names(package)
+
+
+def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:
+    """The error for a name that does not exist: what does, and the closest of them."""
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return CallerError(f"{kind}: expected one of {', '.join(known)}, found {name!r}{hint}")
+
+
+def _kind(package: str) -> str:
+    return package.rpartition(".")[2].replace("_", " ")
+
+
+def _spelled(name: str) -> str:
+    return name.replace("_", "-")

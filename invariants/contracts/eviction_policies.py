@@ -1,0 +1,98 @@
+"""What an eviction policy must keep to, tried on small facts: before a run with one from outside,
+and by the contract suite of the folder.
+
+Must not live here: victims of a real core (the checks ORDER-REF and LRU).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from typing import Any
+
+from hicache.core.eviction_policies.base import EvictionPolicy, Facts, Term
+from hicache.core.radix.node import Node
+from invariants.books.orders import key_of_facts
+
+_LAST_USES, _TICKS, _HITS, _PRIORITIES = (
+    (0, 1, 2, 40, 1 << 20),
+    (0, 1, 30),
+    (1, 2, 3, 9),
+    (-2, 0, 7),
+)
+_FACTS = [Facts(*one) for one in product(_LAST_USES, _TICKS, _HITS, _PRIORITIES)]
+
+
+def wrong(policy: EvictionPolicy) -> str:
+    """What is wrong with it, as "expected ..., found ..."; empty where all is well."""
+    return _properties(policy) or _ranks(policy)
+
+
+def _properties(policy: EvictionPolicy) -> str:
+    name, whole = getattr(policy, "name", None), getattr(policy, "whole_path", None)
+    if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
+        return f"expected name, a word in lower case, found {name!r}"
+    if not isinstance(whole, bool):
+        return f"expected whole_path, True or False, found {whole!r}"
+    if not callable(getattr(policy, "rank", None)):
+        return "expected a method rank(node, component), found none"
+    order: Any = getattr(policy, "order", ())
+    if not isinstance(order, tuple) or not all(isinstance(one, Term) for one in order):
+        return f"expected order, a tuple of Term, found {order!r}"
+    strange = [term.fact for term in order if term.fact not in Facts._fields]
+    if strange:
+        return f"expected facts of {', '.join(Facts._fields)} in order, found {strange[0]!r}"
+    return ""
+
+
+def _ranks(policy: EvictionPolicy) -> str:
+    ranks = {facts: policy.rank(_node(facts), 0) for facts in _FACTS}
+    for facts, rank in ranks.items():
+        if type(rank) is not int:
+            return f"expected rank to return an integer, found {rank!r}"
+        if policy.rank(_node(facts), 0) != rank:
+            return f"expected the same rank for the same node twice, found {rank} once"
+        for later in _later(facts):
+            if ranks[later] < rank:
+                return (
+                    f"expected a rank that only grows, found {rank} with {_said(facts)}, then "
+                    f"{ranks[later]} with {_said(later)}"
+                )
+    return _in_order(policy, ranks)
+
+
+def _in_order(policy: EvictionPolicy, ranks: dict[Facts, int]) -> str:
+    """Whether what has a lower key has a lower rank."""
+    key_of = key_of_facts(policy)
+    if key_of is None:
+        return ""
+    keys = {facts: key_of(facts) for facts in ranks}
+    told = sorted(ranks, key=lambda facts: (keys[facts], ranks[facts]))
+    highest = told[0]  # rank of all whose keys are lower
+    for one, other in pairwise(told):
+        highest = max(highest, one, key=lambda facts: ranks[facts])
+        if keys[one] < keys[other] and ranks[other] <= ranks[highest]:
+            return (
+                f"expected ranks in the declared order, found {_said(highest)} at rank "
+                f"{ranks[highest]}, which comes before {_said(other)} at rank {ranks[other]}"
+            )
+    return ""
+
+
+def _later(facts: Facts) -> list[Facts]:
+    """The same node after one more of its facts has grown."""
+    grown = []
+    for name, values in (("last_use", _LAST_USES), ("hits", _HITS), ("priority", _PRIORITIES)):
+        more = [value for value in values if value > getattr(facts, name)]
+        grown += [facts._replace(**{name: value}) for value in more[:1]]
+    return grown
+
+
+def _node(facts: Facts) -> Node:
+    node = Node(1, None, b"", b"", 1, 1)
+    node.last_use[0] = facts.last_use
+    node.inserted, node.hits, node.priority = facts.inserted, facts.hits, facts.priority
+    return node
+
+
+def _said(facts: Facts) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts._asdict().items())

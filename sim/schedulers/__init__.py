@@ -1,0 +1,1 @@
+"""Admission orders, one a file: which of the waiting requests is admitted next."""

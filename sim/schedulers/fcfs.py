@@ -1,0 +1,16 @@
+"""First come, first served; a preempted request comes before all that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .base import Scheduler, T
+
+
+class Fcfs(Scheduler[T]):
+    def best(self, reusable: Callable[[T], int]) -> T:
+        return self.queue[0]
+
+
+def scheduler(window: int) -> Fcfs[T]:
+    return Fcfs(window)
