@@ -265,7 +265,7 @@ def test_the_command_hunts_a_planted_bug(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "kill.json"
-    line = ["mutants", "--only", "duplicates-leak", "--jobs", "1", "--json", str(out)]
+    line = ["mutants", "--only", "duplicate-pages-leak", "--jobs", "1", "--json", str(out)]
     assert main(line) == 0
     (row,) = json.loads(out.read_text())["planted"]
     assert row["killed"]

@@ -77,7 +77,7 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
     assert compared > 20 * len(SEEDS)
 
 
-@pytest.mark.parametrize("bug", ["matches-do-not-see-host", "anchor-asks-the-backbone-only"])
+@pytest.mark.parametrize("bug", ["match-ignores-host", "device-match-checks-backbone-only"])
 def test_a_wrong_match_is_none_of_the_reference(bug: str) -> None:
     def all_lives() -> None:
         for seed in SEEDS:

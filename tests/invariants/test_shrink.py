@@ -26,10 +26,10 @@ from invariants.planted.base import planted
 OPS = base.load()
 # A planted bug, and the most operations that are needed to show it.
 CASES = {
-    "release-forgets-its-locks": 4,
+    "released-receipt-keeps-its-locks": 4,
     "failed-backup-is-published": 3,
-    "boundaries-never-die": 4,
-    "windows-above-stay-locked": 4,
+    "lost-boundaries-stay-live": 4,
+    "windows-left-behind-stay-locked": 4,
 }
 
 
@@ -61,7 +61,7 @@ def test_a_planted_bug_shrinks_to_what_a_person_can_read(name: str) -> None:
 
 
 def test_shrinking_twice_is_the_same() -> None:
-    with planted("windows-above-stay-locked"):
+    with planted("windows-left-behind-stay-locked"):
         tape, failure = find()
         one, two = shrink(tape, failure, play), shrink(tape, failure, play)
     assert (dumps(one.tape), one.plays) == (dumps(two.tape), two.plays)
@@ -216,7 +216,7 @@ def test_proposals_are_legal_and_most_are_lighter() -> None:
 
 @pytest.fixture
 def exported() -> tuple[Shrunk, str]:
-    with planted("release-forgets-its-locks"):
+    with planted("released-receipt-keeps-its-locks"):
         tape, failure = find()
         small = shrink(tape, failure, play)
     return small, pytest_file(small.tape, small.failure, "a bug")
@@ -231,7 +231,7 @@ def test_the_exported_test_has_the_tape_and_fails_with_the_bug_alone(
     assert names["TAPE"] == replace(small.tape, notes={})
     names["test_the_core_plays_it_clean"]()
     wrong = pytest.raises(AssertionError, match=small.failure.kind.split()[0])
-    with planted("release-forgets-its-locks"), wrong:
+    with planted("released-receipt-keeps-its-locks"), wrong:
         names["test_the_core_plays_it_clean"]()
     assert f"{small.failure.kind} (exit code {small.failure.code})" in text
     assert "With the planted bug a bug" in text

@@ -111,7 +111,7 @@ def test_any_page_node_request_or_component_can_be_asked_about(failing: str) -> 
 
 def test_a_leak_is_told_by_the_pages_that_are_missing() -> None:
     """Found only at the end, when everything is evicted: no check named anybody."""
-    with planted("duplicates-leak"):
+    with planted("duplicate-pages-leak"):
         account = found_by(lambda failure: True, range(1, 4), checks=[])
     assert account.outcome.failure is not None
     assert "pages are missing" in account.outcome.failure.text
@@ -166,7 +166,7 @@ def test_a_hazard_names_the_page_and_the_line_that_issued_the_copy() -> None:
 
 
 def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:
-    with planted("cleanup-without-a-lock"):
+    with planted("waiting-request-releases-a-lock"):
         account = found_by(lambda failure: failure.code == 10, range(1, 9))
     (one,) = explain.named(account)
     assert one.kind == "request"
@@ -175,9 +175,9 @@ def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:
 
 
 BUGS = (
-    "ack-unlocks-the-unlocked",
-    "sentinel-is-freed",
-    "split-loses-its-locks",
+    "backup-reply-releases-a-lock-not-taken",
+    "empty-slot-sentinel-is-freed",
+    "split-upper-half-has-no-locks",
     "release-frees-the-shared-prefix",
 )
 
