@@ -6,7 +6,8 @@ faults do to them. Must not live here: what an operation is (ops), where entries
 
 Replies become due at a time; the host learns of them when it polls, so anything may be issued
 between a completion and its reply. Everything here is legal by the contract of the events, but for
-what op "misuse" and fault "twice" do on purpose, which the core must refuse without a trace.
+what op "misuse" and fault "repeated reply" do on purpose, which the core must refuse without a
+trace.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "Aborting a request that waits for a write-back makes the write-back count as done."
 KILLS = ""
-FAULTS = ("abort while draining",)
+FAULTS = ("abort while writing back",)
 
 _abort, _refuse = admission.abort, placement.refuse
 _WAITING: set[tuple[int, int]] = set()

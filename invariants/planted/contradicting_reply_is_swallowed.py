@@ -12,7 +12,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "A reply that contradicts the one before is ignored instead of refused."
 KILLS = ""
-FAULTS = ("changed reply",)
+FAULTS = ("contradicting reply",)
 
 
 def _same(last: Any, event: Any) -> bool:

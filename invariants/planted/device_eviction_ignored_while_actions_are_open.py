@@ -13,7 +13,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "An order to evict from device is ignored while any action is in flight."
 KILLS = "live-evict"
 FAULTS = (
-    "evict device while it moves",
+    "evict device during the copy",
     "evict device before the reply",
     "evict device after the reply",
 )

@@ -12,7 +12,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("C14",)
 TITLE = "A flush frees the pages of copies that are in flight."
 KILLS = "pool-sum"
-FAULTS = ("flush between",)
+FAULTS = ("flush during the copy",)
 
 _flush = core._flush
 

@@ -11,7 +11,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "Pages that were being written back at a flush stay counted as writing back."
 KILLS = "reset"
-FAULTS = ("flush between",)
+FAULTS = ("flush during the copy",)
 
 _flush = core._flush
 

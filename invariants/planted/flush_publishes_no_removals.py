@@ -12,7 +12,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ("L1",)
 TITLE = "A flush removes everything and publishes no removal event."
 KILLS = "event-mirror"
-FAULTS = ("flush between",)
+FAULTS = ("flush during the copy",)
 
 _flush = core._flush
 

@@ -12,7 +12,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "A flush is refused because of waiting requests, which hold nothing."
 KILLS = "reset"
-FAULTS = ("flush between",)
+FAULTS = ("flush during the copy",)
 
 _flush = core._flush
 

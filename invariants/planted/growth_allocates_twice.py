@@ -11,7 +11,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "A granted growth allocates its pages twice, and the first ones leak."
 KILLS = ""
-FAULTS = ("rejected step ran ahead",)
+FAULTS = ("step ahead rejected",)
 
 _extend = admission._extend
 

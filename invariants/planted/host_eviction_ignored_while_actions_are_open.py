@@ -13,7 +13,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "An order to evict from host is ignored while any action is in flight."
 KILLS = "live-evict"
 FAULTS = (
-    "evict host while it moves",
+    "evict host during the copy",
     "evict host before the reply",
 )
 

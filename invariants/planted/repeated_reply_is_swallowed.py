@@ -12,7 +12,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "An identical reply that was taken before is ignored instead of refused."
 KILLS = ""
-FAULTS = ("twice",)
+FAULTS = ("repeated reply",)
 
 
 def _same(last: Any, event: Any) -> bool:

@@ -11,7 +11,7 @@ from .base import Patch
 ROWS: tuple[str, ...] = ()
 TITLE = "A reply is accepted for any kind of flight, a load's for that of a pass."
 KILLS = ""
-FAULTS = ("crossed reply",)
+FAULTS = ("reply of another kind",)
 
 _flight_of = transfers.flight_of
 

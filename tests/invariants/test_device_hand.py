@@ -113,7 +113,7 @@ def test_a_tape_says_all_that_happens() -> None:
 
 def test_an_entry_that_does_nothing_changes_nothing() -> None:
     first = played(5)
-    idle = Entry("look", {"request": 1 << 19}, 0, False, (Act(700, 3, "fail"),))
+    idle = Entry("match", {"request": 1 << 19}, 0, False, (Act(700, 3, "fail"),))
     for at in (0, 7, 20, 40):
         entries = (*first.tape.entries[:at], idle, idle, *first.tape.entries[at:])
         assert said(replay(replace(first.tape, entries=entries), OPS)) == said(first)

@@ -26,9 +26,9 @@ SOME = (
     ("abort-ends-the-load", "abort before the reply"),
     ("load-stays-open-after-its-pass", "overtaken load"),
     ("replies-below-the-last-are-ignored", "swizzled clog"),
-    ("reply-kind-is-not-checked", "crossed reply"),
+    ("reply-kind-is-not-checked", "reply of another kind"),
     ("failed-backup-keeps-its-lock", "torn last page"),
-    ("flush-frees-pages-in-flight", "flush between"),
+    ("flush-frees-pages-in-flight", "flush during the copy"),
     ("growth-granted-during-a-pass", "growth in flight"),
     ("host-eviction-ignored-while-actions-are-open", "evict host before the reply"),
 )
@@ -96,11 +96,14 @@ def test_the_run_falls_short_where_something_is_not_as_it_should_be() -> None:
     dead = Row("one", 11, "LRU", 10, 1, 1, 0.1, ("lru",))
     alive = Row("two", 0, "", 10, 1, -1, 0.1)
     shared = Row("three", 11, "LRU", 10, 1, 1, 0.1, ("lru", "order-ref"))
-    seen, calm = Trial("one", "twice", 11, "X", 1, 1, 0.1), Trial("one", "", 0, "", 1, 1, 0.1)
+    seen, calm = (
+        Trial("one", "repeated reply", 11, "X", 1, 1, 0.1),
+        Trial("one", "", 0, "", 1, 1, 0.1),
+    )
     assert sole([dead, alive, shared]) == {"lru": 1}
     assert not is_short([dead], [seen, calm], whole=False)
     assert is_short([dead, alive], [], whole=False)
-    assert is_short([dead], [Trial("one", "twice", 0, "", 1, 1, 0.1)], whole=False)
+    assert is_short([dead], [Trial("one", "repeated reply", 0, "", 1, 1, 0.1)], whole=False)
     assert is_short([dead], [Trial("one", "", 11, "X", 1, 1, 0.1)], whole=False)
     assert is_short([dead], [], whole=True)
 
@@ -109,5 +112,5 @@ def test_a_bug_without_faults_has_no_trials() -> None:
     assert trial_jobs(["duplicate-pages-leak"], 5) == []
     assert [job.fault for job in trial_jobs(["reply-kind-is-not-checked"], 5)] == [
         "",
-        "crossed reply",
+        "reply of another kind",
     ]

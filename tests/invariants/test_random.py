@@ -52,7 +52,7 @@ WANTED = (
     "failed BackupDone",
     "failed PrefillDone",
     "aux-only load",
-    "Admitted short of what is known",
+    "Admitted below the known prefix",
 )
 
 

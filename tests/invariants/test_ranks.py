@@ -202,7 +202,7 @@ def test_a_lane_that_stands_still_does_on_every_rank() -> None:
 
 def test_a_pass_that_is_taken_at_once_takes_what_is_before_it_on_every_rank() -> None:
     """The ballast takes its own pass while another one is slow on the second rank."""
-    hold = entry("hold", (Act(1, 0),), take=True)
+    hold = entry("hoard", (Act(1, 0),), take=True)
     outcome = play.replay(one_prompt(Act(1, 0), Act(900, 0), then=(hold,)), OPS)
     assert outcome.failure is None
     assert outcome.hand.probes.seen["Prefill: a rank is ahead by 1"] >= 1

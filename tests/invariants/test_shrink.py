@@ -86,7 +86,9 @@ def long_tape() -> Tape:
     entries[4] = Entry(
         "arrive", {"request": 9, "tokens": [[2, 30]], "space": "lora", "whole": True}
     )
-    entries[17] = Entry("wait", {"polls": 3}, 5, False, (Act(50, 2, "twice"), Act(70, 1, "torn")))
+    entries[17] = Entry(
+        "wait", {"polls": 3}, 5, False, (Act(50, 2, "repeated reply"), Act(70, 1, "torn"))
+    )
     return Tape(CONFIG, tuple(entries), 5, "priority")
 
 

@@ -73,7 +73,7 @@ class Retract(Fault):
 KINDS = {
     "abort while arriving": AbortIssued("Load"),
     "abort while prefilling": AbortIssued("Prefill"),
-    "abort while draining": AbortIssued("Backup"),
+    "abort while writing back": AbortIssued("Backup"),
     "abort before the reply": AbortDone(),
     "abort after the reply": AbortTaken(),
     "abort, then it fails": AbortFailed(),
