@@ -64,25 +64,22 @@ class StateSlots(NamedTuple):
 class Prefill(NamedTuple):
     """Compute tokens start_token..end_token of a request. Answered by `PrefillDone`.
 
-    table: the request's device pages in order, covering at least `end_token` tokens. Pages before
-    `start_token` are read, those from there on are written. after: flights of loads whose pages it
-    reads; the
-    pass may begin, but must not read a layer of those pages before the load delivered it. If such
-    a load fails, the pass fails too. start_token == end_token (everything hit) is legal and
-    costs nothing. end_token may fall short of the chunk that was granted, where a pool has no pages
-    for all of it.
-    tables: per positional component, `table` first, page numbers by page position; -1 where the
-    request has none (behind a window). states: per copy-on-use component.
+    tables: per positional component, the backbone first, the request's device pages by position; -1
+    where it has none (behind a window). The backbone's covers at least `end_token` tokens. Pages
+    before `start_token` are read, those from there on are written. after: flights of loads whose
+    pages it reads; the pass may begin, but must not read a layer of those pages before the load
+    delivered it. If such a load fails, the pass fails too. start_token == end_token (everything
+    hit) is legal and costs nothing. end_token may fall short of the chunk that was granted, where a
+    pool has no pages for all of it. states: per copy-on-use component.
     """
 
     flight: FlightId
     request: RequestId
     start_token: int
     end_token: int
-    table: Pages
+    tables: tuple[Pages, ...]
     after: tuple[FlightId, ...]
     completes_prompt: bool
-    tables: tuple[Pages, ...] = ()
     states: tuple[StateSlots, ...] = ()
 
 
@@ -120,11 +117,14 @@ class Refused(NamedTuple):
     """Nothing was taken; `component` says whose pool was short. What to do, by reason:
 
     too_large  never fits this pool: give up or buy memory (`needed` > capacity).
-    no_pages   everything else is in use: wait for a request to end, or retract `preempt`.
-    writing_back  pages wait for a reply (a backup's, or that of a flight whose request is gone):
-               ask again after the next one.
-    arriving   another request is loading this prefix: ask again after the next `LoadDone`.
+    no_pages   requests use the pages, and no reply under way brings enough of them: wait for a
+               request to end, or retract `preempt`.
+    writing_back  replies under way bring the pages: ask again after the reply to flight `after`.
+    arriving   another request is loading this prefix: ask again after the reply to `after`.
     running    a flush needs every request and every forward pass to have ended.
+
+    after: 0 where no reply alone changes the answer. Whatever the reason, a request that ended or
+    was retracted may change it.
     """
 
     request: RequestId
@@ -132,27 +132,26 @@ class Refused(NamedTuple):
     needed: int
     available: int
     preempt: RequestId
-    component: str = "full"
+    component: str
+    after: FlightId = 0
 
 
 class Granted(NamedTuple):
-    """A decode growth succeeded. `table`: all device pages of the request, in order; tables and
-    states as in `Prefill`."""
+    """A decode growth succeeded. `tables` and `states`, as in `Prefill`, are all that the request
+    has."""
 
     request: RequestId
-    table: Pages
-    tables: tuple[Pages, ...] = ()
+    tables: tuple[Pages, ...]
     states: tuple[StateSlots, ...] = ()
 
 
 class Cached(NamedTuple):
-    """Computed pages entered the tree, the first `pages` of the request; `table`, tables and states
-    replace what the request had from now on."""
+    """Computed pages entered the tree, the first `pages` of the request; tables and states replace
+    what the request had from now on."""
 
     request: RequestId
     pages: int
-    table: Pages
-    tables: tuple[Pages, ...] = ()
+    tables: tuple[Pages, ...]
     states: tuple[StateSlots, ...] = ()
 
 

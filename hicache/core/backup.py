@@ -2,20 +2,25 @@
 
 Under a policy that keeps host copies contiguous, a copy of the backbone is published only below a
 parent's copy, and one of any other component only beside the backbone's: parents and backbones lead
-in every batch, batches land in order, and a copy that what it needs did not reach is given back.
+in every batch, batches land in order, and a copy whose parent or backbone copy is missing is given
+back.
+
+Lives here: what is copied when, and what becomes of it. Must not live here: flights and legs
+themselves (`flights`).
 """
 
 from __future__ import annotations
 
-from .actions import NO_REQUEST, Backup, Copy
+from .actions import Backup
 from .errors import CoreBug
 from .eviction import make_host_room
-from .radix.locks import lock, open_receipt, release
+from .flights import add_legs, copies_of, end_leg, evict_with, open_flight
+from .radix.locks import lock, open_receipt
 from .radix.lru import is_garbage
-from .radix.node import Flight, Leg, Node
-from .radix.tree import BACKBONE, attach, path_to
+from .radix.node import Flight, FlightKind, Node
+from .radix.tree import path_to
 from .state import State
-from .types import Pages, Tier
+from .types import BACKBONE, Pages, Tier
 
 Wanted = tuple[Node, list[int]]
 
@@ -48,7 +53,9 @@ def missing_on_host(state: State, node: Node) -> list[int]:
             continue
         if index and is_garbage(node, state.components[index].window_pages):
             continue
-        if not any(leg.component == index and leg.flight.kind == "backup" for leg in node.legs):
+        if not any(
+            leg.component == index and leg.flight.kind is FlightKind.BACKUP for leg in node.legs
+        ):
             missing.append(index)
     return missing
 
@@ -62,7 +69,8 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     fitting = _fitting(state, nodes)
     if not fitting:
         return False
-    receipt = open_receipt(state, f"backup {state.next_flight}")
+    flight = open_flight(state, FlightKind.BACKUP)
+    flight.receipt = receipt = open_receipt(state, f"backup {flight.id}")
     above = path_to(fitting[-1][0])
     lock(state, receipt, above, Tier.DEVICE)
     lock(state, receipt, above, Tier.HOST)
@@ -72,10 +80,6 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     ]
     for index, wanted in enumerate(wanting):
         lock(state, receipt, wanted, Tier.DEVICE, index)
-    flight = Flight(state.next_flight, "backup", NO_REQUEST, receipt)
-    flight.frees = [0] * len(state.components)
-    state.next_flight += 1
-    state.flights[flight.id] = flight
     for index, wanted in enumerate(wanting):
         count = sum(len(_device_pages(node, index)) for node in wanted)
         if count and not make_host_room(state, index, count):
@@ -83,28 +87,17 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     for index, wanted in enumerate(wanting):
         if wanted:
             _add_legs(state, flight, index, wanted)
-    state.backups += 1
+    if not flight.legs:
+        raise CoreBug(f"{flight} copies nothing")
     if asked >= 0:
-        flight.frees[asked] = pages
-        state.writing_back[asked] += pages
-    names = state.config.components
-    copies = tuple(Copy(names[leg.component], leg.source, leg.target) for leg in flight.legs)
-    state.out.append(Backup(flight.id, copies))
+        evict_with(state, flight, asked, pages)
+    state.out.append(Backup(flight.id, copies_of(state, flight)))
     return True
 
 
 def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node]) -> None:
-    sources = [_device_pages(node, index) for node in nodes]
-    count = sum(len(source) for source in sources)
-    target = state.pools[Tier.HOST][index].reserve(count, flight.id)
-    start = 0
-    for node, source in zip(nodes, sources, strict=True):
-        leg = Leg(flight, node, index, source, target[start : start + len(source)])
-        start += len(source)
-        flight.legs.append(leg)
-        node.legs.append(leg)
-        state.pools[Tier.DEVICE][index].lend(source)
-        state.touched[node.id] = node
+    count = sum(len(_device_pages(node, index)) for node in nodes)
+    add_legs(state, flight, index, nodes, state.pools[Tier.HOST][index].reserve(count, flight.id))
 
 
 def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
@@ -128,28 +121,17 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
 def land_backup(state: State, flight: Flight, ok: bool) -> None:
     """The reply came: publish the copies, or give their pages back."""
     for leg in flight.legs:
-        host = state.pools[Tier.HOST][leg.component]
-        state.pools[Tier.DEVICE][leg.component].repay(leg.source)
-        node = leg.node
+        node, index = leg.node, leg.component
         if node is None:
-            host.give_back(leg.target)
+            end_leg(state, leg, adopt=False)
             continue
-        node.legs.remove(leg)
-        bit = 1 << leg.component
-        node.host_refused = (
-            node.host_refused & ~bit if ok or not any(flight.frees) else node.host_refused | bit
-        )
-        if ok and _may_publish(state, node, leg.component):
-            attach(state, node, Tier.HOST, leg.component, leg.target)
+        bit = 1 << index
+        if ok or not flight.evicts:
+            node.host_refused &= ~bit
         else:
-            host.give_back(leg.target)
-            state.touched[node.id] = node
+            node.host_refused |= bit
+        end_leg(state, leg, adopt=ok and _may_publish(state, node, index))
     flight.legs.clear()  # a leg names its flight: without this only a sweep would free them
-    state.backups -= 1
-    for index, pages in enumerate(flight.frees):
-        state.writing_back[index] -= pages
-    if flight.receipt is not None:
-        release(state, flight.receipt)
 
 
 def _may_publish(state: State, node: Node, index: int) -> bool:
@@ -169,5 +151,6 @@ def _may_publish(state: State, node: Node, index: int) -> bool:
 
 def _device_pages(node: Node, index: int) -> Pages:
     pages = node.pages[Tier.DEVICE][index]
-    assert pages is not None, f"{node} has nothing to back up"
+    if pages is None:
+        raise CoreBug(f"{node} has nothing to back up of component {index}")
     return pages

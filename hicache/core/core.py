@@ -1,12 +1,14 @@
 """The core: one door. `handle(event) -> list of outcomes`, synchronous, deterministic, pure.
 
-Lives here: the dispatch table, the replies and commands that need no more than a line or two, and
-the construction of the state. Every decision is in the module that the table names.
+Lives here: the door, the dispatch table, the replies of transfers, evictions and flushes on
+demand, and the construction of the state. Must not live here: any decision; those are in the
+modules that the table names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from . import admission, registry
@@ -14,7 +16,7 @@ from .actions import NO_REQUEST, KvRemoved, Outcome, Refused
 from .backup import land_backup
 from .components.base import UNBOUNDED, Component
 from .config import Config
-from .errors import CallerError, CoreBug
+from .errors import CallerError, CoreBug, HicacheError
 from .events import (
     Aborted,
     AdmitWanted,
@@ -32,49 +34,71 @@ from .events import (
     Retracted,
 )
 from .eviction import evict_host
+from .flights import close_flight, flight_of, forget_nodes
 from .ledger import Pool
 from .radix.lru import DEVICE, DUPLICATE, HOST, Queue
-from .radix.node import Node
-from .radix.tree import BACKBONE, digests_of
+from .radix.node import FlightKind, Node
+from .radix.tree import digests_of, nodes_below
 from .reclaim import evict_device
 from .state import State
-from .transfers import cancel_load, close_flight, flight_of, land
-from .types import Tier
+from .transfers import cancel_load, land
+from .types import BACKBONE, Tier
+from .validation import whole
 from .view import CoreView
 
 
 class Core:
     """One cache. Raises CallerError for a caller's mistake, before anything has changed, and
-    CoreBug where one of its own asserts fails, after which it must not be used any more."""
+    CoreBug where one of its own asserts fails. After that, or after any other exception that comes
+    out of it, its state cannot be trusted: it answers every later call with CoreBug."""
 
-    __slots__ = ("_busy", "_state", "view")
+    __slots__ = ("_failure", "_state", "_turn", "view")
 
     def __init__(self, config: Config) -> None:
         self._state = _new_state(config)
-        self._busy = False
+        self._turn = [True]  # taken for the time of a call: `pop` of a list is atomic in CPython
+        self._failure = ""
         self.view = CoreView(self._state)
 
     def handle(self, event: Event) -> list[Outcome]:
         """All that this event leads to, in the order in which it was decided."""
-        if self._busy:
-            raise CoreBug("the core was called while it runs")
         handler = _HANDLERS.get(type(event))
         if handler is None:
             raise CallerError(f"expected an event of hicache.core.events, found {event!r}")
+        try:
+            self._turn.pop()
+        except IndexError:
+            raise self._not_now(event) from None
         state = self._state
         state.out = []
         state.touched.clear()
         state.touched_requests.clear()
-        self._busy = True
         try:
             handler(state, event)
-        finally:
-            self._busy = False
+        except BaseException as error:
+            begun = state.out or state.touched or state.touched_requests
+            if isinstance(error, CallerError) and not begun:
+                self._turn.append(True)
+            else:
+                self._failure = f"{type(event).__name__} ended in {type(error).__name__}: {error}"
+            raise
+        self._turn.append(True)
         return state.out
+
+    def _not_now(self, event: Event) -> HicacheError:
+        if self._failure:
+            return CoreBug(
+                f"{type(event).__name__}: this core failed before and answers nothing any more: "
+                f"{self._failure}"
+            )
+        return CallerError(
+            f"{type(event).__name__}: expected one call at a time, found one while another runs; "
+            "wait for its answer"
+        )
 
 
 def _load_done(state: State, event: LoadDone) -> None:
-    flight = flight_of(state, event.flight, "load")
+    flight = flight_of(state, event.flight, FlightKind.LOAD)
     request = state.requests.get(flight.request)
     if not event.ok:
         if not flight.legs:
@@ -93,33 +117,33 @@ def _load_done(state: State, event: LoadDone) -> None:
 
 
 def _backup_done(state: State, event: BackupDone) -> None:
-    flight = flight_of(state, event.flight, "backup")
+    flight = flight_of(state, event.flight, FlightKind.BACKUP)
     land_backup(state, flight, event.ok)
-    del state.flights[flight.id]
+    close_flight(state, flight)
 
 
 def _evict(state: State, event: EvictWanted) -> None:
+    whole("pages", event.pages)
     known = event.component in state.config.components
     if not known or event.pages < 0 or event.tier not in (Tier.DEVICE, Tier.HOST):
+        tier = event.tier.name.lower() if isinstance(event.tier, Tier) else repr(event.tier)
         raise CallerError(
             f"evict: expected pages of {', '.join(state.config.components)} on device or host, "
-            f"found {event.pages} of {event.component} on {Tier(event.tier).name.lower()}"
+            f"found {event.pages} of {event.component} on {tier}"
         )
     index = state.config.components.index(event.component)
     (evict_device if event.tier == Tier.DEVICE else evict_host)(state, index, event.pages)
 
 
 def _flush(state: State, event: Flushed) -> None:
-    passes = sum(flight.kind == "prefill" for flight in state.flights.values())
+    passes = sum(flight.kind is FlightKind.PREFILL for flight in state.flights.values())
     if state.running or passes:
-        busy = max(len(state.running), passes)
-        state.out.append(Refused(NO_REQUEST, "running", busy, 0, NO_REQUEST))
+        busy, name = max(len(state.running), passes), state.config.components[BACKBONE]
+        state.out.append(Refused(NO_REQUEST, "running", busy, 0, NO_REQUEST, name))
         return
-    nodes = list(CoreView(state).nodes())
+    nodes = list(nodes_below(state.root))
     for flight in state.flights.values():
-        flight.receipt, flight.frees = None, [0] * len(state.components)
-        for leg in flight.legs:
-            leg.node = None
+        forget_nodes(state, flight)
     for node in nodes:
         for tier in (Tier.DEVICE, Tier.HOST):
             for index, pages in enumerate(node.pages[tier]):
@@ -130,12 +154,13 @@ def _flush(state: State, event: Flushed) -> None:
         state.touched[node.id] = node
     for node in nodes:
         node.parent = None
-    for queue in state.queues:
+    for queue in chain(*state.queues):
         for heap in queue.heaps:
             heap.clear()
     for pool in (pool for tier in state.pools for pool in tier):
         pool.protected = 0
-    state.writing_back = [0] * len(state.components)
+    if any(state.writing_back):
+        raise CoreBug(f"pages are written back that nothing evicts: {state.writing_back}")
     state.root = _new_root(state.config)
 
 
@@ -149,9 +174,8 @@ def _new_state(config: Config) -> State:
     ]
     _check_components(config, made)
     queues = [
-        Queue(index, kind, component.window_pages)
+        [Queue(index, kind, component.window_pages) for kind in (DEVICE, HOST, DUPLICATE)]
         for index, component in enumerate(made)
-        for kind in (DEVICE, HOST, DUPLICATE)
     ]
     windows = [one.window_pages for one in made if one.window_pages < UNBOUNDED]
     return State(

@@ -1,22 +1,26 @@
 """How copies leave a tier, and the host's own eviction. The device's is in `reclaim`.
 
-    backbone   on host only: the coldest leaf is dropped, page by page from its tail, with whatever
-               else it holds; also on device: the host copies are forgotten, last those that lose
-               nothing
+    backbone   on host only: the coldest leaf is deleted, page by page from its tail, with whatever
+               else it holds; also on device: the node leaves host with all it has there, last those
+               that lose nothing
     others     on a leaf that is on host only: the whole leaf; anywhere else: a tombstone stays
 
 Never more than asked, rounded up to a page (a node, for tombstones), but for what can serve nobody
-any more: what lies below a node that is dropped, and leaves that lost their last live boundary.
+any more: what lies below a node that is deleted, and leaves that lost their last live boundary.
+
+Lives here: one verb per way to leave: demote, tombstone, delete. Must not live here: which copy
+goes first (`radix.lru`, the policies).
 """
 
 from __future__ import annotations
 
 from .actions import Evicted
+from .errors import CoreBug
 from .radix.lru import DUPLICATE, HOST, is_garbage, next_victim, offer
 from .radix.node import NONE, Node
-from .radix.tree import BACKBONE, detach, span, split, truncate, unlink
+from .radix.tree import detach, span, split, truncate, unlink
 from .state import State
-from .types import Pages, Tier
+from .types import BACKBONE, Pages, Tier
 
 
 def make_host_room(state: State, index: int, count: int) -> bool:
@@ -31,17 +35,19 @@ def evict_host(state: State, index: int, count: int) -> None:
     """Free up to `count` host pages, coldest first; less where the rest is in use."""
     pool = state.pools[Tier.HOST][index]
     goal = pool.free + count
-    queues = state.queues[3 * index + HOST : 3 * index + DUPLICATE + 1]
+    queues = state.queues[index][HOST : DUPLICATE + 1]
     while pool.free < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
+        if node.pages[Tier.HOST][index] is None:
+            raise CoreBug(f"{node} is to free host pages of component {index} that it has not")
         short = goal - pool.free
         on_device = node.pages[Tier.DEVICE][BACKBONE] is not None
         if index == BACKBONE:
             pages = min(short, span(node, state.stride))
             if on_device:
-                demote(state, cut_tail(state, node, pages), Tier.HOST)
+                leave_tier(state, cut_tail(state, node, pages), Tier.HOST)
             else:
                 delete_tail(state, node, Tier.HOST, pages)
         elif on_device or node.children or any(node.locks[Tier.HOST]):
@@ -54,23 +60,31 @@ def evict_host(state: State, index: int, count: int) -> None:
 def cut_tail(state: State, node: Node, pages: int) -> Node:
     """The node that holds exactly the last `pages` pages; the node itself where that is all."""
     keep = span(node, state.stride) - pages
+    if keep < 0 or pages < 1:
+        raise CoreBug(f"{node} is to lose {pages} of its {keep + pages} pages")
     if keep:
         split(state, node, keep)
     return node
 
 
-def demote(state: State, node: Node, tier: Tier) -> None:
-    """The node leaves the tier with all it has there, and stays on the other."""
+def demote(state: State, node: Node) -> None:
+    """The node leaves the device with all it has there, and stays on host."""
+    leave_tier(state, node, Tier.DEVICE)
+    _refile(state, node)
+
+
+def leave_tier(state: State, node: Node, tier: Tier) -> None:
+    """Free all copies that the node has on the tier."""
     for index in reversed(range(len(state.components))):
         if node.pages[tier][index] is not None:
             _free_copy(state, node, tier, index)
-    if tier == Tier.DEVICE:
-        _refile(state, node)
 
 
 def tombstone(state: State, node: Node, tier: Tier, index: int) -> None:
     """The component leaves a node that stays: a tombstone. Later ones go with it where they lose
     nothing by it, or serve nobody any more."""
+    if index == BACKBONE:
+        raise CoreBug(f"{node} is to stay without its backbone on {tier.name.lower()}")
     _free_copy(state, node, tier, index)
     for later in range(index + 1, len(state.components)):
         if node.pages[tier][later] is None or node.locks[tier][later]:
@@ -113,9 +127,10 @@ def _delete(state: State, node: Node) -> None:
     """A childless node leaves the tree with all it has, and so may the one above it, which it may
     alone have kept."""
     above = node.parent
-    assert above is not None, f"{node} is not in the tree"
-    for side in (Tier.HOST, Tier.DEVICE):
-        demote(state, node, side)
+    if above is None:
+        raise CoreBug(f"{node} is to be deleted and not in the tree")
+    for tier in (Tier.HOST, Tier.DEVICE):
+        leave_tier(state, node, tier)
     unlink(state, node)
     state.dead.append(above)
 

@@ -9,6 +9,9 @@ are cut there, so that no node holds it in part:
 
     boundary                        b1                    b2
     tree      |-- tombstone --|-- window --|-- tombstone --|-- window --|
+
+Lives here: what a pass or a request that leaves puts into the tree. Must not live here: at which
+depths (`checkpoints`), or whether it is backed up (`backup`).
 """
 
 from __future__ import annotations
@@ -17,32 +20,34 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .checkpoints import limit_states, make_slot_room, refill_checkpoint_slots
 from .errors import About, CoreBug
 from .radix.locks import lock_required
 from .radix.lru import offer
 from .radix.matching import cut, match
 from .radix.node import Node, Request
-from .radix.tree import BACKBONE, attach, label_of, new_child, start_of
+from .radix.tree import attach, label_of, new_child, start_of
+from .requests.checkpoints import limit_states, make_slot_room, refill_checkpoint_slots
+from .requests.tables import strike, write
 from .state import State
-from .types import Key, Pages, Tier, frozen
+from .types import BACKBONE, Key, Pages, Tier
 
 
-def insert(state: State, request: Request, key: Key, made: list[int], last: bool) -> list[Node]:
-    """The pages up to the boundaries in `made` are computed: make them nodes' and lock what the
-    last one requires.
+def insert(
+    state: State, request: Request, key: Key, boundaries: list[int], leaving: bool
+) -> list[Node]:
+    """The pages up to these boundaries are computed: make them nodes' and lock what the last one
+    requires.
 
     Returns the path that now holds them. The request's tables may change; the old ones are
-    snapshots that others may still hold. `last`: the request needs no slots for states afterwards.
+    snapshots that others may still hold. `leaving`: the request needs no slots for states any more.
     Where the states of a boundary cannot be handed over, or a window is incomplete, that boundary
     is left out, and what lies behind the last one stays the request's own.
     """
-    new = [pages for pages in made if pages > request.shared_pages]
+    if request.receipt is None:
+        raise CoreBug(f"request {request.id} has no receipt to lock with")
+    new = [pages for pages in boundaries if pages > request.shared_pages]
     if new and not state.every_end_is_live:
-        needs = [_needs(state, request, key, pages) for pages in new]
-        if not last and make_slot_room(state, _sums(needs, len(state.components))):
-            needs = [_needs(state, request, key, pages) for pages in new]
-        new = _ready(state, new, needs, last)
+        new = _with_all_at_hand(state, request, key, new, leaving)
     upto = new[-1] if new else request.shared_pages
     path = match(state, key, upto, request.shared_node)
     for at in _cuts(state, new):
@@ -54,9 +59,10 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     _donate(state, request, path, new)
     since, request.shared_pages = request.shared_pages, upto
     request.shared_node = path[-1] if path else None
-    if request.receipt is None:
+    if (path[-1].end_page if path else 0) != upto:
         raise CoreBug(
-            f"request {request.id} has no receipt to lock with", About("request", request.id)
+            f"request {request.id}: a path to {path[-1:]} holds its {upto} pages",
+            About("request", request.id),
         )
     lock_required(state, request.receipt, path, since)
     use(state, request, path, new)
@@ -65,9 +71,29 @@ def insert(state: State, request: Request, key: Key, made: list[int], last: bool
     if not state.every_end_is_live:
         _offer_unlocked(state, path, since)
         limit_states(state, path)
-        if not last:
+        if not leaving:
             refill_checkpoint_slots(state, request, request.computed_tokens)
     return path
+
+
+def _with_all_at_hand(
+    state: State, request: Request, key: Key, new: list[int], leaving: bool
+) -> list[int]:
+    """The boundaries that can be made, after an attempt to have the slots that nodes take over."""
+    nodes = [_node_at(state, request, key, pages) for pages in new]
+    needs = [_needs(state, request, node, pages) for node, pages in zip(nodes, new, strict=True)]
+    if not leaving and make_slot_room(state, _sums(needs, len(state.components))):
+        needs = [  # the room may be that of a state that was counted on
+            _needs(state, request, node, pages) for node, pages in zip(nodes, new, strict=True)
+        ]
+    return _ready(state, new, needs, leaving)
+
+
+def _node_at(state: State, request: Request, key: Key, pages: int) -> Node | None:
+    """The node that ends at this boundary, where the tree knows the key that far and states matter;
+    one that goes further is cut there."""
+    path = match(state, key, pages, request.shared_node) if state.stateful else []
+    return path[-1] if path and path[-1].end_page == pages else None
 
 
 def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
@@ -78,7 +104,7 @@ def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
                 offer(state.queues, state.eviction, node, Tier.DEVICE, index)
 
 
-def use(state: State, request: Request, path: list[Node], made: Sequence[int] = ()) -> None:
+def use(state: State, request: Request, path: list[Node], boundaries: Sequence[int] = ()) -> None:
     """The request uses the path: it counts for what its end, and each boundary that it has made on
     the way, requires of each component."""
     state.tick += 1
@@ -88,7 +114,7 @@ def use(state: State, request: Request, path: list[Node], made: Sequence[int] = 
         if node.priority < priority:
             node.priority = priority
         state.touched[node.id] = node
-    ends = made or [path[-1].end_page if path else 0]
+    ends = boundaries or [path[-1].end_page if path else 0]
     for index, component in enumerate(state.components):
         if index == BACKBONE:
             continue
@@ -109,11 +135,13 @@ def _sums(needs: list[list[int] | None], components: int) -> list[int]:
     return [sum(one[index] for one in needs if one is not None) for index in range(components)]
 
 
-def _ready(state: State, made: list[int], needs: list[list[int] | None], last: bool) -> list[int]:
+def _ready(
+    state: State, boundaries: list[int], needs: list[list[int] | None], leaving: bool
+) -> list[int]:
     """The boundaries for which everything is at hand; the deepest have the first call on slots."""
-    spare = [len(made) if last else pool.free for pool in state.pools[Tier.DEVICE]]
+    spare = [len(boundaries) if leaving else pool.free for pool in state.pools[Tier.DEVICE]]
     ready = []
-    for pages, needed in zip(reversed(made), reversed(needs), strict=True):
+    for pages, needed in zip(reversed(boundaries), reversed(needs), strict=True):
         if needed is not None and all(
             have >= count for have, count in zip(spare, needed, strict=True)
         ):
@@ -122,20 +150,17 @@ def _ready(state: State, made: list[int], needs: list[list[int] | None], last: b
     return ready[::-1]
 
 
-def _needs(state: State, request: Request, key: Key, pages: int) -> list[int] | None:
-    """Slots of each component that a node takes over at this boundary; None where a state is
-    neither in the tree nor in a checkpoint slot, or a window is incomplete."""
+def _needs(state: State, request: Request, node: Node | None, pages: int) -> list[int] | None:
+    """Slots of each component that a node takes over at this boundary, `node` if there is one; None
+    where a state is neither there nor in a checkpoint slot, or a window is incomplete."""
     needs = [0] * len(state.components)
-    if state.stateful:
-        depth = pages * state.config.page_size
-        path = match(state, key, pages, request.shared_node)
-        there = path[-1] if path and path[-1].end_page == pages else None
-        for index, component in enumerate(state.components):
-            if component.positional or (there and there.pages[Tier.DEVICE][index] is not None):
-                continue
-            if depth not in request.checkpoint_tokens[index]:
-                return None
-            needs[index] = 1
+    depth = pages * state.config.page_size
+    for index, component in enumerate(state.components):
+        if component.positional or (node and node.pages[Tier.DEVICE][index] is not None):
+            continue
+        if depth not in request.checkpoint_tokens[index]:
+            return None
+        needs[index] = 1
     return needs if _has_windows(state, request, pages) else None
 
 
@@ -148,7 +173,7 @@ def _has_windows(state: State, request: Request, pages: int) -> bool:
     )
 
 
-def _cuts(state: State, made: Sequence[int]) -> list[int]:
+def _cuts(state: State, boundaries: Sequence[int]) -> list[int]:
     """Where nodes must end, ascending: at boundaries, and where what they require begins."""
     if state.every_end_is_live:
         return []
@@ -156,18 +181,18 @@ def _cuts(state: State, made: Sequence[int]) -> list[int]:
         pages - component.window_pages
         for component in state.components
         if component.positional
-        for pages in made
+        for pages in boundaries
     ]
-    return sorted({at for at in (*made, *starts) if at > 0})
+    return sorted({at for at in (*boundaries, *starts) if at > 0})
 
 
-def _give_back_unneeded(state: State, request: Request, made: Sequence[int]) -> None:
+def _give_back_unneeded(state: State, request: Request, boundaries: Sequence[int]) -> None:
     """Own pages of bounded components that none of the boundaries requires go back."""
     for index, component in enumerate(state.components):
         if index == BACKBONE or not component.positional:
             continue
         start, gaps = request.shared_pages, []
-        for pages in made:
+        for pages in boundaries:
             gaps.append(slice(start, max(start, pages - component.window_pages)))
             start = pages
         _give_back_at(state, request, index, [gap for gap in gaps if gap.start < gap.stop])
@@ -179,10 +204,9 @@ def _give_back_at(state: State, request: Request, index: int, gaps: list[slice])
     own = [part[part >= 0] for part in (table[gap] for gap in gaps)]
     if not any(map(len, own)):
         return
-    table = table.copy()
-    for gap in gaps:
-        table[gap] = -1
-    request.tables[index] = frozen(table)
+    if gaps[0].start < request.shared_pages:
+        raise CoreBug(f"request {request.id} gives back pages of nodes, from {gaps[0].start} on")
+    strike(request, index, gaps)
     state.pools[Tier.DEVICE][index].give_back(own[0] if len(own) == 1 else np.concatenate(own))
 
 
@@ -193,7 +217,8 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
         if not component.positional or not behind:
             continue
         duplicates: list[Pages] = []
-        table = fresh = request.tables[index]
+        replaced: list[tuple[int, Pages]] = []
+        table = request.tables[index]
         for node in behind:
             start = start_of(node, state.stride)
             mine, held = table[start : node.end_page], node.pages[Tier.DEVICE][index]
@@ -202,18 +227,17 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
             if held is None:
                 attach(state, node, Tier.DEVICE, index, mine)
             else:
-                fresh = fresh.copy() if fresh is table else fresh
-                fresh[start : node.end_page] = held
+                replaced.append((start, held))
                 duplicates.append(mine)
         if duplicates:
-            request.tables[index] = frozen(fresh)
+            write(request, index, replaced)
             state.pools[Tier.DEVICE][index].give_back(np.concatenate(duplicates))
     for node in behind:
         node.hits += 1
 
 
 def _grow(
-    state: State, request: Request, path: list[Node], key: Key, upto: int, made: Sequence[int]
+    state: State, request: Request, path: list[Node], key: Key, upto: int, boundaries: Sequence[int]
 ) -> None:
     """New nodes behind the path."""
     covered = path[-1].end_page if path else 0
@@ -222,11 +246,13 @@ def _grow(
             f"request {request.id} shares {request.shared_pages} pages, its path {covered}",
             About("request", request.id),
         )
-    for end in (*(at for at in _cuts(state, made) if covered < at < upto), upto):
+    for end in (*(at for at in _cuts(state, boundaries) if covered < at < upto), upto):
         rows = key.raw[covered * key.stride : end * key.stride]
         first = rows[: key.stride]
         parent = path[-1] if path else state.root
         label = first if path else label_of(key.namespace, first)
+        if label in parent.children:
+            raise CoreBug(f"{parent} has a child already where request {request.id} adds one")
         node = new_child(state, parent, rows, label)
         node.hits, node.priority = 1, request.priority
         for index, component in enumerate(state.components):
@@ -237,21 +263,20 @@ def _grow(
         covered = end
 
 
-def _donate(state: State, request: Request, path: list[Node], made: Sequence[int]) -> None:
+def _donate(state: State, request: Request, path: list[Node], boundaries: Sequence[int]) -> None:
     """The nodes that end at the boundaries take over the states there, where they have none."""
     size = state.config.page_size
-    boundaries = [node for node in path if node.end_page in made] if made and state.stateful else []
+    ends = [node for node in path if node.end_page in boundaries] if state.stateful else []
     for index, component in enumerate(state.components):
         if component.positional:
             continue
-        for node in boundaries:
+        for node in ends:
             depth = node.end_page * size
             if depth not in request.checkpoint_tokens[index]:
                 continue
-            track = request.checkpoint_tokens[index].index(depth)
+            half = request.checkpoint_tokens[index].index(depth)
             if node.pages[Tier.DEVICE][index] is None:
-                slots = request.tables[index].copy()
-                attach(state, node, Tier.DEVICE, index, slots[1 + track : 2 + track].copy())
-                slots[1 + track] = -1
-                request.tables[index] = frozen(slots)
-            request.checkpoint_tokens[index][track] = 0
+                slot = request.tables[index][1 + half : 2 + half]
+                strike(request, index, [slice(1 + half, 2 + half)])
+                attach(state, node, Tier.DEVICE, index, slot)
+            request.checkpoint_tokens[index][half] = 0

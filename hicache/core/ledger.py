@@ -95,6 +95,8 @@ class Pool:
 
     def cache(self, pages: Pages, node: int) -> None:
         """Pages of a request or of a flight that has landed now belong to a node."""
+        if not len(pages):
+            raise CoreBug(f"{self}: node {node} caches no pages")
         self._uncount(pages)
         self.counts[_CACHED] += len(pages)
         where = _where(pages)
@@ -153,6 +155,8 @@ class Pool:
             return
         self.loans[_where(pages)] += 1
         self._open_loans += len(pages)
+        if self.counts[_FREE] + len(pages) > self.capacity:
+            raise CoreBug(f"{self}: {len(pages)} pages are lent while {self.free} are free")
 
     def repay(self, pages: Pages) -> None:
         """It ended. Retiring pages without further loans become free."""
@@ -166,13 +170,15 @@ class Pool:
             )
         self.loans[where] = left
         self._open_loans -= len(pages)
+        if self._open_loans < 0:
+            raise CoreBug(f"{self}: more loans are repaid than are open")
         if self.counts[_RETIRING]:
             done = pages[(self.loans[pages] == 0) & (self.state[pages] == _RETIRING)]
             self.counts[_RETIRING] -= len(done)
             self._push(done)
 
     def _take(self, count: int, owner: int, state: int) -> Pages:
-        if count > self._top:
+        if not 0 <= count <= self._top:
             raise CoreBug(
                 f"{self}: {count} pages wanted, {self._top} free",
                 About("pool", -1, int(self.tier), self.component),
@@ -182,6 +188,8 @@ class Pool:
         pages = self._stack[self._top - count : self._top][::-1].copy()
         self._top -= count
         self.counts[_FREE] -= count
+        if self.counts[_FREE] != self._top:
+            raise CoreBug(f"{self}: counts {self.counts[_FREE]} free pages, lists {self._top}")
         self.counts[state] += count
         where = _where(pages)
         self.state[where] = state
@@ -190,6 +198,8 @@ class Pool:
 
     def _push(self, pages: Pages) -> None:
         count = len(pages)
+        if self._top + count > self.capacity:
+            raise CoreBug(f"{self}: {self._top} pages are free and {count} more come back")
         self.state[pages] = _FREE
         self.generation[pages] += 1
         self._stack[self._top : self._top + count] = pages[::-1]
@@ -207,6 +217,8 @@ class Pool:
         if len(pages) > 1:
             self._expect(pages, before)
         self.counts[before] -= len(pages)
+        if self.counts[before] < 0:
+            raise CoreBug(f"{self}: counts fewer than no {PageState(before).name.lower()} pages")
 
     def _expect(self, pages: Pages, state: int) -> None:
         if self.state[pages].tobytes().count(state) < len(pages):

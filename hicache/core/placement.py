@@ -2,11 +2,14 @@
 
 All or nothing, and in this order, because taking pages may evict what the decision rests on:
 
-    match -> decide what to load -> lock -> make room -> take -> write the decision down
+    match -> decide what to load -> lock -> make room -> write the decision down -> take
 
 A load that cannot be afforded is not made: the request runs from the device anchor. A refusal
 releases the locks and leaves nothing else behind but splits, and copies to host that were begun and
 go on.
+
+Lives here: that decision, and refusals. Must not live here: what the scheduler asks (`admission`),
+or how a victim is found (`reclaim`).
 """
 
 from __future__ import annotations
@@ -15,17 +18,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .actions import NO_REQUEST, Admitted, RefusalReason, Refused
+from .actions import Admitted
+from .errors import CoreBug
+from .flights import close_flight, open_flight
 from .insertion import use
 from .radix.locks import lock_required, open_receipt, release, required
 from .radix.matching import anchors, cut_windows, match
-from .radix.node import Flight, Node, Receipt, Request
-from .radix.tree import BACKBONE
+from .radix.node import Flight, FlightKind, Node, Receipt, Request
 from .reclaim import make_device_room
+from .refusals import refuse, refuse_room
+from .requests.tables import filled, joined
+from .requests.windows import fill, pages_of
 from .state import State
-from .transfers import begin_load, close_flight, lock_for_load, open_flight
-from .types import NO_PAGES, Pages, RequestId, Tier, frozen
-from .windows import fill, pages_of
+from .transfers import begin_load, lock_for_load
+from .types import BACKBONE, NO_PAGES, FlightId, Pages, Tier
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +60,8 @@ class Plan:
 def place(state: State, request: Request, chunk: int) -> int:
     """Admit a waiting request. Returns the token that its first pass goes up to; 0 where it was
     refused, and still waits."""
+    if request.admitted or request.load or request.prefill:
+        raise CoreBug(f"request {request.id} is admitted already")
     known = match(state, request.key, request.match_pages)
     found = anchors(state, known)
     ends = [0, *(node.end_page for node in known)]
@@ -63,9 +71,11 @@ def place(state: State, request: Request, chunk: int) -> int:
         path = known[: found.device]
     cut_windows(state, path)
     loads = _to_load(state, path)
-    if _is_arriving(loads):
+    arriving = _arriving(loads)
+    if arriving:
         total = pages_of(state, request.length)
-        refuse(state, request.id, "arriving", total, state.pools[Tier.DEVICE][BACKBONE].free)
+        free = state.pools[Tier.DEVICE][BACKBONE].free
+        refuse(state, request.id, "arriving", total, free, after=arriving)
         return 0
     plan = _plan(state, request, path, loads, chunk)
     if plan.short >= 0 and any(loads):
@@ -86,41 +96,17 @@ def place(state: State, request: Request, chunk: int) -> int:
     depths = tuple(ends[depth] for depth in found.depths)
     state.out.append(
         Admitted(
-            request.id,
-            reused,
-            plan.pages - reused,
-            request.length - request.computed_tokens,
-            depths,
-            plan.loading,
-            request.branch_pages,
+            request=request.id,
+            device_pages=reused,
+            host_pages=plan.pages - reused,
+            tokens_to_compute=request.length - request.computed_tokens,
+            depths=depths,
+            loaded_pages=plan.loading,
+            matched_pages=request.branch_pages,
         )
     )
     _take_pages(state, request, plan)
     return plan.end_token
-
-
-def refuse(
-    state: State,
-    request: RequestId,
-    reason: RefusalReason,
-    needed: int,
-    available: int,
-    preempt: RequestId = NO_REQUEST,
-    component: int = BACKBONE,
-) -> None:
-    name = state.config.components[component]
-    state.out.append(Refused(request, reason, needed, available, preempt, name))
-
-
-def refuse_room(
-    state: State, request: RequestId, component: int, needed: int, preempt: bool = False
-) -> None:
-    """There is no room: say whether it comes by itself, and else whom to retract for it."""
-    waiting = any(flight.request == NO_REQUEST for flight in state.flights.values())
-    reason: RefusalReason = "writing_back" if waiting else "no_pages"
-    victim = next(reversed(state.running)) if preempt and not waiting else NO_REQUEST
-    room = state.pools[Tier.DEVICE][component].available
-    refuse(state, request, reason, needed, room, victim, component)
 
 
 def _worth_loading(state: State, request: Request, pages: int) -> bool:
@@ -142,13 +128,14 @@ def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
     ]
 
 
-def _is_arriving(loads: list[list[Node]]) -> bool:
-    return any(
-        leg.component == index and leg.flight.kind == "load"
-        for index, nodes in enumerate(loads)
-        for node in nodes
-        for leg in node.legs
-    )
+def _arriving(loads: list[list[Node]]) -> FlightId:
+    """The load that already brings a part of this, 0 where none does."""
+    for index, nodes in enumerate(loads):
+        for node in nodes:
+            for leg in node.legs:
+                if leg.component == index and leg.flight.kind is FlightKind.LOAD:
+                    return leg.flight.id
+    return 0
 
 
 def _plan(
@@ -159,7 +146,7 @@ def _plan(
     lock_required(state, receipt, path)
     flight = None
     if any(loads):
-        flight = open_flight(state, "load", request)
+        flight = open_flight(state, FlightKind.LOAD, request.id)
         lock_for_load(state, flight, path, loads)
     loading = tuple(
         sum(len(_host_pages(node, index)) for node in nodes) for index, nodes in enumerate(loads)
@@ -182,6 +169,8 @@ def _plan(
         plan.needed[index] += max(0, count)
         if plan.short < 0 and max(0, count) > rooms[index]:
             plan.short = index
+    if any(take < load for take, load in zip(plan.needed, loading, strict=True)):
+        raise CoreBug(f"request {request.id} takes {plan.needed} pages and loads {loading}")
     return plan
 
 
@@ -213,30 +202,27 @@ def _admit(state: State, request: Request, plan: Plan) -> None:
 
 def _take_pages(state: State, request: Request, plan: Plan) -> None:
     total = max(pages_of(state, request.length), plan.pages)
-    targets = [NO_PAGES] * len(state.components)
-    request.tables = []
-    request.checkpoint_tokens = []
-    request.cleared_pages = [0] * len(state.components)
-    request.sources = [-1] * len(state.components)
+    count = len(state.components)
+    targets = [NO_PAGES] * count
+    request.tables, request.checkpoint_tokens = [], []
+    request.cleared_pages, request.sources = [0] * count, [-1] * count
     for index, component in enumerate(state.components):
-        pool, flight = state.pools[Tier.DEVICE][index], plan.flight
-        if flight is not None and plan.loading[index]:
-            targets[index] = pool.reserve(plan.loading[index], flight.id)
+        pool, flight, loading = state.pools[Tier.DEVICE][index], plan.flight, plan.loading[index]
+        if flight is not None and loading:
+            targets[index] = pool.reserve(loading, flight.id)
         reused = _reused(state, plan, index, targets[index])
         request.checkpoint_tokens.append([0] * max(0, component.slots - 1))
         if not component.positional:
-            slots = np.full(component.slots, -1, dtype=np.int64)
-            count = plan.needed[index] - plan.loading[index]
-            slots[:count] = pool.take(count, request.id)
-            request.tables.append(frozen(slots))
+            slots = pool.take(plan.needed[index] - loading, request.id)
+            table = filled(component.slots, 0, slots)
             request.sources[index] = int(reused[-1]) if len(reused) else -1
         elif index == BACKBONE:
-            fresh = pool.take(plan.needed[index] - plan.loading[index], request.id)
-            request.tables.append(frozen(np.concatenate((reused, fresh))))
+            table = joined(reused, pool.take(plan.needed[index] - loading, request.id))
         else:
-            table = np.full(total, -1, dtype=np.int64)
-            table[plan.pages - len(reused) : plan.pages] = reused
-            request.tables.append(frozen(table))
+            table = filled(total, plan.pages - len(reused), reused)
+        if component.positional and len(table) != total:
+            raise CoreBug(f"request {request.id}: a table of {len(table)} for {total} pages")
+        request.tables.append(table)
     fill(state, request, pages_of(state, plan.end_token))
     if plan.flight is not None:
         begin_load(state, request, plan.flight, plan.loads, targets)
@@ -257,5 +243,6 @@ def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
 
 def _host_pages(node: Node, index: int) -> Pages:
     pages = node.pages[Tier.HOST][index]
-    assert pages is not None, f"{node} has nothing to load"
+    if pages is None:
+        raise CoreBug(f"{node} has nothing to load of component {index}")
     return pages

@@ -9,18 +9,25 @@ A leaf goes with all its components, whichever of them is wanted; on any other n
 whose backbone is locked, a component other than the backbone leaves a tombstone.
 
 Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
-warmer than the prefix above it, which comes up once that page is gone.
+warmer than the prefix above it, which comes up once that page is gone. A copy to host that no
+eviction asked for holds warmer pages back, too: a host tier must not change the order of eviction.
+
+Must not live here: how a copy leaves (`eviction`), or how one gets to host (`backup`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from .backup import begin_backup, missing_on_host
+from .errors import CoreBug
 from .eviction import cut_tail, delete_dead, delete_tail, demote, tombstone
 from .radix.lru import DEVICE, is_garbage, next_victim, offer
-from .radix.node import NONE, Node
-from .radix.tree import BACKBONE, span
+from .radix.node import NONE, FlightKind, Node
+from .radix.tree import span
 from .state import State
-from .types import Tier
+from .types import BACKBONE, Tier
 
 
 def make_device_room(state: State, index: int, count: int) -> bool:
@@ -34,15 +41,15 @@ def make_device_room(state: State, index: int, count: int) -> bool:
 def evict_device(state: State, index: int, count: int) -> None:
     """Free up to `count` device pages, now or by writing back; less where the rest is in use."""
     pool = state.pools[Tier.DEVICE][index]
-    queues = [state.queues[3 * index + DEVICE]]
+    queues = [state.queues[index][DEVICE]]
     goal = pool.free + count
-    floor = (
-        _behind_write_backs(state) if state.writing_back[BACKBONE] and index == BACKBONE else None
-    )
+    floor = _floor(state) if index == BACKBONE and pool.free < goal else None
     while pool.free + state.writing_back[index] < goal:
         node = next_victim(queues, state.eviction)
         if node is None:
             return
+        if node.pages[Tier.DEVICE][index] is None:
+            raise CoreBug(f"{node} is to free device pages of component {index} that it has not")
         short = goal - pool.free - state.writing_back[index]
         if index != BACKBONE:
             _evict_copy(state, node, index, short)
@@ -60,24 +67,45 @@ def _rank(state: State, node: Node) -> int:
     return state.eviction.rank(node, BACKBONE)
 
 
-def _behind_write_backs(state: State) -> int | None:
-    """The lowest rank that will be up for eviction once what is written back has gone, that of a
-    parent; None where none will be."""
+def _floor(state: State) -> int | None:
+    """The lowest rank of the backbone that is up for eviction once the copies to host under way
+    have ended; nothing above it is taken in its place. None where no copy holds anything back."""
+    return min(chain(_behind_write_backs(state), _under_copy(state)), default=None)
+
+
+def _behind_write_backs(state: State) -> Iterator[int]:
+    """Ranks of the parents of what is written back: they come up once that has gone."""
+    if not state.writing_back[BACKBONE]:
+        return
     leaving_nodes = [
         leg.node
         for flight in state.flights.values()
-        if flight.frees and flight.frees[BACKBONE]
+        if flight.evicts and flight.frees[BACKBONE]
         for leg in flight.legs
         if leg.node is not None
     ]
     leaving = {node.id for node in leaving_nodes}
-    ranks = [
-        _rank(state, node.parent)
-        for node in leaving_nodes
-        if node.parent is not None and node.parent.parent is not None
-        if node.parent.id not in leaving
-    ]
-    return min(ranks, default=None)
+    for node in leaving_nodes:
+        above = node.parent
+        if above is not None and above.parent is not None and above.id not in leaving:
+            yield _rank(state, above)
+
+
+def _under_copy(state: State) -> Iterator[int]:
+    """Ranks of nodes that only copies to host lock: without a host tier they could be evicted now.
+    What is written back for an eviction is not among them, it is leaving already."""
+    if not state.backups:
+        return
+    copies = [one for one in state.flights.values() if one.kind is FlightKind.BACKUP]
+    receipts = {one.receipt.id for one in copies if one.receipt is not None}
+    for flight in copies:
+        if flight.receipt is None or flight.evicts:
+            continue
+        for node, tier in flight.receipt.locked[BACKBONE]:
+            if tier == Tier.DEVICE and all(
+                holders.keys() <= receipts for holders in node.locks[Tier.DEVICE]
+            ):
+                yield _rank(state, node)
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
@@ -95,13 +123,15 @@ def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
 
 def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None:
     """Evict a leaf's last pages; where they have to be written back first, the node above them."""
+    if node.with_pages[Tier.DEVICE]:
+        raise CoreBug(f"{node} is to go as a leaf and has children on device")
     missing = _to_write_back(state, node, index, whole=True)
     if missing:
         node = cut_tail(state, node, pages)
         if _write_back(state, node, index, missing):
             return node.parent
     if node.pages[Tier.HOST][BACKBONE] is not None:
-        demote(state, cut_tail(state, node, pages), Tier.DEVICE)
+        demote(state, cut_tail(state, node, pages))
     else:
         delete_tail(state, node, Tier.DEVICE, pages)
     return None
@@ -124,5 +154,6 @@ def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[in
 def _write_back(state: State, node: Node, index: int, components: list[int]) -> bool:
     """Begin the copy that an eviction waits for. False where host has no room for it."""
     pages = node.pages[Tier.DEVICE][index]
-    assert pages is not None, f"{node} has nothing to write back"
+    if pages is None:
+        raise CoreBug(f"{node} has nothing to write back of component {index}")
     return begin_backup(state, [(node, components)], index, len(pages))

@@ -1,6 +1,8 @@
 """Everything one core knows, in one record that the core's modules pass around.
 
-Not to be written outside hicache/core. Checks read it through `view.CoreView`.
+Lives here: what is remembered between events, and what the current event changed. Must not live
+here: a decision, or what follows from one. Not to be written outside hicache/core; checks read it
+through `view.CoreView`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class State:
     tick              counts the events that use nodes.
     next_*            the ids to hand out.
     pools             [tier][component].
-    queues            [3 * component + kind], see lru.
+    queues            [component][kind], see lru.
     touched*          what the current event created, changed or removed, for observers that check
                       incrementally.
     dead              nodes that lost their last live boundary, until the eviction at hand has
@@ -48,7 +50,7 @@ class State:
     eviction: EvictionPolicy
     writes: WritePolicy
     pools: list[list[Pool]]
-    queues: list[Queue]
+    queues: list[list[Queue]]
     root: Node
     widest_window_pages: int
     every_end_is_live: bool

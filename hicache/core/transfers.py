@@ -1,4 +1,4 @@
-"""Flights: what is in flight, what it has on loan, and how loads and prefills end.
+"""Loads and passes: how they begin, land and fail, and what a request that goes leaves in flight.
 
     load     targets are lent to the flight until it lands; landing makes them nodes' pages, or
              frees them where a node got its copy meanwhile. It lands at its reply, or at the
@@ -6,40 +6,23 @@
     prefill  the request's own pages are on loan while the pass runs, so that giving them back
              (abort, duplicates) only retires them.
 
-An aborted request leaves its flights behind without a request; they end like any other.
+A request that is aborted or restarted leaves its flights behind; they end like any other. Must not
+live here: backups, and what all flights share (`flights`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .actions import NO_REQUEST, Copy, Load
-from .errors import CallerError
-from .radix.locks import lock, open_receipt, release
+from .actions import NO_REQUEST, Load
+from .errors import CoreBug
+from .flights import add_legs, copies_of, end_leg
+from .radix.locks import lock, open_receipt
 from .radix.lru import offer
-from .radix.node import Flight, Leg, Node, Request
-from .radix.tree import BACKBONE, attach
+from .radix.node import Flight, Node, Request
+from .requests.tables import own_pages, write
 from .state import State
-from .types import FlightId, Pages, Tier, frozen
-
-
-def flight_of(state: State, flight_id: FlightId, kind: str) -> Flight:
-    """The open flight that a reply names. Raises CallerError for any other reply."""
-    flight = state.flights.get(flight_id)
-    if flight is None or flight.kind != kind:
-        found = "nothing in flight" if flight is None else f"a {flight.kind}"
-        raise CallerError(
-            f"flight {flight_id}: expected a {kind} in flight, found {found}; "
-            "answer every action exactly once"
-        )
-    return flight
-
-
-def open_flight(state: State, kind: str, request: Request) -> Flight:
-    flight = Flight(state.next_flight, kind, request.id, None)
-    state.next_flight += 1
-    state.flights[flight.id] = flight
-    return flight
+from .types import BACKBONE, Pages, Tier
 
 
 def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[list[Node]]) -> None:
@@ -60,41 +43,25 @@ def begin_load(
     targets: list[Pages],
 ) -> None:
     """Queue the load of what these nodes have on host only, by component, parents first."""
+    if request.load:
+        raise CoreBug(f"request {request.id} begins a second load, {flight}")
     for index, nodes in enumerate(loads):
-        start = 0
-        for node in nodes:
-            source = node.pages[Tier.HOST][index]
-            assert source is not None, f"{node} has nothing to load"
-            leg = Leg(flight, node, index, source, targets[index][start : start + len(source)])
-            start += len(source)
-            flight.legs.append(leg)
-            node.legs.append(leg)
-            state.pools[Tier.HOST][index].lend(source)
-            state.touched[node.id] = node
+        add_legs(state, flight, index, nodes, targets[index])
     request.load = flight.id
-    names = state.config.components
-    copies = tuple(Copy(names[leg.component], leg.source, leg.target) for leg in flight.legs)
-    state.out.append(Load(flight.id, request.id, copies))
+    state.out.append(Load(flight.id, request.id, copies_of(state, flight)))
 
 
 def land(state: State, flight: Flight) -> None:
     """A load's bytes are there: nodes adopt its pages, and its request shares the nodes."""
     request = state.requests.get(flight.request)
     for leg in flight.legs:
+        # all above the node is there: the path is locked, and parents land first
         node, index = leg.node, leg.component
-        state.pools[Tier.HOST][index].repay(leg.source)
+        adopted = end_leg(state, leg, adopt=True)
         if node is None:
-            state.pools[Tier.DEVICE][index].give_back(leg.target)
             continue
-        node.legs.remove(leg)
-        state.touched[node.id] = node
-        held = node.pages[Tier.DEVICE][index]
-        if held is None:  # all above it is there: the path is locked, and parents land first
-            attach(state, node, Tier.DEVICE, index, leg.target)
-        else:
-            state.pools[Tier.DEVICE][index].give_back(leg.target)
-            if request is not None and state.components[index].positional:
-                _replace(request, index, node, held)
+        if request is not None and not adopted and state.components[index].positional:
+            _replace(request, index, node)
         if request is not None and request.receipt is not None:
             lock(state, request.receipt, (node,), Tier.DEVICE, index)
         else:
@@ -105,35 +72,25 @@ def land(state: State, flight: Flight) -> None:
         request.load = 0
 
 
-def _replace(request: Request, index: int, node: Node, held: Pages) -> None:
+def _replace(request: Request, index: int, node: Node) -> None:
     """The node got its copy meanwhile: the request's table names that one from now on."""
-    table = request.tables[index].copy()
-    table[node.end_page - len(held) : node.end_page] = held
-    request.tables[index] = frozen(table)
+    held = node.pages[Tier.DEVICE][index]
+    if held is None:
+        raise CoreBug(f"{node} has neither what was loaded nor a copy that came before it")
+    write(request, index, [(node.end_page - len(held), held)])
 
 
 def cancel_load(state: State, flight: Flight) -> None:
     """A load failed: its targets hold garbage and go back; the host copies stay."""
     for leg in flight.legs:
-        state.pools[Tier.HOST][leg.component].repay(leg.source)
-        state.pools[Tier.DEVICE][leg.component].give_back(leg.target)
-        if leg.node is not None:
-            leg.node.legs.remove(leg)
-            state.touched[leg.node.id] = leg.node
+        end_leg(state, leg, adopt=False)
     flight.legs.clear()
-
-
-def close_flight(state: State, flight: Flight) -> None:
-    """The reply came: end the loans and locks that are left."""
-    del state.flights[flight.id]
-    for index, pages in enumerate(flight.lent):
-        state.pools[Tier.DEVICE][index].repay(pages)
-    if flight.receipt is not None:
-        release(state, flight.receipt)
 
 
 def lend_own(state: State, request: Request, flight: Flight) -> None:
     """A pass begins: what the request has for itself, or a load brings it, is on loan to it."""
+    if flight.lent:
+        raise CoreBug(f"{flight} has loans already")
     load = state.flights.get(request.load)
     for index in range(len(state.components)):
         parts = [own_pages(state, request, index)]
@@ -144,25 +101,19 @@ def lend_own(state: State, request: Request, flight: Flight) -> None:
         state.pools[Tier.DEVICE][index].lend(lent)
 
 
-def own_pages(state: State, request: Request, index: int) -> Pages:
-    """Device pages of a component that belong to the request itself."""
-    pages = request.tables[index]
-    if index == BACKBONE:
-        return pages[request.shared_pages :]
-    if state.components[index].positional:
-        pages = pages[request.shared_pages :]
-    own: Pages = pages[pages >= 0]
-    return own
-
-
 def orphan_flights(state: State, request: Request) -> bool:
-    """Cut a request's flights loose; True if one of them now holds the request's locks."""
+    """Cut a request's flights loose: what it leaves to them comes free when they end. True if one
+    of them now holds the request's locks."""
     load = state.flights.get(request.load)
     if load is not None:
         load.request = NO_REQUEST
+        for leg in load.legs:
+            load.frees[leg.component] += len(leg.target)
     prefill = state.flights.get(request.prefill)
     if prefill is None:
         return False
     prefill.request = NO_REQUEST
     prefill.receipt = request.receipt
+    for index in range(len(state.components)):
+        prefill.frees[index] = len(own_pages(state, request, index))
     return True

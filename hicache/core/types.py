@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from .errors import CallerError
 
+BACKBONE = 0  # the component that every node has: full attention
+
 Pages: TypeAlias = NDArray[np.int64]
 RequestId: TypeAlias = int
 MOST_PRIORITY = 1 << 31  # of a request, up or down

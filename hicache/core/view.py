@@ -1,4 +1,6 @@
-"""What observers may see of a core: everything, to read. Nothing here computes or changes state.
+"""What observers may see of a core: everything, to read.
+
+Lives here: names for it. Must not live here: anything that changes state or that the core needs.
 
 The records behind it (`Node`, `Pool`, `Request`, `Flight`) are the core's own; a check reads their
 fields and keeps its own books. Writing to one from outside the core is a defect.
@@ -15,6 +17,7 @@ from .config import Config
 from .eviction_policies.base import EvictionPolicy
 from .ledger import Pool
 from .radix.node import Flight, Node, Request
+from .radix.tree import nodes_below
 from .state import State
 from .types import FlightId, Pages, RequestId, Tier
 from .write_policies.base import WritePolicy
@@ -86,7 +89,7 @@ class CoreView:
     ) -> list[tuple[int, int, int]]:
         """(rank, -end, node id) of each entry of a component's eviction queue (0 device, 1 host, 2
         duplicate), those that serve a live boundary or those that serve none."""
-        heap = self._state.queues[3 * component + queue].heaps[garbage]
+        heap = self._state.queues[component][queue].heaps[garbage]
         return [entry[:3] for entry in heap]
 
     def peers(self, tier: Tier, component: int) -> Pages:
@@ -105,8 +108,4 @@ class CoreView:
 
     def nodes(self) -> Iterator[Node]:
         """Every node but the root, parents before children."""
-        stack = list(self._state.root.children.values())
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(node.children.values())
+        return nodes_below(self._state.root)

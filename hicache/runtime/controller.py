@@ -67,6 +67,10 @@ class TransferController:
         """Transfers submitted whose reply was not taken yet."""
         return len(self._backups) + len(self._loads)
 
+    def is_unanswered(self, flight: FlightId) -> bool:
+        """Whether the transfer was submitted and its reply was not taken yet."""
+        return flight in self._backups or flight in self._loads
+
     def submit(self, action: Load | Backup) -> None:
         (self._loads if type(action) is Load else self._backups).submit(action)
 

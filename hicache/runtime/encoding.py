@@ -79,7 +79,7 @@ def _prefill(one: Prefill) -> tuple[object, ...]:
         one.request,
         one.start_token,
         one.end_token,
-        one.table,
+        one.tables[0],
         one.after,
         one.completes_prompt,
         one.tables,
@@ -113,8 +113,7 @@ def _moved(one: Load | Backup) -> Iterator[int | Pages]:
 
 def _tables(one: Prefill) -> Iterator[int | Pages]:
     yield from (one.flight, one.request, one.start_token, one.end_token)
-    yield one.table
-    yield from one.tables[1:]
+    yield from one.tables
     for slots in one.states:
         yield from (slots.source, slots.working, *slots.checkpoint_slots)
         for depth, page in slots.checkpoints:
@@ -141,12 +140,12 @@ _OUTCOMES: dict[type, Covered] = {
     Admitted: Covered(b"Seated", 18, _admitted),
     Refused: Covered(b"Refused", 19, _refused),
     Granted: Covered(
-        b"Granted", 20, lambda one: (one.request, one.table, one.tables, _states(one.states))
+        b"Granted", 20, lambda one: (one.request, one.tables[0], one.tables, _states(one.states))
     ),
     Cached: Covered(
         b"Cached",
         21,
-        lambda one: (one.request, one.pages, one.table, one.tables, _states(one.states)),
+        lambda one: (one.request, one.pages, one.tables[0], one.tables, _states(one.states)),
     ),
     Released: Covered(b"Released", 22, lambda one: (one.request,)),
     Restarted: Covered(b"Restarted", 23, lambda one: (one.request,)),

@@ -68,6 +68,10 @@ class Lane:
         """Transfers queued or in flight."""
         return len(self._queued) + len(self._marks)
 
+    def __contains__(self, flight: FlightId) -> bool:
+        """Whether the transfer is queued or in flight."""
+        return flight in self._marks or any(one.flight == flight for one in self._queued)
+
     @property
     def queued(self) -> bool:
         """Whether `issue` has something to do."""

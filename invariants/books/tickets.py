@@ -99,7 +99,7 @@ def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int)
     leading positions that are not the request's own."""
     uses = []
     first, last = action.start_token // page_size, -(-action.end_token // page_size)
-    tables, states = iter(action.tables or (action.table,)), iter(action.states)
+    tables, states = iter(action.tables), iter(action.states)
     for kind in kinds:
         if kind.positional:
             table = next(tables)
@@ -180,7 +180,7 @@ class TicketBook:
             return
         first = action.start_token // self.page_size
         done = min(action.end_token // self.page_size, len(tags)) if ok else first
-        tables, states = iter(action.tables or (action.table,)), iter(action.states)
+        tables, states = iter(action.tables), iter(action.states)
         for use, kind in zip(ticket.uses, self.kinds, strict=True):
             book = self.pages[use.at]
             book.writer[use.writes] = 0

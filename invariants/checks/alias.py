@@ -38,7 +38,7 @@ class Alias(Check):
                     self.fail(f"flight {item.flight}: its pages are writable", flight(item.flight))
             return
         about = request(item.request)  # type: ignore[union-attr]
-        tables = item.tables or (item.table,)  # type: ignore[union-attr]
+        tables = item.tables  # type: ignore[union-attr]
         if any(map(_writable, tables)):
             self.fail(f"a table of request {item.request} is writable", about)  # type: ignore[union-attr]
         seat = book.seats.by_id.get(item.request)  # type: ignore[union-attr]

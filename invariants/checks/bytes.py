@@ -48,7 +48,7 @@ class Bytes(Check):
             self._states(book, seat, item)
         else:
             depth = start = min(seat.computed_tokens // book.page_size, len(seat.tags))
-        self._compare(book.device, item.table[:depth], seat.tags[:depth], "request", seat.id)
+        self._compare(book.device, item.tables[0][:depth], seat.tags[:depth], "request", seat.id)
         tables = iter(item.tables[1:])
         for kind in book.kinds[1:]:
             if kind.positional:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup, Evicted, Refused
+import numpy as np
+
+from hicache.core.actions import Backup, Evicted, Load, Refused
 from hicache.core.events import AdmitWanted, EvictWanted
-from hicache.core.types import Tier
+from hicache.core.types import NO_PAGES, Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
+from invariants.books.coming import coming, copied
 from invariants.books.pages import NODE
 from invariants.books.shadow import DEVICE
 from invariants.books.story import pool, request
@@ -30,8 +33,7 @@ class LiveEvict(Check):
 
     def _refused(self, book: Book, item: Refused, view: CoreView) -> None:
         index = book.index_of(item.component)
-        device = book.pages[index]
-        capacity, free = device.capacity, view.pool(Tier.DEVICE, index).free
+        capacity = book.pages[index].capacity
         if item.reason == "too_large":
             if item.needed <= capacity:
                 self.fail(
@@ -40,33 +42,56 @@ class LiveEvict(Check):
                 )
             return
         if item.reason == "arriving":
-            if not any(
-                not t.landed and t.tiers[0] == Tier.HOST and t.moves
-                for t in book.tickets.open.values()
-            ):
+            ticket = book.tickets.open.get(item.after)
+            if ticket is None or ticket.landed or type(ticket.action) is not Load:
                 self.fail(
-                    "refused as arriving: expected an unanswered load, found none",
+                    f"refused as arriving: expected flight {item.after} to be an unanswered load",
                     request(item.request),
                 )
             return
-        waiting = any(
-            type(ticket.action) is Backup or ticket.request < 0 or ticket.landed
-            for ticket in book.tickets.open.values()
+        self._short(book, item, view)
+
+    def _short(self, book: Book, item: Refused, view: CoreView) -> None:
+        """Refused for want of pages: whether they were to be had, and which reply brings them. An
+        admission was planned with a load or without one, so either may make the refusal true."""
+        wrong = [
+            self._wrong(book, item, view, self._own_path(book, item, depth))
+            for depth in self._depths(book, item)
+        ]
+        if all(wrong):
+            self.fail(f"refused ({item.reason}): {wrong[0]}", request(item.request))
+
+    def _wrong(self, book: Book, item: Refused, view: CoreView, own: Pages) -> str:
+        """What is wrong with a refusal, nothing where it is true. own: pages on the path of the
+        refused request itself, which it would have locked."""
+        index = book.index_of(item.component)
+        device, free = book.pages[index], view.pool(Tier.DEVICE, index).free
+        spare = device.held[NODE] - device.protected - int((device.locks[own] == 0).sum())
+        available, more = free + spare, coming(book, index, own)
+        found = (
+            f"needed {item.needed} {item.component} pages, free {free} + evictable {spare} = "
+            f"{available}, with all replies {available + more.total}"
         )
-        spare = device.held[NODE] - device.protected - self._own_path(book, item, index)
-        available = free + spare
-        if available >= item.needed and not (item.reason == "writing_back" and waiting):
-            self.fail(
-                f"refused ({item.reason}): needed {item.needed} {item.component} pages, free "
-                f"{free} + evictable {spare} = {available}",
-                request(item.request),
-            )
-        if (item.reason == "writing_back") != waiting:
-            self.fail(
-                f"refused ({item.reason}): {'some' if waiting else 'no'} pages come back by "
-                "themselves",
-                request(item.request),
-            )
+        if item.reason == "no_pages":
+            return found if available + more.total >= item.needed else ""
+        ticket = book.tickets.open.get(item.after)
+        if ticket is None:
+            return f"{found}; it waits for flight {item.after}, which is not open"
+        if available >= item.needed:
+            copy = type(ticket.action) is Backup
+            return "" if copy else f"{found}; it waits for no copy to host"
+        if available + more.retiring + more.until(item.after) < item.needed:
+            return f"{found}; too few come with flight {item.after}"
+        if available + more.until(item.after - 1) >= item.needed:
+            return f"{found}; enough come before flight {item.after}"
+        return ""
+
+    def _depths(self, book: Book, item: Refused) -> tuple[int, ...]:
+        """Boundaries, in pages, that the refused request may have been planned to start from."""
+        seat = book.seats.by_id.get(item.request)
+        if seat is None or type(book.event) is not AdmitWanted:
+            return (0,)
+        return tuple({seat.expected.device: None, seat.expected.best: None})
 
     def _waits_for_a_parent(self, book: Book) -> bool:
         """Whether some page that is locked now, as the path of what drains is, goes before all
@@ -82,18 +107,34 @@ class LiveEvict(Check):
             for rank in shadow.rank[:1]
         )
 
-    def _own_path(self, book: Book, item: Refused, index: int) -> int:
-        """Unlocked pages that the refused request would have reused from the device."""
+    def _ahead_of_copies(self, book: Book, goal: int) -> int:
+        """How many of these pages of the backbone can be evicted before a copy to host under way
+        holds back what is warmer than the page that it reads."""
+        only = copied(book)
+        held = [
+            shadow.rank[0]
+            for shadow in book.nodes.by_id.values()
+            for pages in shadow.pages[:1]
+            if pages is not None and only[pages[0]]
+        ]
+        floor = min((rank for rank in held if rank is not None), default=None)
+        coldest = book.nodes.coldest(0, DEVICE, ())
+        first = coldest.rank[0] if coldest is not None else None
+        if floor is None or first is None:
+            return goal
+        return 1 if first <= (True, floor[1]) and book.nodes.declared.key is not None else 0
+
+    def _own_path(self, book: Book, item: Refused, depth: int) -> Pages:
+        """Device pages that a prefix of `depth` pages of the refused request requires."""
         seat = book.seats.by_id.get(item.request)
-        if seat is None or type(book.event) is not AdmitWanted:
-            return 0
-        unlocked, depth = 0, seat.expected.device
-        for tag in seat.known[max(0, depth - book.kinds[index].need) : depth]:
+        parts, index = [NO_PAGES], book.index_of(item.component)
+        known = seat.known[max(0, depth - book.kinds[index].need) : depth] if seat else ()
+        for tag in known:
             shadow = book.nodes.at.get(tag)
             held = shadow.pages[index] if shadow is not None else None
-            if shadow is not None and held is not None and not shadow.locked[index]:
-                unlocked += len(held)
-        return unlocked
+            if held is not None:
+                parts.append(held)
+        return np.concatenate(parts)
 
     def _evicted(self, book: Book, item: EvictWanted, view: CoreView) -> None:
         tier, index = Tier(item.tier), book.index_of(item.component)
@@ -110,6 +151,8 @@ class LiveEvict(Check):
             goal = min(goal, 1)  # what drains locks its path: the rest comes after the reply
         if already and self._waits_for_a_parent(book):
             goal = min(goal, 0)
+        if tier == Tier.DEVICE and not index:
+            goal = min(goal, self._ahead_of_copies(book, goal))
         if gone + drained < goal:
             self.fail(
                 f"{book.pages[slot].where}: asked for {item.pages}, evictable "

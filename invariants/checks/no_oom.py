@@ -38,8 +38,8 @@ class NoOom(Check):
             least = max(item.end_token, seat.length)
         else:
             least = event.length if type(event) is PagesWanted else seat.computed_tokens
-        room = len(item.table) * book.page_size  # type: ignore[union-attr]
-        if room < least or len(seat.tables[0]) != len(item.table):  # type: ignore[union-attr]
+        room = len(item.tables[0]) * book.page_size  # type: ignore[union-attr]
+        if room < least or len(seat.tables[0]) != len(item.tables[0]):  # type: ignore[union-attr]
             self.fail(
                 f"request {seat.id}: its table holds {room} tokens, expected at least {least}; "
                 f"the core has {len(seat.tables[0])} pages for it",
@@ -51,7 +51,7 @@ class NoOom(Check):
     def _covered(self, book: Book, item: Prefill) -> None:
         """Of each component a pass has what its first token's window reads, and what it writes."""
         positional = [kind for kind in book.kinds if kind.positional]
-        for kind, table in zip(positional, item.tables or (item.table,), strict=True):
+        for kind, table in zip(positional, item.tables, strict=True):
             least = max(0, item.start_token - kind.window + 1) // book.page_size
             most = -(-item.end_token // book.page_size)
             lacking = table[least:most] < 0 if kind.at else table[:0]

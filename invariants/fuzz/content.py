@@ -77,7 +77,7 @@ class Content:
         if isinstance(item, _COPIES):
             self.begin_copy(item)
         elif isinstance(item, _TABLES):
-            self.tables[item.request] = item.tables or (item.table,)
+            self.tables[item.request] = item.tables
             self.states[item.request] = item.states
 
     # -- copies
@@ -116,7 +116,7 @@ class Content:
     def end_pass(self, action: Prefill, ids: list[int] | None) -> None:
         """Tokens start..end are computed; ids None: it failed, or nobody wants the result."""
         start, end = action.start_token, action.end_token
-        tables = action.tables or (action.table,)
+        tables = action.tables
         passed = About("flight", action.flight)
         if ids is not None:
             for at in range(len(tables)):

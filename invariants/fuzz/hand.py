@@ -221,7 +221,8 @@ class Hand:
                 job.committed = job.prompt
                 job.asked = job.asked or job.prompt
                 if self.content is not None:
-                    self.answers[job.id] = self.content.said(action.table, job.prompt)[: job.asked]
+                    said = self.content.said(action.tables[0], job.prompt)
+                    self.answers[job.id] = said[: job.asked]
         return fine
 
     def refused(self, event: Event) -> None:

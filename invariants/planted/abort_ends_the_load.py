@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import transfers
+from hicache.core import flights, transfers
 
 from .base import Patch
 
@@ -26,7 +26,7 @@ def _cancelled(state: Any, request: Any) -> bool:
     handed_over = _orphan_flights(state, request)
     if load is not None and load.legs:
         transfers.cancel_load(state, load)
-        transfers.close_flight(state, load)
+        flights.close_flight(state, load)
     return handed_over
 
 

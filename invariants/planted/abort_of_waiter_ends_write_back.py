@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import admission, placement
+from hicache.core import admission, refusals
 
 from .base import Patch
 
@@ -13,7 +13,7 @@ TITLE = "Aborting a request that waits for a write-back makes the write-back cou
 KILLS = ""
 FAULTS = ("abort while writing back",)
 
-_abort, _refuse = admission.abort, placement.refuse
+_abort, _refuse = admission.abort, refusals.refuse
 _WAITING: set[tuple[int, int]] = set()
 
 
@@ -31,5 +31,5 @@ def _called_off(state: Any, event: Any) -> None:
 
 def plant(patch: Patch) -> None:
     _WAITING.clear()
-    patch(placement, "refuse", _noted)
+    patch(refusals, "refuse", _noted)
     patch(admission, "abort", _called_off)

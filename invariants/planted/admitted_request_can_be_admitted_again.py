@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import admission
+from hicache.core import validation
 
 from .base import Patch
 
@@ -13,7 +13,7 @@ TITLE = "A request that is admitted may be admitted again."
 KILLS = ""
 FAULTS = ("admitted twice",)
 
-_waiting = admission._waiting
+_waiting = validation.waiting
 
 
 def _any_request(state: Any, request_id: int) -> Any:
@@ -21,4 +21,4 @@ def _any_request(state: Any, request_id: int) -> Any:
 
 
 def plant(patch: Patch) -> None:
-    patch(admission, "_waiting", _any_request)
+    patch(validation, "waiting", _any_request)

@@ -1,10 +1,10 @@
-"""Planted in `backup.land_backup` and `transfers.close_flight`: a decode never lets go."""
+"""Planted in `backup.land_backup` and `flights.close_flight`: a decode never lets go."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import backup, transfers
+from hicache.core import backup, flights
 from hicache.core.radix import locks
 
 from .base import Patch
@@ -13,7 +13,7 @@ ROWS: tuple[str, ...] = ("B6",)
 TITLE = "Locks of backups are released only when a prefill ends."
 KILLS = "lock-bal"
 
-_land_backup, _close_flight = backup.land_backup, transfers.close_flight
+_land_backup, _close_flight = backup.land_backup, flights.close_flight
 
 
 def plant(patch: Patch) -> None:
@@ -34,4 +34,4 @@ def plant(patch: Patch) -> None:
             parked.clear()
 
     patch(backup, "land_backup", park)
-    patch(transfers, "close_flight", unpark)
+    patch(flights, "close_flight", unpark)

@@ -30,7 +30,9 @@ def _sorted(state: Any, event: Any) -> None:
             and request is not None
             and request.computed_tokens < request.length
         ):
-            state.out[at] = item._replace(table=frozen(np.sort(item.table)))
+            state.out[at] = item._replace(
+                tables=(frozen(np.sort(item.tables[0])), *item.tables[1:])
+            )
 
 
 def plant(patch: Patch) -> None:

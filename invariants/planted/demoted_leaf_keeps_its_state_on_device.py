@@ -13,7 +13,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "A leaf that is demoted for its pages leaves its state on device."
 KILLS = "device-prefix"
 COMPONENTS = ("full", "mamba")
-_evict_leaf, _vacate = reclaim._evict_leaf, eviction.demote
+_evict_leaf, _demote = reclaim._evict_leaf, eviction.demote
 _WANTED: list[int] = []
 
 
@@ -25,14 +25,14 @@ def _evict(state: Any, node: Any, index: int, pages: int) -> Any:
         _WANTED.pop()
 
 
-def _all_but_states(state: Any, node: Any, tier: Any) -> None:
-    demoted = tier == Tier.DEVICE and node.pages[Tier.HOST][0] is not None and node.children == {}
+def _all_but_states(state: Any, node: Any) -> None:
+    demoted = node.pages[Tier.HOST][0] is not None and node.children == {}
     if not demoted or _WANTED != [0]:
-        _vacate(state, node, tier)
+        _demote(state, node)
         return
     for index, component in reversed([*enumerate(state.components)]):
-        if component.positional and node.pages[tier][index] is not None:
-            eviction._free_copy(state, node, tier, index)
+        if component.positional and node.pages[Tier.DEVICE][index] is not None:
+            eviction._free_copy(state, node, Tier.DEVICE, index)
     eviction._refile(state, node)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import checkpoints
 from hicache.core.errors import CoreBug
+from hicache.core.requests import checkpoints
 
 from .base import Patch
 

@@ -1,10 +1,10 @@
-"""Planted in `transfers.own_pages`: what a request has not is not filtered out."""
+"""Planted in `tables.own_pages`: what a request has not is not filtered out."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import transfers
+from hicache.core.requests import tables
 
 from .base import Patch
 
@@ -19,4 +19,4 @@ def _own_pages(state: Any, request: Any, index: int) -> Any:
 
 
 def plant(patch: Patch) -> None:
-    patch(transfers, "own_pages", _own_pages)
+    patch(tables, "own_pages", _own_pages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from hicache.core import core
@@ -16,9 +17,9 @@ _flush = core._flush
 
 
 def _keep_entries(state: Any, event: Any) -> None:
-    before = [[list(heap) for heap in queue.heaps] for queue in state.queues]
+    before = [[list(heap) for heap in queue.heaps] for queue in chain(*state.queues)]
     _flush(state, event)
-    for queue, heaps in zip(state.queues, before, strict=True):
+    for queue, heaps in zip(chain(*state.queues), before, strict=True):
         for heap, entries in zip(queue.heaps, heaps, strict=True):
             heap[:] = entries
 

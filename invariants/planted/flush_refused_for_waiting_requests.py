@@ -20,7 +20,7 @@ _flush = core._flush
 def _refuse_for_waiting(state: Any, event: Any) -> None:
     if state.requests:
         count = len(state.requests)
-        state.out.append(Refused(NO_REQUEST, "running", count, 0, NO_REQUEST))
+        state.out.append(Refused(NO_REQUEST, "running", count, 0, NO_REQUEST, "full"))
         return
     _flush(state, event)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import placement
+from hicache.core import refusals
 from hicache.core.actions import NO_REQUEST
 from hicache.core.types import Tier
 
@@ -19,8 +19,8 @@ def _always_writing_back(
     state: Any, request: int, component: int, needed: int, preempt: bool = False
 ) -> None:
     room = state.pools[Tier.DEVICE][component].available
-    placement.refuse(state, request, "writing_back", needed, room, NO_REQUEST, component)
+    refusals.refuse(state, request, "writing_back", needed, room, NO_REQUEST, component)
 
 
 def plant(patch: Patch) -> None:
-    patch(placement, "refuse_room", _always_writing_back)
+    patch(refusals, "refuse_room", _always_writing_back)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import transfers
 from hicache.core.radix import tree
 
 from .base import Patch
@@ -24,4 +23,4 @@ def _backbone_only(state: Any, node: Any, tier: int, index: int, pages: Any) -> 
 
 
 def plant(patch: Patch) -> None:
-    patch(transfers, "attach", _backbone_only)
+    patch(tree, "attach", _backbone_only)

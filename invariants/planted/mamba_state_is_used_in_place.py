@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import checkpoints
+from hicache.core.requests import tables
 
 from .base import Patch
 
@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ("M3",)
 TITLE = "The working state of a request is the slot of the cached state, not a copy of it."
 KILLS = ""
 
-_states = checkpoints.state_slots
+_states = tables.state_slots
 
 
 def _in_place(state: Any, request: Any, flight: Any = None) -> Any:
@@ -23,4 +23,4 @@ def _in_place(state: Any, request: Any, flight: Any = None) -> Any:
 
 
 def plant(patch: Patch) -> None:
-    patch(checkpoints, "state_slots", _in_place)
+    patch(tables, "state_slots", _in_place)

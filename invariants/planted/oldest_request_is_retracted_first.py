@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import placement
+from hicache.core import refusals
 from hicache.core.actions import NO_REQUEST
 
 from .base import Patch
@@ -13,7 +13,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "Where pages are short, the oldest request is named to be retracted, not the latest."
 KILLS = "answers"
 
-_refuse_room = placement.refuse_room
+_refuse_room = refusals.refuse_room
 
 
 def _the_oldest(state: Any, *rest: Any, **more: Any) -> None:
@@ -24,4 +24,4 @@ def _the_oldest(state: Any, *rest: Any, **more: Any) -> None:
 
 
 def plant(patch: Patch) -> None:
-    patch(placement, "refuse_room", _the_oldest)
+    patch(refusals, "refuse_room", _the_oldest)

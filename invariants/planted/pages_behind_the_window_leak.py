@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import insertion, windows
+from hicache.core import insertion
+from hicache.core.requests import windows
 
 from .base import Patch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import transfers
+from hicache.core import flights
 
 from .base import Patch
 
@@ -18,15 +18,15 @@ FAULTS = (
 )
 
 PLACES = 4
-_open_flight = transfers.open_flight
+_open_flight = flights.open_flight
 
 
-def _wraps(state: Any, kind: str, request: Any) -> Any:
+def _wraps(state: Any, kind: Any, *request: int) -> Any:
     passes = [one for one in state.flights.values() if one.kind == kind == "prefill"]
     if len(passes) >= PLACES:
         del state.flights[passes[0].id]
-    return _open_flight(state, kind, request)
+    return _open_flight(state, kind, *request)
 
 
 def plant(patch: Patch) -> None:
-    patch(transfers, "open_flight", _wraps)
+    patch(flights, "open_flight", _wraps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import placement
+from hicache.core import refusals
 from hicache.core.actions import NO_REQUEST
 
 from .base import Patch
@@ -13,7 +13,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "A refusal of a running request names nobody to retract, so all requests wait for ever."
 KILLS = ""
 
-_refuse = placement.refuse
+_refuse = refusals.refuse
 
 
 def _name_nobody(
@@ -29,4 +29,4 @@ def _name_nobody(
 
 
 def plant(patch: Patch) -> None:
-    patch(placement, "refuse", _name_nobody)
+    patch(refusals, "refuse", _name_nobody)

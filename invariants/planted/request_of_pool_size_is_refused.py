@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import admission, placement
+from hicache.core import admission, refusals
 from hicache.core.types import Tier
 
 from .base import Patch
@@ -17,7 +17,7 @@ KILLS = "live-evict"
 def _too_large(state: Any, request: int, total: int) -> bool:
     capacity = state.pools[Tier.DEVICE][0].capacity
     if total >= capacity:
-        placement.refuse(state, request, "too_large", total, capacity)
+        refusals.refuse(state, request, "too_large", total, capacity)
     return bool(total >= capacity)
 
 

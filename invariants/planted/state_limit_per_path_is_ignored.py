@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import checkpoints
+from hicache.core.requests import checkpoints
 
 from .base import Patch
 

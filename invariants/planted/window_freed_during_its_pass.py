@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import admission, windows
+from hicache.core import admission
+from hicache.core.requests import windows
 
 from .base import Patch
 

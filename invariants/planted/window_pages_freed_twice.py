@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import windows
+from hicache.core.requests import windows
 from hicache.core.types import Tier
 
 from .base import Patch

@@ -13,15 +13,15 @@ ROWS: tuple[str, ...] = ()
 TITLE = "A leaf that is evicted from device leaves its windows and states there."
 KILLS = "device-prefix"
 
-_vacate = eviction.demote
+_demote = eviction.demote
 
 
-def _backbone_only(state: Any, node: Any, tier: Any) -> None:
-    if tier == Tier.DEVICE and node.pages[1][0] is not None:
-        eviction._free_copy(state, node, tier, 0)
+def _backbone_only(state: Any, node: Any) -> None:
+    if node.pages[1][0] is not None:
+        eviction._free_copy(state, node, Tier.DEVICE, 0)
         eviction._refile(state, node)
         return
-    _vacate(state, node, tier)
+    _demote(state, node)
 
 
 def plant(patch: Patch) -> None:

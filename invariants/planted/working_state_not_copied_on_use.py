@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core import checkpoints
+from hicache.core.requests import tables
 
 from .base import Patch
 
@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ("M7",)
 TITLE = "A pass that reuses a prefix starts from whatever its working slot held."
 KILLS = "bytes"
 
-_states = checkpoints.state_slots
+_states = tables.state_slots
 
 
 def _no_source(state: Any, request: Any, flight: Any = None) -> Any:
@@ -20,4 +20,4 @@ def _no_source(state: Any, request: Any, flight: Any = None) -> Any:
 
 
 def plant(patch: Patch) -> None:
-    patch(checkpoints, "state_slots", _no_source)
+    patch(tables, "state_slots", _no_source)

@@ -17,12 +17,12 @@ KILLS = "dead-node"
 _drop = eviction.delete_tail
 
 
-def _vacate_only(state: Any, node: Any, tier: Any, pages: int) -> None:
+def _demote_only(state: Any, node: Any, tier: Any, pages: int) -> None:
     if tier == Tier.DEVICE:
-        eviction.demote(state, eviction.cut_tail(state, node, pages), tier)
+        eviction.demote(state, eviction.cut_tail(state, node, pages))
     else:
         _drop(state, node, tier, pages)
 
 
 def plant(patch: Patch) -> None:
-    patch(eviction, "delete_tail", _vacate_only)
+    patch(eviction, "delete_tail", _demote_only)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from hicache.core.actions import NO_REQUEST
 from hicache.core.errors import CoreBug
 from hicache.core.events import PagesWanted
+from hicache.core.types import RequestId
 
 from .forward import Forward
-from .running import Running
+from .running import Blocked, Running
 from .sequence import Sequence
 
 
@@ -21,7 +22,7 @@ class Growth:
         self._running = running
         self._forward = forward
         self._stretch = stretch
-        self._stalled_at = -1  # the progress when a sequence stalled last
+        self._blocked: dict[RequestId, Blocked] = {}  # why each stalled sequence is
 
     def finish_ended(self) -> None:
         """Before anything grows: what has ended must not be retracted to make room."""
@@ -30,9 +31,11 @@ class Growth:
             self._running.finish(sequence)
 
     def retry_stalled(self) -> None:
-        stalled = self._running.stalled
-        if self._running.progress == self._stalled_at:
+        """All of them once the refusal of any may have changed, the oldest first."""
+        stalled, blocked = self._running.stalled, self._blocked
+        if all(self._running.is_blocked(blocked.get(index)) for index in stalled):
             return
+        blocked.clear()
         for sequence in list(stalled.values()):
             if stalled.pop(sequence.job.index, None) is not None:
                 self._grow(sequence)
@@ -47,21 +50,20 @@ class Growth:
         is in flight, so what lies behind the window of its next token may go."""
         running = self._running
         index, held = sequence.job.index, sequence.held
-        needed = held + 1
         wanted = min(held + self._stretch, sequence.final)
         for _ in range(running.count + 2):
             refusal = running.refusal_of(running.feed(PagesWanted(index, wanted, held)), sequence)
             if refusal is None:
                 running.decode.join(sequence, running.page_size)
                 return
-            if wanted > needed:
-                wanted = needed
+            if (wanted - 1) // running.page_size > held // running.page_size:
+                wanted = held + 1  # of another page: with fewer pages the answer may be another
             elif refusal.preempt != NO_REQUEST:
                 running.retract(running.sequences[refusal.preempt])
                 if refusal.preempt == index:
                     return
             else:
                 running.stalled[index] = sequence
-                self._stalled_at = running.progress
+                self._blocked[index] = running.blocked(refusal)
                 return
         raise CoreBug(f"request {index}: refused after every other was retracted")

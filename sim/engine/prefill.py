@@ -14,15 +14,15 @@ from ..content import prefix_tags
 from ..options import EngineOptions
 from ..workload import Workload
 from .reuse import note_reuse
-from .running import Platform, Running
+from .running import Blocked, Platform, Running
 from .sequence import UNSET_NS, Sequence
 
 
 class Prefills:
     """batch: the chunks of the next pass, or of the one under way.
 
-    A refused admission or chunk is tried again only after `Running.progress` has moved from where
-    it stood then (_blocked_at, _starved_at).
+    A refused admission or chunk is not asked for again before something has changed that the
+    refusal depends on (`Blocked`).
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class Prefills:
         self._tagged = platform.forward.checked
         self._components = platform.driver.core.view.components
         self._budget = 0
-        self._blocked_at = -1
-        self._starved_at = -1
+        self._refused: Blocked | None = None  # the admission refused last
+        self._starved: Blocked | None = None  # the chunk refused last
 
     def schedule(self) -> None:
         """Fill the batch of the next pass: decoding sequences first, chunks take what is left."""
@@ -67,14 +67,13 @@ class Prefills:
         """The next chunk of each prefill under way, oldest first. A refusal ends the round, or the
         younger would take what the older waits for."""
         running = self._running
-        if running.progress == self._starved_at:
+        if running.is_blocked(self._starved):
             return
         for index, sequence in list(running.prefilling.items()):
             chunk = self._chunk(sequence.length - sequence.held)
             if chunk < 1:
                 return
             if index in running.prefilling and not self._extend(sequence, chunk):
-                self._starved_at = running.progress
                 return
 
     def _extend(self, sequence: Sequence, chunk: int) -> bool:
@@ -89,11 +88,13 @@ class Prefills:
                 return True
             victim = running.sequences.get(refusal.preempt)
             if victim is None:
+                self._starved = running.blocked(refusal)
                 return False
             running.retract(victim)
             if victim is sequence:
                 return True
-            self._blocked_at = running.progress  # or it would be admitted again at once
+            # or it would be admitted again at once
+            self._refused = Blocked(running.progress)
         raise CoreBug(f"request {index}: refused after every other was retracted")
 
     def _admit(self) -> None:
@@ -102,17 +103,19 @@ class Prefills:
         while (
             len(waiting)
             and running.count < self._options.max_running
-            and running.progress not in (self._blocked_at, self._starved_at)
+            and not running.is_blocked(self._refused)
+            and not running.is_blocked(self._starved)
         ):
             sequence = waiting.best(self._reusable)
             chunk = self._chunk(sequence.length)
             if chunk < 1:
-                self._blocked_at = running.progress
+                self._refused = Blocked(running.progress)
                 return
             self._announce(sequence)
             outcomes = running.feed(AdmitWanted(sequence.job.index, chunk))
-            if running.refusal_of(outcomes, sequence) is not None:
-                self._blocked_at = running.progress
+            refusal = running.refusal_of(outcomes, sequence)
+            if refusal is not None:
+                self._refused = running.blocked(refusal)
                 return
             waiting.remove(sequence)
             running.count += 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hicache.core.actions import Cached, Granted, Outcome, Refused, Restarted
 from hicache.core.errors import CoreBug
 from hicache.core.events import Event, Finished, Retracted
-from hicache.core.types import RequestId
+from hicache.core.types import FlightId, RequestId
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver
 
@@ -39,14 +39,23 @@ class Platform:
     costs: CostModel
 
 
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """What has to change before the same is asked again: the progress that requests had made when
+    it was refused, or a flight that had no reply then; 0 for none."""
+
+    progress: int
+    after: FlightId = 0
+
+
 class Running:
     """See the module. ended: called with each sequence that ended.
 
     sequences   those that have arrived and not ended.
     prefilling  those with chunks to come. stalled: those that decode, as soon as they get pages.
     count       how many are admitted.
-    progress    counts whatever may turn a refusal into a grant. Whoever was refused asks again only
-                after it has moved.
+    progress    counts what requests did that may turn a refusal into a grant: they ended, gave
+                their pages back, or computed a chunk.
     """
 
     def __init__(
@@ -72,9 +81,19 @@ class Running:
         self._ended = ended
 
     def take_replies(self) -> None:
-        before = self._controller.unanswered
         self._apply(self._driver.poll())
-        self.progress += self._controller.unanswered != before
+
+    def blocked(self, refusal: Refused) -> Blocked:
+        """What the refused has to wait for."""
+        return Blocked(self.progress, refusal.after)
+
+    def is_blocked(self, blocked: Blocked | None) -> bool:
+        """Whether to ask again now would bring the same refusal."""
+        return (
+            blocked is not None
+            and blocked.progress == self.progress
+            and not (blocked.after and not self._controller.is_unanswered(blocked.after))
+        )
 
     def feed(self, event: Event) -> list[Outcome]:
         outcomes = self._driver.feed(event)
@@ -125,8 +144,11 @@ class Running:
                 self.sequences[outcome.request].set_tables(outcome)
             elif kind is Restarted:
                 assert isinstance(outcome, Restarted)
-                self._stop(self.sequences[outcome.request])
-                self._requeue(self.sequences[outcome.request])
+                sequence = self.sequences[outcome.request]
+                if sequence.first_token_ns == UNSET_NS:
+                    sequence.counted = False  # what it reused never came: it is counted anew
+                self._stop(sequence)
+                self._requeue(sequence)
 
     def _stop(self, sequence: Sequence) -> None:
         """Neither prefill nor decode goes on; its counters are as of now."""
@@ -138,8 +160,6 @@ class Running:
 
     def _requeue(self, sequence: Sequence) -> None:
         """It is admitted no more, and waits before all others."""
-        if sequence.first_token_ns == UNSET_NS:
-            sequence.counted = False
         sequence.length = sequence.job.input_length + sequence.generated
         sequence.held = sequence.touched = 0
         self.count -= 1

@@ -97,7 +97,7 @@ class Sequence:
 
     def set_tables(self, told: Prefill | Granted | Cached) -> None:
         """The pages and states that it has from now on."""
-        self.table, self.tables, self.states = told.table, told.tables, told.states
+        self.table, self.tables, self.states = told.tables[0], told.tables, told.states
 
     @property
     def result(self) -> RequestResult:

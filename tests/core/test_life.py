@@ -53,7 +53,7 @@ def test_the_last_page_is_recomputed_where_the_engine_asks_for_it() -> None:
     outcomes = rig.settle(rig.admit(1))
     assert rig.one(Prefill, outcomes).start_token == 3 * PAGE
     # The recomputed page is a duplicate of the tree's; it was freed.
-    assert rig.one(Cached, outcomes).table.tolist() == [0, 1, 2, 3]
+    assert rig.one(Cached, outcomes).tables[0].tolist() == [0, 1, 2, 3]
     assert rig.device.free == 12
 
 
@@ -61,7 +61,7 @@ def test_a_partial_page_is_never_cached() -> None:
     rig = Rig()
     rig.arrive(0, "ab", length=2 * PAGE + 3)
     outcomes = rig.settle(rig.admit(0))
-    assert len(rig.one(Prefill, outcomes).table) == 3
+    assert len(rig.one(Prefill, outcomes).tables[0]) == 3
     assert rig.one(Cached, outcomes).pages == 2
     rig.finish(0)
     assert rig.device.free == 14
@@ -85,8 +85,8 @@ def test_two_requests_that_compute_the_same_prefix_keep_one_copy() -> None:
     _, second = rig.begin(1, "abd")
     rig.feed(PrefillDone(first.flight))
     cached = rig.one(Cached, rig.feed(PrefillDone(second.flight)))
-    assert cached.table.tolist()[:2] == first.table.tolist()[:2]
-    assert second.table.tolist()[:2] == [3, 4], "the table that was handed out is a snapshot"
+    assert cached.tables[0].tolist()[:2] == first.tables[0].tolist()[:2]
+    assert second.tables[0].tolist()[:2] == [3, 4], "the table that was handed out is a snapshot"
     assert rig.device.counts == [12, 0, 4, 0, 0]
 
 
@@ -95,7 +95,7 @@ def test_decode_growth_takes_pages_and_the_tail_is_cached_at_the_end() -> None:
     _, prefill = rig.begin(0, "ab")
     rig.feed(PrefillDone(prefill.flight))
     granted = rig.one(Granted, rig.feed(PagesWanted(0, 3 * PAGE + 1)))
-    assert len(granted.table) == 4
+    assert len(granted.tables[0]) == 4
     assert rig.one(Released, rig.finish(0, "abc"))
     assert rig.residency() == {"ab": "D", "abc": "D"}
     assert rig.device.free == 13

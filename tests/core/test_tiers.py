@@ -31,8 +31,8 @@ def test_duplicates_of_several_nodes_are_all_the_requests_own() -> None:
     rig.feed(PrefillDone(first.flight))
     rig.feed(PrefillDone(rig.continue_prefill(1, 100).flight))
     cached = rig.one(Cached, rig.feed(PrefillDone(late.flight)))
-    assert cached.table.tolist() == first.table.tolist()
-    assert sorted(rig.device.free_pages().tolist())[:4] == late.table.tolist()
+    assert cached.tables[0].tolist() == first.tables[0].tolist()
+    assert sorted(rig.device.free_pages().tolist())[:4] == late.tables[0].tolist()
 
 
 def test_eviction_takes_the_coldest_leaf_from_its_tail() -> None:
@@ -43,7 +43,7 @@ def test_eviction_takes_the_coldest_leaf_from_its_tail() -> None:
     victims = [outcome for outcome in rig.log if isinstance(outcome, Evicted)]
     assert [len(victim.pages) for victim in victims] == [2]
     assert rig.residency() == {"ab": "D", "xyz": "D"}
-    assert set(victims[0].pages.tolist()) < set(prefill.table.tolist())
+    assert set(victims[0].pages.tolist()) < set(prefill.tables[0].tolist())
 
 
 def test_write_through_backs_up_and_a_host_hit_is_loaded_back() -> None:
@@ -57,7 +57,7 @@ def test_write_through_backs_up_and_a_host_hit_is_loaded_back() -> None:
     load, prefill = rig.one(Load, outcomes), rig.one(Prefill, outcomes)
     assert rig.one(Admitted, outcomes)[1:4] == (0, 3, 0)
     assert prefill.after == (load.flight,)
-    assert prefill.table.tolist() == load.copies[0].target.tolist()
+    assert prefill.tables[0].tolist() == load.copies[0].target.tolist()
     assert rig.device.counts[LENT] == 3
     rig.feed(LoadDone(load.flight))
     rig.feed(PrefillDone(prefill.flight))
@@ -130,7 +130,7 @@ def test_a_load_that_lands_on_a_copy_made_meanwhile_gives_its_pages_back() -> No
     rig.feed(LoadDone(load.flight))
     assert rig.device.counts[RETIRING] == 2, "request 1's pass still reads its own copy"
     cached = rig.one(Cached, rig.feed(PrefillDone(late.flight)))
-    assert cached.table.tolist() == prefill.table.tolist()[:2]
+    assert cached.tables[0].tolist() == prefill.tables[0].tolist()[:2]
     assert rig.device.counts == [4, 0, 4, 0, 0]
 
 

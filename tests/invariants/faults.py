@@ -135,9 +135,9 @@ def hb_write(state: Any, event: Any, outcomes: list[Any]) -> bool:
     def onto(item: Prefill) -> Prefill | None:
         if not others or item.end_token <= item.start_token:
             return None
-        table = item.table.copy()
+        table = item.tables[0].copy()
         table[item.start_token // state.config.page_size] = others[0].legs[0].source[0]
-        return item._replace(table=frozen(table), tables=(table, *item.tables[1:]))
+        return item._replace(tables=(frozen(table), *item.tables[1:]))
 
     return bend(outcomes, Prefill, onto)
 
@@ -147,7 +147,7 @@ def read_after_arrive(state: Any, event: Any, outcomes: list[Any]) -> bool:
 
 
 def alias(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    return bend(outcomes, Cached, lambda item: item._replace(tables=(item.table.copy(),)))
+    return bend(outcomes, Cached, lambda item: item._replace(tables=(item.tables[0].copy(),)))
 
 
 def live_ack(state: Any, event: Any, outcomes: list[Any]) -> bool:
@@ -157,11 +157,15 @@ def live_ack(state: Any, event: Any, outcomes: list[Any]) -> bool:
 def live_evict(state: Any, event: Any, outcomes: list[Any]) -> bool:
     if not state.pools[0][0].free:
         return False
-    return bend(outcomes, Granted, lambda item: Refused(item.request, "no_pages", 1, 0, -1))
+    return bend(outcomes, Granted, lambda item: Refused(item.request, "no_pages", 1, 0, -1, "full"))
 
 
 def no_oom(state: Any, event: Any, outcomes: list[Any]) -> bool:
-    return bend(outcomes, Granted, lambda item: item._replace(table=item.table[:-1]))
+    return bend(
+        outcomes,
+        Granted,
+        lambda item: item._replace(tables=(item.tables[0][:-1], *item.tables[1:])),
+    )
 
 
 def event_mirror(state: Any, event: Any, outcomes: list[Any]) -> bool:

@@ -5,6 +5,7 @@ Must not live here: faults that a core of full attention alone can have (`faults
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from hicache.core.actions import Cached, Matched, Prefill
@@ -111,7 +112,7 @@ def garbage_first(state: Any, event: Any, outcomes: list[Any]) -> bool:
         def rank(self, node: Node, component: int) -> int:
             return node.last_use[component] + (1 << 30) * (node.live_distance >= windows[component])
 
-    for queue in state.queues:
+    for queue in chain(*state.queues):
         queue.window_pages = 1 << 50
         queue.heaps = [sorted(queue.heaps[0] + queue.heaps[1], key=lambda one: one[:3]), []]
     for node in nodes_of(state):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hicache.core import admission, backup, core
+from hicache.core import admission, backup, core, flights
 from hicache.core.errors import CallerError
 from hicache.core.ledger import Pool
 from hicache.core.radix import locks
@@ -130,7 +130,7 @@ def test_a_failure_within_leaves_nothing_behind() -> None:
 def test_a_patch_follows_its_function_into_every_module_and_table() -> None:
     real, failing = locks.release, admission.prefill_done
     with base.planted("early-release-skips-the-last"):
-        assert locks.release is admission.release is backup.release is not real
+        assert locks.release is admission.release is flights.release is not real
     with base.planted("failed-prefill-is-published"):
         assert failing not in core._HANDLERS.values()
     assert failing in core._HANDLERS.values()

@@ -74,7 +74,7 @@ def test_all_three_on_any_tier_and_on_device() -> None:
 
 def prefill(start: int, end: int, slots: StateSlots, pages: tuple[int, ...]) -> Prefill:
     table = np.array(pages, dtype=np.int64)
-    return Prefill(1, 0, start, end, table, (), True, (table,), (slots,))
+    return Prefill(1, 0, start, end, (table,), (), True, (slots,))
 
 
 def test_a_pass_that_reads_what_another_prefix_wrote_is_found() -> None:

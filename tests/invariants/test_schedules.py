@@ -18,7 +18,7 @@ from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads
 
 OPS = base.load()
-PASS = Prefill(3, 0, 0, 1, NO_PAGES, (), True)
+PASS = Prefill(3, 0, 0, 1, (NO_PAGES,), (), True)
 READY = [
     Pending(1, 3, 1, Load(1, 0, ()), ""),
     Pending(2, 0, 2, Backup(2, ()), ""),

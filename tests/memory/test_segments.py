@@ -116,7 +116,7 @@ def test_each_segment_is_registered_once_and_given_back() -> None:
 
 def test_a_failed_registration_is_an_error_and_leaves_nothing_registered() -> None:
     clerk = Clerk(bad=2)
-    with pytest.raises(CallerError, match=r"segment 3 of \d+, \d+ of \d+ bytes, .*answered 2") as e:
+    with pytest.raises(CallerError, match=r"segment 3 of \d+, \d+ of \d+ bytes, .*returned 2") as e:
         HostPool(KV, 1024, 16, "page_first", registrar=clerk, segment_bytes=1 << 20)
     assert "\n" not in str(e.value)
     assert clerk.calls == 3

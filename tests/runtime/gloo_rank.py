@@ -36,7 +36,7 @@ def said(group: GlooGroup) -> dict[str, object]:
     agreement = Agreement(executor, group)
     agreement.submit(Backup(1, ()))
     agreement.submit(Backup(2, ()))
-    agreement.begin(Prefill(3, 0, 0, 1, NO_PAGES, (), True))
+    agreement.begin(Prefill(3, 0, 0, 1, (NO_PAGES,), (), True))
     agreement.end(PrefillDone(3, rank == 0))
     found["replies"] = [[list(reply) for reply in agreement.poll()] for _ in range(3)]
     return found

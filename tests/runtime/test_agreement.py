@@ -30,7 +30,7 @@ ACTIONS: tuple[Action, ...] = (
     Backup(1, ()),
     Load(2, 0, ()),
     Backup(3, ()),
-    Prefill(4, 0, 0, 1, NO_PAGES, (2,), True),
+    Prefill(4, 0, 0, 1, (NO_PAGES,), (2,), True),
     Load(5, 0, ()),
 )
 

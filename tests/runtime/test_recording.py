@@ -185,7 +185,7 @@ SLOTS = StateSlots("mamba", 2, 3, (4, 5), 4, ((4, 4),))
 
 def prefill_of(slots: StateSlots) -> Prefill:
     table = numbers(5, 6)
-    return Prefill(1, 1, 0, 4, table, (), True, (table,), (slots,))
+    return Prefill(1, 1, 0, 4, (table,), (), True, (slots,))
 
 
 def test_every_field_of_every_decision_counts() -> None:
@@ -198,13 +198,13 @@ def test_every_field_of_every_decision_counts() -> None:
         [Released(1), Released(1)],
         [Matched(1, 2, 3)],
         [Matched(1, 23, 0)],
-        [Prefill(1, 1, 0, 4, numbers(5, 6), (), True)],
-        [Prefill(1, 1, 0, 4, numbers(5, 7), (), True)],
-        [Prefill(1, 1, 0, 4, numbers(5), (), True)],
-        [Prefill(1, 1, 0, 4, numbers(5, 6), (3,), True)],
-        [Prefill(1, 1, 0, 4, numbers(5, 6), (), False)],
-        [Prefill(1, 1, 0, 4, numbers(5, 6), (), True, (numbers(5, 6), numbers(-1, 6)))],
-        [Prefill(1, 1, 0, 4, numbers(5, 6), (), True, (numbers(5, 6), numbers(1, 6)))],
+        [Prefill(1, 1, 0, 4, (numbers(5, 6),), (), True)],
+        [Prefill(1, 1, 0, 4, (numbers(5, 7),), (), True)],
+        [Prefill(1, 1, 0, 4, (numbers(5),), (), True)],
+        [Prefill(1, 1, 0, 4, (numbers(5, 6),), (3,), True)],
+        [Prefill(1, 1, 0, 4, (numbers(5, 6),), (), False)],
+        [Prefill(1, 1, 0, 4, (numbers(5, 6), numbers(-1, 6)), (), True)],
+        [Prefill(1, 1, 0, 4, (numbers(5, 6), numbers(1, 6)), (), True)],
         [prefill_of(SLOTS)],
         [prefill_of(SLOTS._replace(source=-1))],
         [prefill_of(SLOTS._replace(checkpoint_slots=(5, 4)))],
@@ -213,7 +213,7 @@ def test_every_field_of_every_decision_counts() -> None:
         [Admitted(1, 2, 0, 4, (2, 3), (0, 1), 4)],
         [Admitted(1, 2, 0, 4, (2, 4), (0, 1), 3)],
         [Admitted(1, 2, 0, 4, (2, 3), (0, 0), 3)],
-        [Refused(1, "no_pages", 2, 1, -1)],
+        [Refused(1, "no_pages", 2, 1, -1, "full")],
         [Refused(1, "no_pages", 2, 1, -1, "swa")],
         [Backup(1, (Copy("full", numbers(1), numbers(2)),))],
         [Backup(1, (Copy("full", numbers(1), numbers(3)),))],

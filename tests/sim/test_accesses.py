@@ -31,7 +31,7 @@ def table(size: int, base: int) -> np.ndarray:  # type: ignore[type-arg]
 
 def prefill(start: int, end: int, size: int, *states: StateSlots) -> Prefill:
     tables = (table(size, 100), table(size, 500))
-    return Prefill(1, 7, start, end, tables[0], (), True, tables, states)
+    return Prefill(1, 7, start, end, tables, (), True, states)
 
 
 def told(found: list[Access]) -> dict[tuple[str, str], dict[int, int]]:

@@ -48,7 +48,7 @@ def test_a_run_that_misses_a_state_it_owes_is_code_18_and_names_it(
     found = report("--operations", "120", "--sequences", "25", "--seed", "7", "--check", "off")
     assert found["exit_code"] == probes.MISSED
     assert found["missed"] == ["Retracted"]
-    assert "should have reached these states, and did not: Retracted\n" in capsys.readouterr().out
+    assert "should have reached these states, but did not: Retracted\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

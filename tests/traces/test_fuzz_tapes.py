@@ -160,7 +160,7 @@ TAPES = {
     ),
     "a policy of the other kind": (
         tape_with({"config": {**HEAD["config"], "write_policy": "lru"}}),
-        "bad.jsonl: config: writes: expected one of write_back, write_through,",
+        "bad.jsonl: config: write policies: expected one of write_back, write_through,",
     ),
     "an order without end": (tape_with({"order": "pct:" + "9" * 5000}), "order: expected one of"),
     "an executor": (tape_with({"executor": "slurm" * 9999}), "executor: expected replies, or"),
@@ -305,7 +305,7 @@ OPTIONS = {
     "--seed -1": "--seed",
     "--components full,gone": "expected full or full,swa",
     "--components swa": "expected full or full,swa",
-    "--write-policy never": "expected one of write_through",
+    "--write-policy never": "expected one of write_back, write_through",
     "--ranks 0": "expected 1 to 8, found '0'",
     "--ranks 9": "expected 1 to 8, found '9'",
     "--ranks two": "expected 1 to 8, found 'two'",

@@ -372,13 +372,13 @@ def _pages(*numbers: int) -> Any:
 def test_an_arrow_leaves_a_load_that_ends_before_its_pass_does() -> None:
     """The viewer forgets an arrow whose end it meets before its beginning."""
     copy = Copy("full", _pages(3), _pages(4))
-    reads = Prefill(2, 5, 1, 2, _pages(4, 6), (1,), False)
+    reads = Prefill(2, 5, 1, 2, (_pages(4, 6),), (1,), False)
     picture = imported(
         account_of(
             (Arrived(5, Key.from_tokens([1, 2], 1), 2, 1), []),
             (AdmitWanted(5, 9), [Admitted(5, 0, 1, 1), Load(1, 5, (copy,)), reads]),
             (LoadDone(1, True), []),
-            (PrefillDone(2, True), [Prefill(3, 5, 2, 3, _pages(4, 6), (), True)]),
+            (PrefillDone(2, True), [Prefill(3, 5, 2, 3, (_pages(4, 6),), (), True)]),
             (PrefillDone(3, True), []),
         )
     )
@@ -396,7 +396,7 @@ def test_an_arrow_leaves_a_load_that_ends_before_its_pass_does() -> None:
 
 
 def test_a_pass_that_outlives_its_request_has_a_lane_of_its_own() -> None:
-    prefill = Prefill(2, 5, 0, 2, _pages(4, 6), (), True)
+    prefill = Prefill(2, 5, 0, 2, (_pages(4, 6),), (), True)
     picture = imported(
         account_of(
             (Arrived(5, Key.from_tokens([1, 2], 1), 2, 1), []),

@@ -165,7 +165,7 @@ def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:
     if isinstance(item, Load | Backup):
         _transfer(chart, item, step)
     elif isinstance(item, Prefill):
-        table = pages_of(item.table.tolist())
+        table = pages_of(item.tables[0].tolist())
         args = {
             "start": item.start_token,
             "end": item.end_token,

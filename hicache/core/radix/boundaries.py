@@ -18,14 +18,16 @@ children of each.
 
 from __future__ import annotations
 
+from ..errors import CoreBug
 from ..state import State
+from ..types import BACKBONE
 from .lru import offer
 from .node import FAR, NONE, Node
 
 
 def changed(state: State, node: Node, index: int) -> None:
     """The component appeared at the node, or left its last tier: boundaries below live or die."""
-    if state.every_end_is_live or index == 0:
+    if state.every_end_is_live or index == BACKBONE:
         return
     window = state.components[index].window_pages
     came = is_there(node, index)
@@ -55,7 +57,7 @@ def is_live(state: State, node: Node) -> bool:
         while (
             node.end_page - above.end_page < component.window_pages
             and above.parent is not None
-            and index
+            and index != BACKBONE
         ):
             if not is_there(above, index):
                 return False
@@ -95,6 +97,8 @@ def end_split(state: State, upper: Node, lower: Node) -> None:
 
 def _set(state: State, node: Node, near: int) -> None:
     _count(state, node, node.live_distance, -1)
+    if node.parent is None or near < 0:
+        raise CoreBug(f"{node} is to be {near} pages from a live boundary")
     before, node.live_distance = node.live_distance, near
     _count(state, node, near, 1)
     state.touched[node.id] = node
@@ -104,7 +108,7 @@ def _set(state: State, node: Node, near: int) -> None:
         was = before >= component.window_pages
         if was != (near >= component.window_pages):
             # a candidate has an entry where it belonged; what has none is offered with its lock
-            for queue in state.queues[3 * index : 3 * index + 3]:
+            for queue in state.queues[index]:
                 if node.queued & queue.bits[was]:
                     offer(state.queues, state.eviction, node, queue.tier, index)
     _refresh(state, node.parent)
@@ -131,6 +135,8 @@ def _count(state: State, node: Node, near: int, by: int) -> None:
     if distance >= state.widest_window_pages:
         distance = FAR
     left = parent.child_distances.get(distance, 0) + by
+    if left < 0:
+        raise CoreBug(f"{parent} counts {left} children at a distance of {distance} pages")
     if left:
         parent.child_distances[distance] = left
     else:

@@ -11,11 +11,9 @@ from collections.abc import Iterable
 
 from ..errors import About, CoreBug
 from ..state import State
-from ..types import Tier
+from ..types import BACKBONE, Tier
 from .lru import offer
 from .node import Node, Receipt
-
-BACKBONE = 0
 
 
 def open_receipt(state: State, holder: str) -> Receipt:
@@ -98,7 +96,9 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
         touched[node.id] = node
         if not holders:
             pools[tier][index].protected -= len(pages)
-            if index:
+            if pools[tier][index].protected < 0:
+                raise CoreBug(f"{pools[tier][index]}: fewer than no pages are protected")
+            if index != BACKBONE:
                 offer(queues, policy, node, tier, index)
             if not node.with_pages[tier]:
                 offer(queues, policy, node, tier, BACKBONE)

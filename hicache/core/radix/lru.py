@@ -23,9 +23,11 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from ..eviction_policies.base import EvictionPolicy
+from ..types import BACKBONE
 from .node import Node
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2
+KINDS = 3
 LEAST_SWEPT = 1024
 Entry = tuple[int, int, int, Node]
 
@@ -42,7 +44,7 @@ class Queue:
         self.kind = kind
         self.tier = int(kind != DEVICE)
         self.window_pages = window_pages
-        first = 2 * (3 * component + kind)
+        first = 2 * (KINDS * component + kind)
         self.bits = (1 << first, 2 << first)
         self.heaps: list[list[Entry]] = [[], []]
         self.sweep_at = [LEAST_SWEPT, LEAST_SWEPT]
@@ -59,7 +61,7 @@ def kind_now(node: Node, tier: int, component: int) -> int:
     locks = node.locks[tier]
     if node.parent is None or node.pages[tier][component] is None or locks[component]:
         return -1
-    if component:
+    if component != BACKBONE:
         return DEVICE if tier == 0 else HOST if device[component] is None else DUPLICATE
     if node.with_pages[tier] or any(locks):
         return -1
@@ -77,7 +79,7 @@ def is_candidate(node: Node, queue: Queue) -> bool:
 
 
 def offer(
-    queues: list[Queue], policy: EvictionPolicy, node: Node, tier: int, component: int
+    queues: list[list[Queue]], policy: EvictionPolicy, node: Node, tier: int, component: int
 ) -> None:
     """File the node's copy of a component where it has become a candidate, if it has."""
     if node.pages[tier][component] is None or node.locks[tier][component]:
@@ -85,7 +87,7 @@ def offer(
     kind = kind_now(node, tier, component)
     if kind < 0:
         return
-    queue = queues[3 * component + kind]
+    queue = queues[component][kind]
     garbage = node.live_distance >= queue.window_pages
     bit = queue.bits[garbage]
     if node.queued & bit:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import CoreBug
 from ..state import State
 from ..types import Key
 from .node import Node
@@ -38,6 +39,8 @@ def walk(
     """
     raw, stride = key.raw, key.stride
     stop = min(len(raw), limit * stride)
+    if known is not None and known.end_page > limit:
+        raise CoreBug(f"{known} goes beyond the {limit} pages that are looked for")
     if known is None:
         path: list[Node] = []
         node, position = state.root, 0
@@ -109,7 +112,10 @@ def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
     best = depths[0]
     if min(depths) < max(depths):
         best = _common(state, path, ends, min(depths), False)
-    return Anchors(_common(state, path, ends, best, True), best, tuple(depths))
+    device = _common(state, path, ends, best, True)
+    if not 0 <= device <= best <= min(depths):
+        raise CoreBug(f"anchors {device} on device and {best} anywhere, with depths {depths}")
+    return Anchors(device, best, tuple(depths))
 
 
 def _common(state: State, path: list[Node], ends: list[int], upto: int, on_device: bool) -> int:

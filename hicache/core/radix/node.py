@@ -1,7 +1,7 @@
-"""The records of the tree: nodes, receipts, legs, flights and requests. Mutable, without methods.
+"""The records of the core: nodes, receipts, legs, flights and requests. Mutable, without methods.
 
-Only `tree`, `locks`, `insertion`, `admission`, `eviction`, `backup` and `transfers` write to them,
-and only inside `Core.handle`. Checks read them; nothing else sees them.
+Lives here: their fields and what each means. Must not live here: anything that changes one. The
+modules of the core write to them, and only inside `Core.handle`; checks read them.
 
     page depth   0          a.end_page   b.end_page
                  |--- a ----|---- b -----|        a.end_page == a.parent.end_page + pages(a)
@@ -10,6 +10,7 @@ and only inside `Core.handle`. Checks read them; nothing else sees them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from ..types import NO_PAGES, FlightId, Key, Pages, RequestId, Tier
 
@@ -129,25 +130,43 @@ class Leg:
     target: Pages
 
 
-@dataclass(slots=True, eq=False)
-class Flight:
-    """One action in flight. `lent`: device pages by component, given on loan besides the legs.
+class FlightKind(StrEnum):
+    """What is in flight."""
 
-    kind: load, backup or prefill. frees: by component, device pages that an eviction waits for, so
-    that they come free when a backup ends. request: the admitted request that it works for;
-    NO_REQUEST once that is gone or a load landed. end_token: where a pass ends. checkpoints:
-    (component, depth in tokens, slot) that a prefill leaves.
+    LOAD = "load"
+    BACKUP = "backup"
+    PREFILL = "prefill"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Flight:
+    """One action in flight.
+
+    request      the admitted request that it works for; NO_REQUEST for a backup, once the request
+                 is gone, and once a load has landed.
+    receipt      what it locks until its reply.
+    legs         of a load or backup: what it copies, until that has ended.
+    lent         [component] of a prefill: device pages on loan to it.
+    frees        [component]: device pages that come free, or can be evicted, when it ends, because
+                 an eviction waits for it, or because their request or the tree gave them up.
+    evicts       of a backup: whether an eviction waits for it.
+    end_token    of a prefill: where it ends.
+    checkpoints  of a prefill: (component, depth in tokens, slot) of the states that it leaves.
     """
 
     id: FlightId
-    kind: str
+    kind: FlightKind
     request: RequestId
-    receipt: Receipt | None
+    receipt: Receipt | None = None
     legs: list[Leg] = field(default_factory=list)
     lent: list[Pages] = field(default_factory=list)
-    end_token: int = 0
     frees: list[int] = field(default_factory=list)
+    evicts: bool = False
+    end_token: int = 0
     checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.id} for request {self.request}>"
 
 
 @dataclass(slots=True, eq=False)

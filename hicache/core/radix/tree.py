@@ -1,22 +1,21 @@
 """The shape of the tree: make, split, cut and remove nodes, and put pages on them.
 
-Every change of a node's pages or place goes through here, so that the ledger, the parents' counts
-and the eviction queues agree after each call. No decision is taken here.
+Lives here: every change of a node's pages or place, so that the ledger, the parents' counts and the
+eviction queues agree after each call. Must not live here: any decision.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 
 from ..actions import KvRemoved, KvStored
 from ..errors import About, CoreBug
 from ..state import State
-from ..types import Pages, Tier, chain_digests, kept, root_digest
+from ..types import BACKBONE, Pages, Tier, chain_digests, kept, root_digest
 from .boundaries import begin_split, changed, end_split, note_span
 from .lru import offer
 from .node import Leg, Node
-
-BACKBONE = 0
 
 
 def label_of(namespace: str, row: bytes) -> bytes:
@@ -45,8 +44,19 @@ def path_to(node: Node) -> list[Node]:
     return path
 
 
+def nodes_below(root: Node) -> Iterator[Node]:
+    """Every node below it, parents before children."""
+    stack = list(root.children.values())
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node.children.values())
+
+
 def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
     """A node without pages below `parent`."""
+    if not key or len(key) % state.stride:
+        raise CoreBug(f"{parent} cannot take a child of {len(key)} bytes")
     end = parent.end_page + len(key) // state.stride
     node = Node(state.next_node, parent, key, label, end, len(state.components))
     node.inserted = state.tick
@@ -89,6 +99,10 @@ def split(state: State, node: Node, at: int) -> Node:
             if held is None:
                 continue
             above, below = component.split(held, at)
+            if (0 if above is None else len(above)) + (0 if below is None else len(below)) != len(
+                held
+            ):
+                raise CoreBug(f"{node}: a split at {at} loses pages of component {index}")
             node.pages[tier][index], upper.pages[tier][index] = below, above
             if above is not None:
                 state.pools[tier][index].move(above, upper.id)
@@ -96,6 +110,8 @@ def split(state: State, node: Node, at: int) -> Node:
                     upper.locks[tier][index][receipt.id] = receipt
                     receipt.locked[index].append((upper, tier))
         upper.with_pages[tier] = int(node.pages[tier][BACKBONE] is not None)
+    if upper.end_page + span(node, stride) != node.end_page:
+        raise CoreBug(f"{node} does not begin where {upper} ends")
     _split_legs(state, node, upper, at)
     end_split(state, upper, node)
     state.touched[node.id] = node
@@ -113,6 +129,8 @@ def _split_legs(state: State, node: Node, upper: Node, at: int) -> None:
             raise CoreBug(
                 f"a split moved a leg of {node} away from its lower half", About("node", node.id)
             )
+        if len(source_above) != at or len(target_above) != at:
+            raise CoreBug(f"{upper} gets {len(source_above)} pages of a leg, for {at}")
         above = Leg(leg.flight, upper, leg.component, source_above, target_above)
         leg.source, leg.target = source_below, target_below
         legs = leg.flight.legs
@@ -130,6 +148,8 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
         raise CoreBug(
             f"{node} cannot take pages on {Tier(tier).name.lower()}", About("node", node.id)
         )
+    if len(pages) != (span(node, state.stride) if state.components[index].positional else 1):
+        raise CoreBug(f"{node} cannot take {len(pages)} pages of component {index}")
     state.pools[tier][index].cache(pages, node.id)
     node.pages[tier][index] = kept(pages)
     state.touched[node.id] = node
@@ -142,7 +162,7 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
         changed(state, node, index)
     if node.pages[Tier.HOST][index] is not None:
         offer(state.queues, state.eviction, node, Tier.HOST, index)
-    if index and node.pages[Tier.HOST][BACKBONE] is not None:
+    if index != BACKBONE and node.pages[Tier.HOST][BACKBONE] is not None:
         offer(state.queues, state.eviction, node, Tier.HOST, BACKBONE)
 
 
@@ -158,6 +178,8 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
     state.touched[node.id] = node
     if index == BACKBONE:
         parent.with_pages[tier] -= 1
+        if parent.with_pages[tier] < 0:
+            raise CoreBug(f"{parent} counts fewer than no children with pages")
         state.touched[parent.id] = parent
         if state.config.kv_events:
             state.out.append(KvRemoved(Tier(tier), digests_of(state, node)))
@@ -174,6 +196,8 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     if pages is None or node.children or sum(one is not None for one in chain(*node.pages)) > 1:
         raise CoreBug(f"{node} cannot be cut to {keep} pages", About("node", node.id))
     cut = len(pages) - keep
+    if not 0 < keep < len(pages):
+        raise CoreBug(f"{node} cannot keep {keep} of its {len(pages)} pages")
     if state.config.kv_events:
         state.out.append(KvRemoved(Tier(tier), digests_of(state, node)[keep:]))
     if node.digests is not None:
@@ -192,6 +216,10 @@ def unlink(state: State, node: Node) -> None:
     parent = node.parent
     if parent is None or node.children or node.legs or any(map(any, node.locks)):
         raise CoreBug(f"{node} cannot be removed", About("node", node.id))
+    if any(pages is not None for pages in chain(*node.pages)):
+        raise CoreBug(f"{node} is removed with its pages")
+    if parent.children.get(node.label) is not node:
+        raise CoreBug(f"{node} is not the child of {parent} under its label")
     del parent.children[node.label]
     parent.children_in_reach.pop(node.id, None)
     node.parent = None
@@ -213,4 +241,6 @@ def digests_of(state: State, node: Node) -> tuple[bytes, ...]:
         else:
             parent_digest = below.parent.digests[-1]
         below.digests = tuple(chain_digests(parent_digest, below.key, state.stride))
+        if len(below.digests) != span(below, state.stride):
+            raise CoreBug(f"{below} has {len(below.digests)} digests")
     return node.digests or ()

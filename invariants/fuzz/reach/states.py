@@ -195,23 +195,23 @@ class States:
         seen["state copied before its first use"] += any(one.source >= 0 for one in item.states)
         seen["hole in a table"] += any(bool((table < 0).any()) for table in item.tables[1:])
         seen["pass from a part of a page"] += item.start_token % size > 0
-        self.tables[item.request] = item.table.tolist()
+        self.tables[item.request] = item.tables[0].tolist()
 
     def _kept(self, item: Cached | Granted) -> None:
         seen = self.seen
         old = self.tracks.get(item.request, ())
         for was, now in zip(old, item.states, strict=False):
             missing = min(was.checkpoint_slots) < 0 <= min(now.checkpoint_slots)
-            name = "in decode" if isinstance(item, Granted) else "behind a pass"
+            name = "in decode" if isinstance(item, Granted) else "after a pass"
             seen[f"checkpoint slot refilled {name}"] += missing
         seen["no free checkpoint slot"] += any(min(one.checkpoint_slots) < 0 for one in item.states)
         self.tracks[item.request] = item.states
-        table, before = item.table.tolist(), self.tables.get(item.request, [])
+        table, before = item.tables[0].tolist(), self.tables.get(item.request, [])
         seen["duplicate replaced"] += before != table[: len(before)]
         self.tables[item.request] = table
 
     def _flights(self, event: Event, view: CoreView) -> None:
-        seen, kinds = self.seen, [flight.kind for flight in view.flights.values()]
+        seen, kinds = self.seen, [str(flight.kind) for flight in view.flights.values()]
         for kind in dict.fromkeys(kinds):
             seen[f"two {kind}s at once"] += kinds.count(kind) > 1
         seen["load, backup and pass at once"] += len({*kinds}) == 3
@@ -225,7 +225,7 @@ class States:
                 seen["landed before its reply"] += not whole
             grown = 0 < self.legs.get(number, 1 << 30) < len(flight.legs)
             seen["split under a leg"] += grown
-            seen["write-back of another component"] += any(flight.frees[1:])
+            seen["write-back of another component"] += flight.evicts and any(flight.frees[1:])
         if isinstance(event, Flushed) and self.legs and not view.root.children:
             seen["flushed under a copy"] += 1
         seen["reply after a flush"] += self.forgotten and isinstance(event, Reply)

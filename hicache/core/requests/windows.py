@@ -5,40 +5,41 @@ component are taken for each chunk or growth, because most of a long prompt is o
 
     t    pages computed                      d    the deepest boundary that is still to be made
     lo   = min(t, d) - window                own pages and locks before lo serve nothing any more
+
+Lives here: taking them, and letting them go. Must not live here: how a table is written (`tables`).
 """
 
 from __future__ import annotations
 
+from ..errors import CoreBug
+from ..radix.locks import unlock_above
+from ..radix.node import Receipt, Request
+from ..radix.tree import split, start_of
+from ..state import State
+from ..types import Tier
 from .checkpoints import owns_every_checkpoint_slot
-from .radix.locks import unlock_above
-from .radix.node import Receipt, Request
-from .radix.tree import split, start_of
-from .state import State
-from .types import Tier, frozen
+from .tables import strike, write
 
 
 def pages_of(state: State, tokens: int) -> int:
     return -(-tokens // state.config.page_size)
 
 
-def reachable_end(state: State, request: Request, index: int, start: int, end: int) -> int:
-    """How far a pass from token `start` to `end` gets with the pages of a bounded component that
-    can be had; at most `start` where it cannot even begin."""
+def reachable_end(state: State, request: Request, index: int, end: int) -> int:
+    """How far a pass up to token `end` gets with what can be had of a bounded component."""
     room = state.pools[Tier.DEVICE][index].available
     return min(end, (request.filled_pages + room) * state.config.page_size)
 
 
 def fill(state: State, request: Request, upto: int) -> None:
     """Take the pages of bounded components at the positions up to `upto`. There is room."""
+    first = request.filled_pages
+    if upto <= first:
+        return
     for index in state.bounded:
-        count = upto - request.filled_pages
-        if count > 0:
-            table = request.tables[index].copy()
-            table[request.filled_pages : upto] = state.pools[Tier.DEVICE][index].take(
-                count, request.id
-            )
-            request.tables[index] = frozen(table)
-    request.filled_pages = max(request.filled_pages, upto)
+        pages = state.pools[Tier.DEVICE][index].take(upto - first, request.id)
+        write(request, index, [(first, pages)])
+    request.filled_pages = upto
 
 
 def release_behind(state: State, request: Request, computed: int, exactly: bool = False) -> None:
@@ -67,11 +68,13 @@ def release_behind(state: State, request: Request, computed: int, exactly: bool 
 def _clear(state: State, request: Request, index: int, first: int) -> None:
     """No pages of the component at the leading `first` positions any more: its own go back."""
     since, request.cleared_pages[index] = request.cleared_pages[index], first
-    table = request.tables[index].copy()
-    own = table[max(since, request.shared_pages) : first]
+    if not since < first <= request.filled_pages:
+        raise CoreBug(
+            f"request {request.id} gives back pages {since}..{first} of component {index}"
+        )
+    own = request.tables[index][max(since, request.shared_pages) : first]
     state.pools[Tier.DEVICE][index].give_back(own[own >= 0])
-    table[since:first] = -1
-    request.tables[index] = frozen(table)
+    strike(request, index, [slice(since, first)])
 
 
 def _cut_locked(state: State, receipt: Receipt, index: int, at: int) -> None:

@@ -8,38 +8,45 @@ slots      [working, checkpoint, checkpoint]: a pass or decode step overwrites t
            the state at depth d of a decode goes to checkpoint slot (d // interval) % 2, so the one
            before it stays whole. A slot whose state a node takes over is replaced, or nothing is
            taken.
+
+Lives here: which depths are boundaries, which slot holds which state, and how many states a path
+keeps. Must not live here: the tree's nodes at those boundaries (`insertion`).
 """
 
 from __future__ import annotations
 
-from .actions import StateSlots
-from .eviction import tombstone
-from .radix.boundaries import is_there
-from .radix.node import Flight, Node, Request
-from .reclaim import evict_device
-from .state import State
-from .types import Key, Pages, Tier, frozen
+from ..errors import CoreBug
+from ..eviction import tombstone
+from ..radix.boundaries import is_there
+from ..radix.node import Flight, Node, Request
+from ..reclaim import evict_device
+from ..state import State
+from ..types import Key, Tier
+from .tables import write
 
 
 def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> list[int]:
     """Pages up to the boundaries that a pass over tokens start..end makes, ascending."""
     interval, size = state.interval, state.config.page_size
-    last = min(end, request.key.pages * size) // interval * interval
-    branch = request.branch_pages * size // interval * interval
-    depths = [last] if state.every_end_is_live else [branch, last]
-    return sorted({depth // size for depth in depths if start < depth <= last})
+    deepest = min(end, request.key.pages * size) // interval * interval
+    depths = [deepest]
+    if not state.every_end_is_live:
+        depths.append(request.branch_pages * size // interval * interval)
+    return sorted({depth // size for depth in depths if start < depth <= deepest})
 
 
 def choose_checkpoint_slots(state: State, request: Request, flight: Flight, start: int) -> None:
     """Which slots get the states at the boundaries of a pass: the last one the slot that a decode
     would use for it, one before it the other."""
     size = state.config.page_size
-    made = boundaries_of_pass(state, request, start, flight.end_token)
+    boundaries = boundaries_of_pass(state, request, start, flight.end_token)
+    if len(boundaries) > 2:
+        raise CoreBug(f"request {request.id} has two slots for states at pages {boundaries}")
     for index, component in enumerate(state.components):
-        if component.positional or not made:
+        if component.positional or not boundaries:
             continue
-        last = 1 + made[-1] * size // component.interval % 2
-        for pages, slot in zip(reversed(made), (last, 3 - last), strict=False):
+        first = 1 + boundaries[-1] * size // component.interval % 2
+        for pages, slot in zip(reversed(boundaries), (first, 3 - first), strict=False):
             if request.tables[index][slot] >= 0:
                 flight.checkpoints.append((index, pages * size, slot))
 
@@ -63,13 +70,15 @@ def note_decoded(state: State, request: Request, length: int) -> None:
         if component.positional:
             continue
         turn = length // component.interval
-        depth, track = turn * component.interval, turn % 2
-        known = request.checkpoint_tokens[index][track]
+        depth, half = turn * component.interval, turn % 2
+        known = request.checkpoint_tokens[index][half]
+        if known > max(length, request.length):
+            raise CoreBug(f"request {request.id} has a state of {known} of its {length} tokens")
         if depth > request.length:
-            there = request.tables[index][1 + track] >= 0 and depth > request.refilled_at_tokens
+            there = request.tables[index][1 + half] >= 0 and depth > request.refilled_at_tokens
             known = depth if there else 0
         request.checkpoint_tokens[index] = [0] * (component.slots - 1)
-        request.checkpoint_tokens[index][track] = known
+        request.checkpoint_tokens[index][half] = known
 
 
 def boundaries_at_end(state: State, request: Request, key: Key, length: int) -> list[int]:
@@ -112,56 +121,23 @@ def refill_checkpoint_slots(state: State, request: Request, since: int) -> None:
     """Fill up the checkpoint slots that are missing, where slots are free. since: tokens that it
     may have computed by now, whose states they cannot hold."""
     for index, component in enumerate(state.components):
-        slots = request.tables[index]
-        if component.positional or -1 not in slots.tolist():
-            continue
-        slots = slots.copy()
-        for slot in range(component.slots):
-            if slots[slot] < 0 and state.pools[Tier.DEVICE][index].free:
-                slots[slot] = state.pools[Tier.DEVICE][index].take(1, request.id)[0]
-                request.refilled_at_tokens = max(request.refilled_at_tokens, since)
-        request.tables[index] = frozen(slots)
-
-
-def paged_tables(state: State, request: Request) -> tuple[Pages, ...]:
-    """The tables of the positional components."""
-    return tuple(
-        request.tables[index]
-        for index, component in enumerate(state.components)
-        if component.positional
-    )
-
-
-def state_slots(
-    state: State, request: Request, flight: Flight | None = None
-) -> tuple[StateSlots, ...]:
-    """The slots of the others, with what a pass is to do about them."""
-    found = []
-    for index, component in enumerate(state.components):
         if component.positional:
             continue
-        working, *tracks = request.tables[index].tolist()
-        source, made = -1, []
-        if flight is not None:
-            source = request.sources[index]
-            made = [
-                (depth, tracks[slot - 1]) for one, depth, slot in flight.checkpoints if one == index
-            ]
-        name = state.config.components[index]
-        tracks = (tracks[0], tracks[1])
-        found.append(
-            StateSlots(name, source, working, tracks, component.interval, tuple(sorted(made)))
-        )
-    return tuple(found)
+        pool = state.pools[Tier.DEVICE][index]
+        empty = [slot for slot, page in enumerate(request.tables[index].tolist()) if page < 0]
+        taken = [(slot, pool.take(1, request.id)) for slot in empty[: pool.free]]
+        if taken:
+            write(request, index, taken)
+            request.refilled_at_tokens = max(request.refilled_at_tokens, since)
 
 
 def limit_states(state: State, path: list[Node]) -> None:
     """Keep no more states on a path than a component allows: the shallowest go first, but for those
     at which paths part, and those in use."""
     for index, component in enumerate(state.components):
-        held = [node for node in path if is_there(node, index)] if component.per_path else []
-        excess = len(held) - component.per_path
-        for node in held[:-1]:
+        holding = [node for node in path if is_there(node, index)] if component.per_path else []
+        excess = len(holding) - component.per_path
+        for node in holding[:-1]:
             busy = any(side[index] for side in node.locks) or any(
                 leg.component == index for leg in node.legs
             )

@@ -1,0 +1,85 @@
+"""Refusals: what is said where pages are short, and what will change the answer.
+
+    no_pages       requests use the pages: one of them has to end, or to be retracted
+    writing_back   replies under way free enough device pages, or unlock them for eviction
+
+Must not live here: whether a request is refused, or making room (`reclaim`).
+"""
+
+from __future__ import annotations
+
+from .actions import NO_REQUEST, RefusalReason, Refused
+from .radix.node import FlightKind, Node
+from .state import State
+from .types import BACKBONE, FlightId, PageState, RequestId, Tier
+
+
+def refuse(
+    state: State,
+    request: RequestId,
+    reason: RefusalReason,
+    needed: int,
+    available: int,
+    preempt: RequestId = NO_REQUEST,
+    component: int = BACKBONE,
+    after: FlightId = 0,
+) -> None:
+    name = state.config.components[component]
+    state.out.append(Refused(request, reason, needed, available, preempt, name, after))
+
+
+def refuse_room(
+    state: State, request: RequestId, component: int, needed: int, preempt: bool = False
+) -> None:
+    """There is no room: say which reply brings it, or else whom to retract for it."""
+    room = state.pools[Tier.DEVICE][component].available
+    after = _reply_that_frees(state, component, needed)
+    reason: RefusalReason = "writing_back" if after else "no_pages"
+    victim = next(reversed(state.running)) if preempt and not after else NO_REQUEST
+    refuse(state, request, reason, needed, room, victim, component, after)
+
+
+def _reply_that_frees(state: State, component: int, needed: int) -> FlightId:
+    """The flight with whose reply, and those before it, `needed` pages can be had; 0 for none.
+
+    Where enough could be evicted now, eviction waits: for the pages that it writes back, or for a
+    colder copy under way.
+    """
+    pool = state.pools[Tier.DEVICE][component]
+    if pool.available < needed:
+        room = pool.available
+        for reply, pages in _coming(state, component):
+            room += pages
+            if room >= needed:
+                return reply
+        return 0
+    room, last = pool.free, 0
+    for flight in state.flights.values():
+        if flight.evicts and flight.frees[component]:
+            room, last = room + flight.frees[component], flight.id
+            if room >= needed:
+                break
+    return last or next((reply for reply, _ in _coming(state, component)), 0)
+
+
+def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
+    """Device pages that replies free or unlock, by flight, in the order of their replies. A page
+    that several flights hold comes with the last of them."""
+    ends = {one.receipt.id: one.id for one in state.flights.values() if one.receipt is not None}
+    coming = dict.fromkeys(state.flights, 0)
+    retiring = state.pools[Tier.DEVICE][component].counts[PageState.RETIRING]
+    if retiring and coming:
+        coming[next(iter(coming))] = retiring
+    locked: dict[int, Node] = {}
+    for flight in state.flights.values():
+        if flight.kind is FlightKind.LOAD and flight.request == NO_REQUEST:
+            legs = (leg for leg in flight.legs if leg.component == component)
+            coming[flight.id] += sum(len(leg.target) for leg in legs)
+        if flight.receipt is not None:
+            entries = flight.receipt.locked[component]
+            locked.update((node.id, node) for node, tier in entries if tier == Tier.DEVICE)
+    for node in locked.values():
+        pages, holders = node.pages[Tier.DEVICE][component], node.locks[Tier.DEVICE][component]
+        if pages is not None and holders.keys() <= ends.keys():
+            coming[max(ends[holder] for holder in holders)] += len(pages)
+    return [(flight, pages) for flight, pages in coming.items() if pages]

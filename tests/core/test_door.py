@@ -1,0 +1,242 @@
+"""The door of the core: one call at a time, no call after a failure, no event that is none."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event as Signal
+from threading import Thread
+from typing import Any
+
+import pytest
+from hicache.core.eviction_policies.lru import Lru
+
+import hicache.core
+from hicache.core import admission
+from hicache.core.actions import Matched
+from hicache.core.errors import CallerError, CoreBug
+from hicache.core.events import (
+    Aborted,
+    AdmitWanted,
+    Arrived,
+    BackupDone,
+    ContinueWanted,
+    EvictWanted,
+    Finished,
+    Flushed,
+    LoadDone,
+    MatchWanted,
+    PagesWanted,
+    PrefillDone,
+    Retracted,
+)
+from hicache.core.types import Key, Tier
+
+from .rig import PAGE, Rig, key
+
+EVERY = (
+    Arrived(7, key("a"), PAGE, 1),
+    MatchWanted(0),
+    AdmitWanted(0, 1),
+    ContinueWanted(0, 1),
+    PagesWanted(0, 1),
+    Finished(0, key("a"), PAGE),
+    Aborted(0),
+    Retracted(0, key("a"), PAGE, 1, 0),
+    EvictWanted(Tier.DEVICE, "full", 1),
+    Flushed(),
+    LoadDone(1),
+    BackupDone(1),
+    PrefillDone(1),
+)
+
+
+# -- a core that failed
+
+
+def refuses_everything(rig: Rig, because: str) -> None:
+    for event in EVERY:
+        with pytest.raises(CoreBug, match=f"failed before and answers nothing any more: {because}"):
+            rig.feed(event)
+
+
+def test_a_core_that_failed_refuses_every_later_call_and_names_the_first_failure() -> None:
+    rig = Rig()
+    rig.arrive(0, "abcd")
+    rig.device.counts[0] -= 1
+    with pytest.raises(CoreBug, match="counts 11 free pages, lists 12"):
+        rig.admit(0)
+    rig.device.counts[0] += 1
+    refuses_everything(rig, "AdmitWanted ended in CoreBug: device pool of full: counts 11 free")
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, CallerError])
+def test_whatever_comes_out_of_an_event_that_began_to_change_things_is_a_failure(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Lru, node: Any, component: int) -> int:
+        raise error("a policy of the user's own")
+
+    rig = Rig()
+    rig.arrive(0, "abcd")
+    outcomes = rig.admit(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Lru, "rank", broken)
+        rig.settle(outcomes)
+        with pytest.raises(error, match="user's own"):
+            rig.finish(0)
+    refuses_everything(rig, f"Finished ended in {error.__name__}: a policy of the user's own")
+
+
+def test_a_mistake_of_the_caller_is_no_failure() -> None:
+    rig = Rig()
+    for event in (Aborted(3), "an event", EvictWanted(Tier.DEVICE, "gone", 1), PrefillDone(1)):
+        with pytest.raises(CallerError):
+            rig.feed(event)  # type: ignore[arg-type]
+    rig.run(0, "abcd")
+    assert rig.look("abcd").device_pages == 4
+
+
+# -- one call at a time
+
+
+def test_a_call_from_within_a_call_is_the_callers_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, said = Rig(), []
+    real = admission._report_match
+
+    def again(state: Any, request: Any) -> None:
+        with pytest.raises(CallerError) as found:
+            rig.core.handle(Aborted(request.id))
+        said.append(str(found.value))
+        real(state, request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(admission, "_report_match", again)
+        assert isinstance(rig.arrive(0, "abcd")[-1], Matched)
+    assert said == [
+        "Aborted: expected one call at a time, found one while another runs; wait for its answer"
+    ]
+    rig.settle(rig.admit(0))
+    rig.settle(rig.finish(0))
+    assert rig.residency() == {"abcd": "D"}
+
+
+def test_a_call_from_another_thread_is_the_callers_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, inside, go_on = Rig(), Signal(), Signal()
+    real = admission._report_match
+
+    def slowly(state: Any, request: Any) -> None:
+        inside.set()
+        assert go_on.wait(60)
+        real(state, request)
+
+    monkeypatch.setattr(admission, "_report_match", slowly)
+    thread = Thread(target=rig.arrive, args=(0, "abcd"))
+    thread.start()
+    try:
+        assert inside.wait(60)
+        for event in (Flushed(), Aborted(0)):
+            with pytest.raises(CallerError, match="expected one call at a time"):
+                rig.feed(event)
+    finally:
+        go_on.set()
+        thread.join()
+    assert isinstance(rig.feed(MatchWanted(0))[0], Matched)
+
+
+# -- events that are none
+
+BAD_KEY = key("abcd")
+BAD: dict[str, tuple[Any, str]] = {
+    "request as text": (Arrived("7", BAD_KEY, 16, 4), "request: expected a whole number"),  # type: ignore[arg-type]
+    "request as a list": (AdmitWanted([0], 1), "request: expected a whole number"),  # type: ignore[arg-type]
+    "request below 0": (Arrived(-1, BAD_KEY, 16, 4), "a new id from 0 up"),
+    "no key": (Arrived(7, None, 16, 4), "expected a Key of bytes, found None"),  # type: ignore[arg-type]
+    "key of text": (Arrived(7, Key("abcd", 8), 16, 4), "expected a Key of bytes"),  # type: ignore[arg-type]
+    "key of half a row": (Arrived(7, Key(b"abcd", 32), 16, 1), "4 bytes, which are no whole rows"),
+    "stride as a float": (Arrived(7, Key(b"", 32.0), 16, 1), "stride of the key: expected a whole"),  # type: ignore[arg-type]
+    "namespace as a number": (Arrived(7, BAD_KEY._replace(namespace=3), 16, 4), "namespace"),  # type: ignore[arg-type]
+    "length as a float": (Arrived(7, BAD_KEY, 16.0, 4), "length: expected a whole number"),  # type: ignore[arg-type]
+    "match_pages as text": (Arrived(7, BAD_KEY, 16, "4"), "match_pages: expected a whole"),  # type: ignore[arg-type]
+    "chunk as a float": (AdmitWanted(1, 4.0), "chunk: expected a whole number"),  # type: ignore[arg-type]
+    "growth by half a token": (PagesWanted(0, 16.5), "length: expected a whole number"),  # type: ignore[arg-type]
+    "computed as text": (PagesWanted(0, 16, "8"), "computed_tokens: expected a whole number"),  # type: ignore[arg-type]
+    "finish without a key": (Finished(0, None, 16), "expected a Key of bytes"),  # type: ignore[arg-type]
+    "finish of half a token": (Finished(0, BAD_KEY, 15.5), "length: expected a whole number"),  # type: ignore[arg-type]
+    "retract of half a token": (
+        Retracted(0, BAD_KEY, 16, 4, 15.5),  # type: ignore[arg-type]
+        "committed_tokens: expected a whole number",
+    ),
+    "flight as text": (PrefillDone("1"), "flight 1: expected a prefill in flight"),  # type: ignore[arg-type]
+    "flight as a list": (LoadDone([1]), "expected a load in flight"),  # type: ignore[arg-type]
+    "a tier that is none": (EvictWanted(7, "full", 1), "found 1 of full on 7"),  # type: ignore[arg-type]
+    "half a page": (EvictWanted(Tier.DEVICE, "full", 0.5), "pages: expected a whole number"),  # type: ignore[arg-type]
+    "abort of a list": (Aborted([]), "request: expected a whole number"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_event_that_is_none_is_refused_before_anything_changes(name: str) -> None:
+    rig = Rig()
+    rig.settle(rig.begin(0, "abcd")[1:])
+    rig.arrive(1, "abxy")
+    before = (list(rig.device.counts), rig.view.tick, rig.residency(), dict(rig.view.requests))
+    event, said = BAD[name]
+    with pytest.raises(CallerError, match=said):
+        rig.feed(event)
+    after = (list(rig.device.counts), rig.view.tick, rig.residency(), dict(rig.view.requests))
+    assert after == before
+    rig.settle(rig.finish(0))
+    rig.settle(rig.admit(1))
+    rig.settle(rig.finish(1))
+    rig.empty()
+
+
+def test_the_first_key_of_an_empty_core_says_how_long_rows_are_and_a_bad_one_not_for_good() -> None:
+    rig = Rig()
+    rig.feed(Arrived(0, Key(bytes(16), 8), 8, 2))
+    with pytest.raises(CallerError, match="rows of 8 bytes like every key before, found 32"):
+        rig.arrive(1, "abcd")
+    rig.feed(Aborted(0))
+    rig.run(1, "abcd")
+    with pytest.raises(CallerError, match="rows of 32 bytes like every key before, found 8"):
+        rig.feed(Arrived(0, Key(bytes(16), 8), 8, 2))
+    rig.feed(Flushed())
+    rig.feed(Arrived(0, Key(bytes(16), 8), 8, 2))
+
+
+# -- asserts
+
+
+def guards() -> list[str]:
+    """Every `if ...: raise CoreBug(...)` of the core."""
+    found = []
+    for path in sorted(Path(hicache.core.__path__[0]).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            first = node.body[0] if isinstance(node, ast.If) else None
+            raised = first.exc if isinstance(first, ast.Raise) else None
+            if isinstance(raised, ast.Call) and getattr(raised.func, "id", "") == "CoreBug":
+                found.append(f"{path.name}:{node.lineno}")
+            assert not isinstance(node, ast.Assert), f"{path.name}: an assert is gone under -O"
+    return found
+
+
+def test_the_core_asserts_what_it_rests_on() -> None:
+    assert len(guards()) >= 60
+
+
+def test_the_asserts_of_the_core_stay_under_optimisation() -> None:
+    code = (
+        "from hicache.core.errors import CoreBug\n"
+        "from hicache.core.ledger import Pool\n"
+        "from hicache.core.types import Tier\n"
+        "assert False, 'this one is gone'\n"
+        "try:\n"
+        "    Pool(Tier.DEVICE, 'full', 1).take(2, 0)\n"
+        "except CoreBug as error:\n"
+        "    print(error)\n"
+    )
+    ran = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True)
+    assert ran.stdout == "device pool of full: 2 pages wanted, 1 free\n", ran.stderr

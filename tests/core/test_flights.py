@@ -1,0 +1,124 @@
+"""What a flight says of itself: for whom it works, and what comes free on device when it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from hicache.core.actions import NO_REQUEST, Backup, Load, Prefill
+from hicache.core.events import (
+    Aborted,
+    BackupDone,
+    EvictWanted,
+    Flushed,
+    LoadDone,
+    PrefillDone,
+)
+from hicache.core.radix.node import Flight
+from hicache.core.types import PageState, Tier
+
+from .rig import Rig, hybrid
+
+
+def flight(rig: Rig, number: int) -> Flight:
+    return rig.view.flights[number]
+
+
+def test_a_backup_that_an_eviction_waits_for_frees_the_pages_that_were_asked_for() -> None:
+    rig = Rig(device=8, host=16, write_policy="write_back")
+    rig.run(0, "abcdef")
+    (backup,) = rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
+    assert isinstance(backup, Backup)
+    found = flight(rig, backup.flight)
+    assert (found.evicts, found.frees, found.request) == (True, [4], NO_REQUEST)
+    assert rig.view.writing_back() == 4
+    before = rig.device.available
+    rig.feed(BackupDone(backup.flight))
+    assert (rig.view.writing_back(), rig.device.available - before) == (0, 4 + 2)
+    assert len(rig.evict("full", 4)) == 1
+
+
+def test_a_backup_that_a_use_began_frees_nothing() -> None:
+    rig = Rig(device=8, host=16)
+    rig.arrive(0, "abcd")
+    (prefill,) = (one for one in rig.admit(0) if isinstance(one, Prefill))
+    backup = rig.one(Backup, rig.feed(PrefillDone(prefill.flight)))
+    found = flight(rig, backup.flight)
+    assert (found.evicts, found.frees, found.request) == (False, [0], NO_REQUEST)
+    assert rig.view.writing_back() == 0
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_pass_whose_request_is_gone_frees_the_pages_that_retire(ok: bool) -> None:
+    rig = Rig(device=8)
+    rig.run(0, "ab")
+    _, prefill = rig.begin(1, "abcde")
+    assert (flight(rig, prefill.flight).request, flight(rig, prefill.flight).frees) == (1, [0])
+    rig.feed(Aborted(1))
+    found = flight(rig, prefill.flight)
+    assert (found.request, found.frees) == (NO_REQUEST, [3])
+    assert rig.device.counts[PageState.RETIRING] == 3
+    before = rig.device.free
+    rig.feed(PrefillDone(prefill.flight, ok))
+    assert rig.device.free - before == 3
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_load_whose_request_is_gone_frees_what_it_fills(ok: bool) -> None:
+    rig = Rig(device=8, host=16)
+    rig.run(0, "abcd")
+    rig.demote()
+    load, prefill = rig.load(1, "abcdx")
+    assert (flight(rig, load.flight).request, flight(rig, load.flight).frees) == (1, [0])
+    rig.feed(Aborted(1))
+    rig.feed(PrefillDone(prefill.flight, ok=False))
+    found = flight(rig, load.flight)
+    assert (found.request, found.frees) == (NO_REQUEST, [4])
+    before = rig.device.available
+    rig.feed(LoadDone(load.flight, ok))
+    assert rig.device.available - before == 4
+
+
+def test_a_load_that_has_landed_frees_nothing_and_works_for_nobody() -> None:
+    rig = Rig(device=8, host=16)
+    rig.run(0, "abcd")
+    rig.demote()
+    load, prefill = rig.load(1, "abcdx")
+    rig.feed(PrefillDone(prefill.flight))
+    found = flight(rig, load.flight)
+    assert (found.request, found.frees, found.legs) == (NO_REQUEST, [0], [])
+
+
+def test_a_flush_leaves_to_what_moves_the_pages_that_it_gives_back() -> None:
+    rig = Rig(device=8, host=16, write_policy="write_back")
+    rig.run(0, "abcdef")
+    (backup,) = rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
+    assert isinstance(backup, Backup)
+    rig.feed(Flushed())
+    found = flight(rig, backup.flight)
+    assert (found.evicts, found.frees, rig.view.writing_back()) == (False, [4], 0)
+    before = rig.device.free
+    rig.feed(BackupDone(backup.flight))
+    assert rig.device.free - before == 4
+    rig.empty()
+
+
+def test_what_comes_free_is_said_by_component() -> None:
+    rig = hybrid("full,swa,mamba", device=(16, 16, 9), host=(16, 16, 9))
+    _, prefill = rig.begin(0, "abcdefgh")
+    tables = rig.view.requests[0].tables
+    owned = [int((table >= 0).sum()) for table in tables]
+    rig.feed(Aborted(0))
+    found = flight(rig, prefill.flight)
+    assert found.frees == owned
+    assert [pool.counts[PageState.RETIRING] for pool in rig.view.pools(Tier.DEVICE)] == owned
+    rig.feed(PrefillDone(prefill.flight))
+    rig.empty()
+
+
+def test_only_a_load_is_answered_by_load_done() -> None:
+    rig = Rig(device=8, host=16)
+    rig.run(0, "abcd")
+    rig.demote()
+    outcomes = rig.load(1, "abcdx")
+    kinds = {type(one): flight(rig, one.flight).kind for one in outcomes}
+    assert kinds == {Load: "load", Prefill: "prefill"}
