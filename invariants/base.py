@@ -29,7 +29,7 @@ from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 
 from .books.book import Book
-from .books.shadow import Shadow
+from .books.mirror import NodeMirror
 
 CRASH, INVARIANT, WRONG_BYTES, HAZARD, LIVENESS = 10, 11, 12, 13, 14
 NONDETERMINISM, HARNESS = 16, 17
@@ -105,7 +105,7 @@ class Check:
     of_several: ClassVar[bool] = False  # says nothing where full attention is the only component
     watches: ClassVar[tuple[type, ...]] = ()
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         """For each node that changed, and for each node in a full check."""
 
     def totals(self, book: Book, view: CoreView) -> None:

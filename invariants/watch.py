@@ -24,9 +24,9 @@ from hicache.core.view import CoreView
 from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
 from .books import story
 from .books.book import Book
+from .books.mirror import DEVICE, DUPLICATE, HOST
 from .books.nodes import Queue
 from .books.recount import Mismatch, compare, recount
-from .books.shadow import DEVICE, DUPLICATE, HOST
 
 AUDIT_EVERY = 64
 SHAPES = ("node", "totals", "issue", "see", "audit", "still")
@@ -161,7 +161,7 @@ class Watch:
         self.audit(view)
         if self.book is None or self.level != "every":
             return
-        if not self.book.tickets.open and not self.book.seats.admitted:
+        if not self.book.tickets.open and not self.book.requests.admitted:
             self._guard(self._be_still, view)
 
     def recent(self) -> list[str]:
@@ -180,10 +180,10 @@ class Watch:
         assert book is not None
         book.after(event, outcomes, view, self._issue)
         asks = self._nodes
-        for shadow in book.nodes.dirty.values():
-            node = shadow.node
+        for mirror in book.nodes.dirty.values():
+            node = mirror.node
             for ask in asks:
-                ask(book, shadow, node)
+                ask(book, mirror, node)
         for ask in self._totals:
             ask(book, view)
         see = self._see
@@ -203,9 +203,9 @@ class Watch:
         if self.level == "every":
             compare(book, counted)
             book.nodes.queues = list(_queues(book, view))
-        for shadow in counted.nodes.by_id.values():
+        for mirror in counted.nodes.by_id.values():
             for ask in self._nodes:
-                ask(counted, shadow, shadow.node)
+                ask(counted, mirror, mirror.node)
         for ask in self._totals:
             ask(counted, view)
         if self.level == "every":

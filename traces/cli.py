@@ -21,7 +21,13 @@ from .commands.base import COMMANDS, Command
 from .terminal.options import OptionRecord
 from .terminal.parser import Formatter, Parser
 from .terminal.signals import INTERRUPTED, interruptible
-from .terminal.streams import check_folder_is_there, complain, flush, hush, make_patient
+from .terminal.streams import (
+    check_folder_is_there,
+    complain,
+    flush,
+    harden_std_streams,
+    silence_std_streams,
+)
 
 BAD_INPUT = 2
 CRASH = 10
@@ -62,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code. Never a traceback for a fault of the input."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     typed = shlex.join(["hicache", *given])
-    make_patient()
+    harden_std_streams()
     try:
         with interruptible():
             check_folder_is_there()
@@ -74,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        hush()  # the reader went away (head)
+        silence_std_streams()  # the reader went away (head)
         return 0
     except CallerError as error:
         complain(str(error))

@@ -41,14 +41,14 @@ class Alias(Check):
         tables = item.tables  # type: ignore[union-attr]
         if any(map(_writable, tables)):
             self.fail(f"a table of request {item.request} is writable", about)  # type: ignore[union-attr]
-        seat = book.seats.by_id.get(item.request)  # type: ignore[union-attr]
-        if seat is not None and (not seat.handed or seat.handed[0][0] is not tables[0]):
-            self._unchanged(seat.handed, about)
-            seat.handed = tuple((table, table.tobytes()) for table in tables)
+        req = book.requests.by_id.get(item.request)  # type: ignore[union-attr]
+        if req is not None and (not req.handed or req.handed[0][0] is not tables[0]):
+            self._unchanged(req.handed, about)
+            req.handed = tuple((table, table.tobytes()) for table in tables)
 
     def audit(self, book: Book, view: CoreView) -> None:
-        for seat in book.seats.by_id.values():
-            self._unchanged(seat.handed, request(seat.id))
+        for req in book.requests.by_id.values():
+            self._unchanged(req.handed, request(req.id))
 
     def _unchanged(self, handed: tuple[tuple[Pages, bytes], ...], about: About) -> None:
         if any(table.tobytes() != copy for table, copy in handed):

@@ -95,7 +95,7 @@ class Answers(Check):
                 self._pass(book, item, one, view)
         self._loads(book, said)
         self._frozen(book)
-        self._sit(said)
+        self._admit(said)
 
     def _of_reply(self, book: Book, item: PrefillDone | LoadDone) -> tuple[type, ...]:
         """What follows from the reply of a pass or a load: nothing where its request is gone."""
@@ -106,7 +106,7 @@ class Answers(Check):
             return (Restarted,)
         return (Cached,) if type(item) is PrefillDone else ()
 
-    def _sit(self, said: list[Any]) -> None:
+    def _admit(self, said: list[Any]) -> None:
         for one in said:
             if type(one) is Admitted:
                 self._running[one.request] = None
@@ -114,12 +114,12 @@ class Answers(Check):
                 self._running.pop(one.request, None)
 
     def _loads(self, book: Book, said: list[Any]) -> None:
-        seats = [one for one in said if type(one) is Admitted and any(one.loaded_pages)]
+        reqs = [one for one in said if type(one) is Admitted and any(one.loaded_pages)]
         loads = [one for one in book.outcomes if type(one) is Load]
-        if len(seats) != len(loads):
+        if len(reqs) != len(loads):
             self.fail(
-                f"{len(loads)} loads are begun, expected {len(seats)}",
-                *(request(one.request) for one in seats),
+                f"{len(loads)} loads are begun, expected {len(reqs)}",
+                *(request(one.request) for one in reqs),
             )
         if not loads:
             return
@@ -191,10 +191,10 @@ class Answers(Check):
     def _pass(
         self, book: Book, item: AdmitWanted | ContinueWanted, one: Prefill, view: CoreView
     ) -> None:
-        seat = book.seats.by_id.get(one.request)
-        if seat is None:
+        req = book.requests.by_id.get(one.request)
+        if req is None:
             return
-        wanted = min(one.start_token + item.chunk, seat.length)
+        wanted = min(one.start_token + item.chunk, req.length)
         left = [
             view.pool(Tier.DEVICE, kind.at).available
             for kind in book.kinds
@@ -210,7 +210,7 @@ class Answers(Check):
             number
             for number, ticket in book.tickets.open.items()
             if type(ticket.action) is Load and ticket.request == one.request and not ticket.landed
-            if number == seat.load
+            if number == req.load
         )
         if one.after != loads:
             self.fail(

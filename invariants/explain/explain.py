@@ -1,7 +1,7 @@
 """Explaining a failure: whom it names, what became of them, and which lines did it.
 
-Lives here: choosing among what a witness saw. Must not live here: seeing it (instruments, witness),
-or how it is printed.
+Lives here: choosing among what a recorder saw. Must not live here: seeing it (instruments,
+recorder), or how it is printed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hicache.core.types import Tier
 from invariants.books.story import named_by
 
 from ..fuzz.play import Failure
-from ..source_lines import Call, Spot, spot_of
+from ..source_lines import Call, SourceLine, line_of
 from .instruments import Change
-from .witness import Account, Step
+from .recorder import Account, Step
 
 MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6
 # What every change of its kind goes through: the line that decided it is further out.
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
     step: Step
     text: str
-    spots: tuple[Spot, ...] = ()
+    source_lines: tuple[SourceLine, ...] = ()
     kept: bool = False
     minor: bool = False
 
@@ -51,10 +51,10 @@ class Place(NamedTuple):
     """A line of the code, and why to look there: what it did in which event. via: the lines that
     it was reached by, innermost first."""
 
-    spot: Spot
+    source_line: SourceLine
     event: int
     why: str
-    via: tuple[Spot, ...] = ()
+    via: tuple[SourceLine, ...] = ()
 
 
 class Verdict(NamedTuple):
@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
 
     sentence: str
     equation: str
-    spots: tuple[Spot, ...] = ()
+    source_lines: tuple[SourceLine, ...] = ()
 
 
 def verdict(failure: Failure) -> Verdict:
@@ -156,7 +156,7 @@ def rows(account: Account, one: About) -> list[Row]:
         if not some and _names(step, one):
             found.append(Row(step, ""))
         for change in some:
-            found.append(Row(step, change.text, change.spots, minor=change.minor))
+            found.append(Row(step, change.text, change.source_lines, minor=change.minor))
             _keep(kept, change, one)
         for whom, words in kept.values():
             if _is_over(step, whom):
@@ -214,20 +214,20 @@ def shortened(found: Sequence[Row], most: int = MOST_ROWS) -> tuple[list[Row], i
 # -- which lines
 
 
-def decisive(spots: Sequence[Spot]) -> Spot | None:
+def decisive(source_lines: Sequence[SourceLine]) -> SourceLine | None:
     """The innermost line that is not plumbing."""
-    outer = [one for one in spots if not _is_plumbing(one)]
-    return next(iter(outer or spots), None)
+    outer = [one for one in source_lines if not _is_plumbing(one)]
+    return next(iter(outer or source_lines), None)
 
 
-def _is_plumbing(spot: Spot) -> bool:
-    folder, _, name = spot.file.rpartition("/")
+def _is_plumbing(source_line: SourceLine) -> bool:
+    folder, _, name = source_line.file.rpartition("/")
     return name in PLUMBING or folder == "hicache/devices"
 
 
-def handler(event: Event) -> Spot | None:
+def handler(event: Event) -> SourceLine | None:
     """The core's function for this kind of event."""
-    return spot_of(_HANDLERS.get(type(event)))
+    return line_of(_HANDLERS.get(type(event)))
 
 
 def ran(step: Step) -> list[tuple[Call, int]]:
@@ -235,7 +235,7 @@ def ran(step: Step) -> list[tuple[Call, int]]:
     was called in a row."""
     found: list[tuple[Call, int]] = []
     for call in step.calls:
-        if _is_plumbing(call.spot):
+        if _is_plumbing(call.source_line):
             continue
         if found and found[-1][0] == call:
             found[-1] = (call, found[-1][1] + 1)
@@ -251,24 +251,24 @@ def places(account: Account, whom: Sequence[About]) -> list[Place]:
         return []
     last = account.steps[-1]
     told = [(one, rows(account, one)) for one in whom]
-    now = [row for _, some in told for row in some if row.spots and row.step is last]
-    before = [row for _, some in told for row in some if row.spots and row.step is not last]
+    now = [row for _, some in told for row in some if row.source_lines and row.step is last]
+    before = [row for _, some in told for row in some if row.source_lines and row.step is not last]
     failure = account.outcome.failure
-    crash = verdict(failure).spots if failure is not None else ()
+    crash = verdict(failure).source_lines if failure is not None else ()
     now.sort(key=lambda row: "loan" not in row.text)
     ranked = list(_place(last, "the failure came from here", crash))
     for row in reversed(now):
-        ranked += _place(row.step, row.text, row.spots)
+        ranked += _place(row.step, row.text, row.source_lines)
     for one, some in told:
         for step in [row.step for row in some if row.kept][-1:]:
             ranked += _beside(step, one)
     ranked += [place for one in whom for place in _beside(last, one)]
     ranked += _begun(last)
     ranked += [place for row in reversed(before[-2:]) for place in _place(*row[:3])]
-    ranked += [place for one in last.changes for place in _place(last, one.text, one.spots)]
-    first: dict[Spot, Place] = {}
+    ranked += [place for one in last.changes for place in _place(last, one.text, one.source_lines)]
+    first: dict[SourceLine, Place] = {}
     for place in ranked:
-        first.setdefault(place.spot, place)
+        first.setdefault(place.source_line, place)
     return list(first.values())[:MOST_PLACES]
 
 
@@ -281,9 +281,9 @@ def _beside(step: Step, one: About) -> Iterator[Place]:
         if one.kind in ("page", "pool"):
             same = (change.tier, change.component) == (one.tier, one.component)
             alike &= same and change.node < 0 and (one.kind == "pool" or bool(change.pages))
-        if alike and change.spots:
+        if alike and change.source_lines:
             done = True
-            yield from _place(step, change.text, change.spots)
+            yield from _place(step, change.text, change.source_lines)
     if not done:
         yield from _begun(step)
 
@@ -294,9 +294,13 @@ def _begun(step: Step) -> Iterator[Place]:
         yield Place(begun, step.number, f"takes {type(step.event).__name__}")
 
 
-def _place(step: Step, text: str, spots: Sequence[Spot]) -> Iterable[Place]:
-    spot = decisive(spots)
-    if spot is None:
+def _place(step: Step, text: str, source_lines: Sequence[SourceLine]) -> Iterable[Place]:
+    source_line = decisive(source_lines)
+    if source_line is None:
         return []
-    via = tuple(one for one in spots[spots.index(spot) + 1 :] if one.function != "handle")
-    return [Place(spot, step.number, text, via)]
+    via = tuple(
+        one
+        for one in source_lines[source_lines.index(source_line) + 1 :]
+        if one.function != "handle"
+    )
+    return [Place(source_line, step.number, text, via)]

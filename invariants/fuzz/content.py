@@ -162,9 +162,9 @@ class Content:
             pool[slots.working] = Held(ids, end)
             step = slots.interval
             for depth in range(start // step * step + step, end + 1, step):
-                track = slots.checkpoint_slots[depth // step % 2]
-                if track >= 0:
-                    pool[track] = Held(ids, depth)
+                slot = slots.checkpoint_slots[depth // step % 2]
+                if slot >= 0:
+                    pool[slot] = Held(ids, depth)
 
     def said(self, table: Pages, length: int) -> tuple[int, ...]:
         """The tokens that a table's pages hold, read back from the last page to the first."""

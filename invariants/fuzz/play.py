@@ -20,7 +20,7 @@ from invariants.base import CRASH, HAZARD, INVARIANT, LIVENESS, WRONG_BYTES, Vio
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
-from ..source_lines import Spot, raised
+from ..source_lines import SourceLine, raised
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
@@ -52,7 +52,7 @@ class Failure:
     text: str
     at: int
     about: tuple[About, ...] = ()
-    raised: tuple[Spot, ...] = ()
+    raised: tuple[SourceLine, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a scheduler is: the queue of the requests that wait, and who of them is admitted next.
 
-An entry of this folder defines `scheduler(window)`, which makes one. Must not live here: seats,
+An entry of this folder defines `scheduler(window)`, which makes one. Must not live here: admission,
 budgets, batches or the core (sim/engine).
 """
 
@@ -60,7 +60,7 @@ class Scheduler(Generic[T]):
         self.queue.append(request)
 
     def push_front(self, request: T) -> None:
-        """A request had a seat and lost it."""
+        """A request was admitted and lost its pages."""
         self.queue.appendleft(request)
 
     def best(self, reusable: Callable[[T], int]) -> T:

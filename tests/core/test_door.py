@@ -11,7 +11,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from hicache.core.eviction_policies.lru import Lru
 
 import hicache.core
 from hicache.core import admission
@@ -32,6 +31,7 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
+from hicache.core.eviction_policies.lru import Lru
 from hicache.core.types import Key, Tier
 
 from .rig import PAGE, Rig, key

@@ -99,7 +99,7 @@ def test_without_the_scribble_the_same_fault_can_hide(monkeypatch: pytest.Monkey
     """A page that still holds its old bytes looks loaded: why targets are spoiled at all."""
     run = Overlapped(8, 14, rate=0, options=ShadowOptions(scribble=False, poison=False))
     run.serve("ab")
-    run.drain()
+    run.finish()
     device = run.shadow
     load = device.stream("load")
     monkeypatch.setattr(arena, "copy_direct", lambda *_: None)

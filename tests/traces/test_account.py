@@ -13,10 +13,10 @@ def test_three_hit_rates_and_two_halves() -> None:
     jobs = read(mooncake([1], 100), mooncake([1, 2], 600), mooncake([1, 3], 1000)).jobs
     paged = read(mooncake([1], 100), mooncake([1, 2], 600), mooncake([1, 3], 1000)).paged(512)
     account = Account(jobs, 512, ceiling_of(paged, whole_prompts=True))
-    account.seat(0, 0, 0)
-    account.seat(1, 512, 0)
-    account.seat(2, 0, 500)
-    account.seat(2, 1000, 0)  # it came back after a preemption: not counted again
+    account.admit(0, 0, 0)
+    account.admit(1, 512, 0)
+    account.admit(2, 0, 500)
+    account.admit(2, 1000, 0)  # it came back after a preemption: not counted again
     whole, steady = account.whole(), account.steady()
     assert (whole.device, whole.host, whole.computed_tokens) == (512, 500, 688)
     assert whole.hit_rate == pytest.approx(1012 / 1700)

@@ -230,7 +230,7 @@ def test_turns_continue_each_other_and_do_not_just_queue() -> None:
     assert turns_of(paged) == [0, 1, 0, 0]
     account = Account(paged.jobs, 64, ceiling_of(paged, whole_prompts=True))
     for index, hit in enumerate((0, 128, 0, 128)):
-        account.seat(index, hit, 0)
+        account.admit(index, hit, 0)
     found = by_turn(account, turns_of(paged))
     assert [(turn.turn, turn.requests, turn.hit_tokens) for turn in found] == [
         (1, 3, 128),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hicache.core.errors import About, CallerError
 from invariants.books.story import brief
 from invariants.explain import explain as explainer
-from invariants.explain.witness import Account, witnessed
+from invariants.explain.recorder import Account, recorded
 from invariants.fuzz.ops import base as operations
 
 from ..explaining.report import LAST, show
@@ -25,7 +25,7 @@ from ..outside import entries
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json, write_whole
-from ..terminal.streams import whatever_is_heard
+from ..terminal.streams import ignore_broken_pipe
 
 SUMMARY = "replay a tape and show what led to its failure, with the lines of the core"
 FORMAT, VERSION = "hicache-explain", 1
@@ -90,7 +90,7 @@ def run(options: Options, command: str) -> int:
     operations.check(tape, operations.load(), options.tape)
     plant = planting.wanted(options.plant, tape, options.tape)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
-        account = witnessed(tape, operations.load(), options.tape)
+        account = recorded(tape, operations.load(), options.tape)
     whom = explainer.chosen(
         account,
         options.page,
@@ -102,9 +102,9 @@ def run(options: Options, command: str) -> int:
     whom = whom or explainer.named(account)
     failure = account.outcome.failure
     stream = sys.stderr if "-" in (options.trace, options.json) else sys.stdout
-    with whatever_is_heard():
+    with ignore_broken_pipe():
         show(account, whom, options.tape, plant, stream)
-    with whatever_is_heard():
+    with ignore_broken_pipe():
         if options.trace:
             write_whole(options.trace, timeline(account))
             if options.trace != "-":
@@ -150,16 +150,16 @@ def document(account: Account, whom: list[About], command: str, plant: str) -> d
             for step in account.steps[-LAST:]
         ],
         "ran": [
-            {**call.spot._asdict(), "depth": call.depth, "times": times}
+            {**call.source_line._asdict(), "depth": call.depth, "times": times}
             for step in last
             for call, times in explainer.ran(step)
         ],
         "look": [
             {
-                **place.spot._asdict(),
+                **place.source_line._asdict(),
                 "event": place.event,
                 "why": place.why,
-                "via": [str(spot) for spot in place.via],
+                "via": [str(source_line) for source_line in place.via],
             }
             for place in explainer.places(account, explainer.named(account) or whom)
         ],
@@ -173,5 +173,5 @@ def _row(row: explainer.Row) -> dict[str, object]:
         "time": row.step.now,
         "what": brief(row.step.event),
         "change": row.text,
-        "lines": [str(spot) for spot in row.spots],
+        "lines": [str(source_line) for source_line in row.source_lines],
     }

@@ -37,7 +37,7 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_folder, check_writable, write_json
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import whatever_is_heard
+from ..terminal.streams import ignore_broken_pipe
 
 SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
 SECONDS = 60
@@ -197,7 +197,7 @@ def run(options: Options, command: str) -> int:
     options = replace(options, components=components, ranks=ranks)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
-    with whatever_is_heard():
+    with ignore_broken_pipe():
         print(f"hicache fuzz --seed {seed}", file=stream, flush=True)
     work = Work(
         options.operations,
@@ -224,13 +224,13 @@ def run(options: Options, command: str) -> int:
         code = lost or tally.code() or (0 if complete else INTERRUPTED)
         if options.canary and complete:
             code = 0 if tally.kinds else CANARY_SURVIVED
-        with whatever_is_heard():
+        with ignore_broken_pipe():
             show(tally, settings, files.paths, lambda kind: _again(work, kind), stream)
             if options.canary and complete:
                 verdict = "found" if tally.kinds else "SURVIVED: no check found it"
                 print(f"\ncanary {verdict}", file=stream)
         if options.json:
-            with whatever_is_heard():
+            with ignore_broken_pipe():
                 found = document(tally, settings, files.paths, command, complete, code)
                 write_json(options.json, found)
         if options.rates and complete:
@@ -250,11 +250,11 @@ def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) 
                 break
     except KeyboardInterrupt:
         complete = False
-        with whatever_is_heard():
+        with ignore_broken_pipe():
             print("hicache: interrupted; found so far:", file=sys.stderr)
     except executors.WorkerLost as error:
         complete, lost = False, error.exit_code
-        with whatever_is_heard():
+        with ignore_broken_pipe():
             print(f"hicache: {error}", file=sys.stderr)
     return complete, lost
 
@@ -332,7 +332,7 @@ def _replay(path: str, options: Options, command: str) -> int:
     if failure:
         at = f"failed at entry {failure.at} of {len(tape.entries)}"
         said = f"{failure.text.rstrip()}\n{at}: {code} {failure.kind}{bug}"
-    with whatever_is_heard():
+    with ignore_broken_pipe():
         print(said, file=stream)
     if options.json:
         found = {"code": code, "kind": failure.kind, "at": failure.at} if failure else None

@@ -27,7 +27,7 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_json
 from ..terminal.progress import progress
-from ..terminal.streams import whatever_is_heard
+from ..terminal.streams import ignore_broken_pipe
 
 SUMMARY = "plant bugs in the core, and report what finds each and how fast"
 KINDS = ("generic", "planted", "faults")
@@ -131,7 +131,7 @@ def run(options: Options, command: str) -> int:
         every = complete and not options.only and not options.sample
         sum_ = generic_report.summed(done.generic, every)
         whole = complete and not options.only and bool(done.planted)
-        with whatever_is_heard():
+        with ignore_broken_pipe():
             planted_report.show(done.planted, done.trials, whole, stream)
             if done.generic:
                 left = len(chosen.generic) - len(done.generic)

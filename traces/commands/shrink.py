@@ -42,7 +42,7 @@ from ..terminal.output import (
     write_json,
     write_whole,
 )
-from ..terminal.streams import whatever_is_heard
+from ..terminal.streams import ignore_broken_pipe
 
 SUMMARY = "make a failing tape smaller with the same failure, and export it as a test"
 
@@ -186,7 +186,7 @@ def _show(options: Options, failure: Failure | None) -> int:
     if options.json:
         write_json(options.json, {"failure": None if failure is None else asdict(failure)})
     text = "it does not fail" if failure is None else failure.text
-    with whatever_is_heard():
+    with ignore_broken_pipe():
         print(text, file=sys.stderr if options.json == "-" else sys.stdout)
     return 0 if failure is None else failure.code
 
@@ -313,5 +313,5 @@ def _report(
         small = options.output
         lines.append(f"replay: {_replay(options.output, '')}")
         lines.append(f"explain: hicache explain {shlex.join([small, *entries.options()])}")
-    with whatever_is_heard():
+    with ignore_broken_pipe():
         print("\n".join(lines), file=stream)

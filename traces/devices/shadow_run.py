@@ -161,14 +161,14 @@ class ShadowRun:
         return prefill
 
     def busy(self, requests: int, seed: int = 0) -> None:
-        """Prompts over three letters, which share prefixes, evict and load; then `drain`."""
+        """Prompts over three letters, which share prefixes, evict and load; then `finish`."""
         draw = np.random.default_rng(seed)
         for _ in range(requests):
             letters = draw.integers(0, len(_LETTERS), int(draw.integers(2, 6)))
             self.serve("".join(_LETTERS[letter] for letter in letters))
-        self.drain()
+        self.finish()
 
-    def drain(self) -> None:
+    def finish(self) -> None:
         """Until every transfer was answered and every look at a page is known."""
         while self.controller.unanswered:
             self.controller.start()

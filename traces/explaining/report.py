@@ -17,9 +17,9 @@ from rich.text import Text
 from hicache.core.errors import About
 from invariants.books.story import brief
 from invariants.explain import explain
-from invariants.explain.witness import Account, Step
+from invariants.explain.recorder import Account, Step
 from invariants.fuzz.tapes.spoken import spoken
-from invariants.source_lines import ROOT, Spot
+from invariants.source_lines import ROOT, SourceLine
 
 from ..outside import entries
 from ..terminal.tables import console, pairs, table
@@ -61,7 +61,10 @@ def _verdict(account: Account) -> Table:
     said = explain.verdict(failure)
     rows = [("always", said.sentence)] if said.sentence else []
     rows.append(("found", said.equation))
-    rows += [("in" if not at else "", str(spot)) for at, spot in enumerate(said.spots)]
+    rows += [
+        ("in" if not at else "", str(source_line))
+        for at, source_line in enumerate(said.source_lines)
+    ]
     if account.steps:
         step = account.steps[-1]
         rows.append(("event", f"{step.number}, at {step.now}: {brief(step.event)}"))
@@ -84,9 +87,9 @@ def _story(account: Account, one: About) -> Table:
         if first:
             made.add_row(*_when(row.step), Text(brief(row.step.event), style="bold"), "")
         if row.text:
-            spot = explain.decisive(row.spots)
+            source_line = explain.decisive(row.source_lines)
             text = row.text.removeprefix(f"{explain.title(one)}: ")
-            made.add_row("", "", Padding(text, INDENT), _short(spot))
+            made.add_row("", "", Padding(text, INDENT), _short(source_line))
         before = row.step
     return made
 
@@ -112,27 +115,29 @@ def _ran(step: Step) -> Table:
     found = explain.ran(step)
     for call, times in found[:MOST_CALLS]:
         often = f" ({times} times)" if times > 1 else ""
-        made.add_row(f"{'  ' * call.depth}{call.spot.function}{often}", _place(call.spot))
+        made.add_row(
+            f"{'  ' * call.depth}{call.source_line.function}{often}", _place(call.source_line)
+        )
     if len(found) > MOST_CALLS:
         made.add_row(f"... {len(found) - MOST_CALLS} more", "")
     return made
 
 
-def _place(spot: Spot) -> str:
-    return f"{spot.file.rpartition('/')[2]}:{spot.line}"
+def _place(source_line: SourceLine) -> str:
+    return f"{source_line.file.rpartition('/')[2]}:{source_line.line}"
 
 
 def _look(account: Account, whom: Sequence[About]) -> Table:
     made = table("Where to look, likeliest first", "line", "event", "what it did there")
     made.columns[0].no_wrap, made.columns[2].justify = True, "left"
     for place in explain.places(account, explain.named(account) or whom):
-        spot = place.spot
-        source = linecache.getline(str(ROOT / spot.file), spot.line).strip()
+        source_line = place.source_line
+        source = linecache.getline(str(ROOT / source_line.file), source_line.line).strip()
         why = Text(place.why)
         if source:
             why.append(f"\n{source}", style="dim")
         via = "".join(f"\n  from {_short(one)}" for one in place.via[:2])
-        where = f"{spot.file}:{spot.line}\n  in {spot.function}{via}"
+        where = f"{source_line.file}:{source_line.line}\n  in {source_line.function}{via}"
         made.add_row(where, str(place.event), why)
     return made
 
@@ -149,8 +154,8 @@ def _when(step: Step) -> tuple[str, str]:
     return (str(step.entry) if step.entry else "end", str(step.number))
 
 
-def _short(spot: Spot | None) -> str:
+def _short(source_line: SourceLine | None) -> str:
     """File and function, without the folder that all share."""
-    if spot is None:
+    if source_line is None:
         return ""
-    return f"{_place(spot)} {spot.function}"
+    return f"{_place(source_line)} {source_line.function}"

@@ -9,7 +9,7 @@ open goes on for a tenth of the whole, so that it can be seen.
     locks       of each node: who locks what
     pools       pages by state
 
-Must not live here: what happened (invariants/explain/witness), lanes and arrows (trace_events), or
+Must not live here: what happened (invariants/explain/recorder), lanes and arrows (trace_events), or
 files.
 """
 
@@ -38,7 +38,7 @@ from invariants.books.story import brief
 from invariants.explain.explain import decisive, named, title
 from invariants.explain.instruments import Change
 from invariants.explain.instruments import named as pages_of
-from invariants.explain.witness import Account, Step
+from invariants.explain.recorder import Account, Step
 from invariants.fuzz.tapes.spoken import spoken
 
 from .trace_events import (
@@ -157,7 +157,7 @@ def _event(chart: _Chart, step: Step) -> None:
 
 def _line(change: Change) -> str:
     """By which it was decided."""
-    return str(decisive(change.spots) or "not by a line of the core")
+    return str(decisive(change.source_lines) or "not by a line of the core")
 
 
 def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from hicache.core.errors import CallerError
 
 from ..terminal.output import unwritable, write_whole
-from ..terminal.streams import whatever_is_heard
+from ..terminal.streams import ignore_broken_pipe
 from .report import Tally
 from .work import Found
 
@@ -40,7 +40,7 @@ class Files:
         else:
             instead = ", smaller than the previous one, which was removed" if larger else ""
             said = f"{found.code} {found.kind}: {self.paths[found.name]}{instead}"
-        with whatever_is_heard():
+        with ignore_broken_pipe():
             print(said, file=sys.stderr, flush=True)
 
     def keep_what_is_left(self, tally: Tally) -> None:

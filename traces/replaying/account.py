@@ -69,7 +69,7 @@ class Account:
         self._input = np.fromiter((job.input_length for job in jobs), np.int64, len(jobs))
         self._seated: dict[int, tuple[int, int, int]] = {}
 
-    def seat(self, index: int, device: int, host: int, storage: int = 0) -> None:
+    def admit(self, index: int, device: int, host: int, storage: int = 0) -> None:
         """Request `index` found these prompt tokens on each tier."""
         self._seated.setdefault(index, (device, host, storage))
 

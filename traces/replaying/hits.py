@@ -65,7 +65,7 @@ class HitsReplay:
         feed = self._driver.feed
         key = trace.prompt_key(job)
         feed(Arrived(request, key, length, key.pages, job.priority))
-        prefill = self._seat(job, self._granted(job, AdmitWanted(request, length)))
+        prefill = self._admitted(job, self._granted(job, AdmitWanted(request, length)))
         feed(PrefillDone(prefill.flight))
         while not prefill.completes_prompt:
             # a component that takes its pages chunk by chunk may have capped the pass
@@ -89,7 +89,7 @@ class HitsReplay:
             self._granted(job, PagesWanted(job.index, wanted, held))
             held = wanted
 
-    def _seat(self, job: Job, outcomes: list[Outcome]) -> Prefill:
+    def _admitted(self, job: Job, outcomes: list[Outcome]) -> Prefill:
         """Book what was reused, finish the load if there is one; the prefill that is left."""
         prefill = _prefill_of(job, outcomes)
         admitted = next((one for one in outcomes if isinstance(one, Admitted)), None)
@@ -101,11 +101,11 @@ class HitsReplay:
         size, length = self._trace.page_size, job.input_length
         device = min(admitted.device_pages * size, length)
         host = min((admitted.device_pages + admitted.host_pages) * size, length) - device
-        self._account.seat(job.index, device, host)
+        self._account.admit(job.index, device, host)
         return prefill
 
     def _granted(self, job: Job, event: Event) -> list[Outcome]:
-        """Feed the event until it is not refused. Alone in the cache, only drains may delay it."""
+        """Feed the event until it is granted. Alone in the cache, only write-backs may delay it."""
         for _ in range(_MOST_ROUNDS):
             outcomes = self._driver.feed(event)
             refused = next((one for one in outcomes if isinstance(one, Refused)), None)

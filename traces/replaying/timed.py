@@ -41,7 +41,7 @@ def build(
 def book(result: TimedResult, account: Account) -> Latency:
     """Enter what was reused into the account; the latencies of the requests that ended."""
     for request in result.requests:
-        account.seat(request.request, request.device_tokens, request.host_tokens)
+        account.admit(request.request, request.device_tokens, request.host_tokens)
     table = np.array(
         [
             (request.arrival_ns, request.first_token_ns, request.finish_ns, request.output_length)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from .streams import whatever_is_heard
+from .streams import ignore_broken_pipe
 
 _LINE_EVERY_S = 5.0
 
@@ -36,7 +36,7 @@ def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callabl
         nonlocal next_line
         if time.monotonic() >= next_line:
             next_line = time.monotonic() + _LINE_EVERY_S
-            with whatever_is_heard():
+            with ignore_broken_pipe():
                 print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
 
     yield line

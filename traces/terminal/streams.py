@@ -24,7 +24,7 @@ def check_folder_is_there() -> None:
         ) from None
 
 
-def make_patient() -> None:
+def harden_std_streams() -> None:
     """A standard stream that was closed (>&-) is one that nobody reads; one whose encoding lacks a
     character (LC_ALL=C) shows it by its number."""
     for name in ("stdout", "stderr"):
@@ -36,14 +36,14 @@ def make_patient() -> None:
 
 
 @contextmanager
-def whatever_is_heard() -> Iterator[None]:
+def ignore_broken_pipe() -> Iterator[None]:
     """What is said in the block is said to nobody where the reader went away (head): the work goes
     on, its files are written, and the exit code is that of what was found."""
     try:
         yield
         flush()
     except BrokenPipeError:
-        hush()
+        silence_std_streams()
 
 
 def flush() -> None:
@@ -52,7 +52,7 @@ def flush() -> None:
         stream.flush()
 
 
-def hush() -> None:
+def silence_std_streams() -> None:
     """Whichever of the two standard streams takes no more gets nothing from now on, not even at
     the end of the process."""
     for stream in (sys.stdout, sys.stderr):
@@ -66,7 +66,7 @@ def hush() -> None:
 
 def complain(text: str) -> None:
     """The last words of a command, behind what it has said; to nobody where nobody takes them."""
-    hush()
+    silence_std_streams()
     with suppress(OSError):
         print(f"hicache: {text}", file=sys.stderr)
-    hush()
+    silence_std_streams()

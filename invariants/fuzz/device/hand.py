@@ -86,7 +86,7 @@ class DeviceHand(Hand):
         """What it decoded is still there."""
         job, sequence = self.jobs.get(request), self._sequences.get(request)
         if job is not None and sequence is not None and job.stage == "decoding":
-            self.rig.forward.touch_decoded(sequence, leaving=True)
+            self.rig.forward.report_decoded(sequence, leaving=True)
 
     # -- work begins
 
@@ -162,8 +162,8 @@ class DeviceHand(Hand):
         super().decode(job, ids, tokens, span)
         self.rig.run_to(self.now)
         sequence = self._sequence(job, tokens)
-        sequence.touched, sequence.held = span
-        self.rig.forward.touch_decoded(sequence)
+        sequence.reported, sequence.held = span
+        self.rig.forward.report_decoded(sequence)
 
     # -- work ends
 
@@ -257,7 +257,7 @@ class DeviceHand(Hand):
         well = well and fine
         sequence, job = self._sequences.get(action.request), self.jobs.get(action.request)
         if well and sequence is not None and job is not None and job.flight == action.flight:
-            sequence.held = sequence.touched = action.end_token
+            sequence.held = sequence.reported = action.end_token
         return well
 
     def settle(self) -> None:

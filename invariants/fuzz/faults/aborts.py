@@ -23,7 +23,7 @@ def abort(hand: Player, one: Pending) -> None:
 
 
 class AbortIssued(Fault):
-    """It has just begun: a load arrives, a pass runs, a page drains."""
+    """It has just begun: a load arrives, a pass runs, a page is written back."""
 
     def __init__(self, site: str) -> None:
         self.sites = (site,)

@@ -29,7 +29,7 @@ from hicache.runtime.decisions import Decisions
 from hicache.runtime.group import Diverged
 from invariants.books.story import named_by
 
-Spot = tuple[int, int, int, bytes]  # id, parent, end, key
+Position = tuple[int, int, int, bytes]  # id, parent, end, key
 Held = tuple[tuple[bytes | None, int], ...]
 KINDS: dict[type, str] = {
     Evicted: "victims",
@@ -97,7 +97,7 @@ def _compare_nodes(
 ) -> None:
     for key in {**one, **other}:
         mine, theirs = one.get(key), other.get(key)
-        if _spot(mine) != _spot(theirs):
+        if _position(mine) != _position(theirs):
             raise Diverged(
                 "splits",
                 f"{when}, node {key}: rank 0 has {mine or 'none'}, "
@@ -128,7 +128,7 @@ def _told(outcomes: Sequence[Outcome], at: int) -> str:
     return str(outcomes[at]) if at < len(outcomes) else "nothing more"
 
 
-def _spot(node: Node | None) -> Spot | None:
+def _position(node: Node | None) -> Position | None:
     if node is None:
         return None
     return (node.id, node.parent.id if node.parent is not None else -1, node.end_page, node.key)

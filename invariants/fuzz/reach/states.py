@@ -89,7 +89,7 @@ class States:
         self.tombstones: set[tuple[int, int]] = set()
         self.history: dict[int, dict[str, None]] = {}  # by request, what happened to it so far
         self.chunks: Counter[int] = Counter()
-        self.tracks: dict[int, tuple[StateSlots, ...]] = {}
+        self.slots: dict[int, tuple[StateSlots, ...]] = {}
         self.tables: dict[int, list[int]] = {}
         self.legs: dict[int, int] = {}
         self.landing: list[tuple[Node, int, int]] = []
@@ -178,7 +178,7 @@ class States:
             count = sum(flight.kind == "backup" for flight in view.flights.values())
             seen["as many backups as allowed"] += count == self.config.max_backups
         elif isinstance(item, Released):
-            self.tracks.pop(item.request, None)
+            self.slots.pop(item.request, None)
             self.tables.pop(item.request, None)
 
     def _pass(self, event: Event, item: Prefill, view: CoreView) -> None:
@@ -199,13 +199,13 @@ class States:
 
     def _kept(self, item: Cached | Granted) -> None:
         seen = self.seen
-        old = self.tracks.get(item.request, ())
+        old = self.slots.get(item.request, ())
         for was, now in zip(old, item.states, strict=False):
             missing = min(was.checkpoint_slots) < 0 <= min(now.checkpoint_slots)
             name = "in decode" if isinstance(item, Granted) else "after a pass"
             seen[f"checkpoint slot refilled {name}"] += missing
         seen["no free checkpoint slot"] += any(min(one.checkpoint_slots) < 0 for one in item.states)
-        self.tracks[item.request] = item.states
+        self.slots[item.request] = item.states
         table, before = item.tables[0].tolist(), self.tables.get(item.request, [])
         seen["duplicate replaced"] += before != table[: len(before)]
         self.tables[item.request] = table

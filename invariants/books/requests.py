@@ -5,10 +5,10 @@ Lives here: the retract-old, add-new bookkeeping of requests on the device page 
 here: how nodes come about, tickets, or verdicts.
 
     by position   |--- shared: nodes' pages, or a load's ---|--- own (-1: none) ---|
-    a state       working, track 0, track 1: all its own
+    a state       working, checkpoint slot 0 and 1: all its own
 
 What a request locks follows from its history: the backbone of everything that it shares, and of
-another component the nodes that its *boundary* requires: that of its seat, later that of its last
+another component the nodes that its *boundary* requires: that of its req, later that of its last
 insertion, from the moment they are on device. Where it decodes on, what its window has passed goes.
 """
 
@@ -25,7 +25,7 @@ from .reference import NOTHING, Expected
 from .tags import Tags, run_tags, seed_of
 
 
-class Seat:
+class RequestMirror:
     """One request, waiting or admitted. tags: of the prompt's pages, by prefix."""
 
     __slots__ = (
@@ -67,7 +67,7 @@ class Seat:
         self.known: list[int] = self.tags[:match_pages].tolist()
         self.may_load = True
         self.priority = 0
-        self.used = 0  # leading pages that its seat has counted as used
+        self.used = 0  # leading pages that its admission counted as used
         self.expected: Expected = NOTHING  # what the reference says that it would find
         self.vacate(width)
 
@@ -86,7 +86,9 @@ class Seat:
         self.prefill: FlightId = 0
         self.load: FlightId = 0
         self.states: tuple[StateSlots, ...] = ()  # as last handed out
-        self.refilled_at_tokens = 0  # tokens that it may have computed when a track became its own
+        self.refilled_at_tokens = (
+            0  # tokens that it may have computed when a checkpoint slot became its own
+        )
         self.working = 0  # tokens that its working states have read, -1 where nobody knows
         self.handed: tuple[tuple[Pages, bytes], ...] = ()  # tables last given out, and copies
 
@@ -106,60 +108,60 @@ def tags_of(key: Key) -> Tags:
     return run_tags(key.raw, key.stride, 0, seed_of(key.namespace))
 
 
-class SeatBook:
+class RequestBook:
     """All requests that live."""
 
     def __init__(self, device: list[PageBook], kinds: tuple[Kind, ...], nodes: NodeBook) -> None:
         self.device = device
         self.kinds = kinds
         self.nodes = nodes
-        self.by_id: dict[RequestId, Seat] = {}
+        self.by_id: dict[RequestId, RequestMirror] = {}
         self.admitted = 0
-        self._claims: list[tuple[Seat, int, Pages]] = []
-        self._holds: list[Seat] = []
+        self._claims: list[tuple[RequestMirror, int, Pages]] = []
+        self._holds: list[RequestMirror] = []
 
-    def leave(self, seat: Seat, keep_locks: bool) -> list[list[Pages]]:
+    def leave(self, req: RequestMirror, keep_locks: bool) -> list[list[Pages]]:
         """A request gives everything back; whoever keeps its locks gets what it locked, per
         component."""
-        locked = [[seat.shared_pages], *seat.held]
-        code = code_of(REQUEST, seat.id)
+        locked = [[req.shared_pages], *req.held]
+        code = code_of(REQUEST, req.id)
         for index, book in enumerate(self.device):
-            book.retract(seat.own[index], code)
+            book.retract(req.own[index], code)
             if not keep_locks:
                 for pages in locked[index]:
                     book.locks[pages] -= 1
-        if seat.admitted:
+        if req.admitted:
             self.admitted -= 1
-        seat.vacate(len(self.kinds))
+        req.vacate(len(self.kinds))
         return locked
 
-    def retract(self, seat: Seat, request: Request, awaited: int) -> None:
+    def retract(self, req: RequestMirror, request: Request, awaited: int) -> None:
         """First half: give up own pages that are no longer its own. awaited: the last of its
         shared positions that a load has yet to fill."""
-        if not seat.admitted:
-            seat.admitted = True
+        if not req.admitted:
+            req.admitted = True
             self.admitted += 1
         for index, kind in enumerate(self.kinds):
             table = request.tables[index]
-            if table is not seat.tables[index] or kind.positional:
-                self._own(seat, index, own_of(request, kind))
-            seat.tables[index] = table
+            if table is not req.tables[index] or kind.positional:
+                self._own(req, index, own_of(request, kind))
+            req.tables[index] = table
         book = self.device[0]
-        shared = seat.tables[0][: request.shared_pages - awaited]
-        held = len(seat.shared_pages)
-        if len(shared) >= held and same(shared[:held], seat.shared_pages):
+        shared = req.tables[0][: request.shared_pages - awaited]
+        held = len(req.shared_pages)
+        if len(shared) >= held and same(shared[:held], req.shared_pages):
             book.locks[shared[held:]] += 1
         else:
-            book.locks[seat.shared_pages] -= 1
+            book.locks[req.shared_pages] -= 1
             book.locks[shared] += 1
-        seat.shared_pages = shared
-        if seat.rehold:
-            seat.rehold = False
-            if seat.held:
-                self._holds.append(seat)
+        req.shared_pages = shared
+        if req.rehold:
+            req.rehold = False
+            if req.held:
+                self._holds.append(req)
 
-    def _own(self, seat: Seat, index: int, own: Pages) -> None:
-        before, book, code = seat.own[index], self.device[index], code_of(REQUEST, seat.id)
+    def _own(self, req: RequestMirror, index: int, own: Pages) -> None:
+        before, book, code = req.own[index], self.device[index], code_of(REQUEST, req.id)
         kept, now = len(before), len(own)
         if now >= kept and same(own[:kept], before):
             fresh = own[kept:]
@@ -169,21 +171,21 @@ class SeatBook:
         else:
             book.retract(before, code)
             fresh = own
-        seat.own[index] = own
+        req.own[index] = own
         if not self.kinds[index].positional:
             known = before.tolist()
             book.strange.extend(page for page in own.tolist() if page not in known)
         if len(fresh):
-            self._claims.append((seat, index, fresh))
+            self._claims.append((req, index, fresh))
 
     def claim(self) -> None:
         """Second half, once the nodes stand: what became its own, and what it locks of them."""
-        for seat, index, pages in self._claims:
-            self.device[index].claim(pages, code_of(REQUEST, seat.id))
+        for req, index, pages in self._claims:
+            self.device[index].claim(pages, code_of(REQUEST, req.id))
         self._claims.clear()
-        for seat in self._holds:
-            for index, before in enumerate(seat.held, 1):
-                now = self.required(seat, index)
+        for req in self._holds:
+            for index, before in enumerate(req.held, 1):
+                now = self.required(req, index)
                 book = self.device[index]
                 for pages in before:
                     book.locks[pages] -= 1
@@ -192,36 +194,36 @@ class SeatBook:
                         self.nodes.dirty[holder.id] = holder
                 for pages in now:
                     book.locks[pages] += 1
-                seat.held[index - 1] = now
+                req.held[index - 1] = now
         self._holds.clear()
 
-    def required(self, seat: Seat, index: int) -> list[Pages]:
+    def required(self, req: RequestMirror, index: int) -> list[Pages]:
         """What the nodes that the request's boundary requires of a component have on device, less
         those that lie wholly behind the window of what is still to come."""
-        depth, kind = seat.boundary, self.kinds[index]
-        if not 0 < depth <= len(seat.tags):
+        depth, kind = req.boundary, self.kinds[index]
+        if not 0 < depth <= len(req.tags):
             return []
-        least = seat.low - kind.need if kind.positional else 0
+        least = req.low - kind.need if kind.positional else 0
         found = []
-        for shadow in self.nodes.required(index, int(seat.tags[depth - 1])):
-            pages = shadow.pages[index]
-            if pages is not None and shadow.end_page > least:
+        for mirror in self.nodes.required(index, int(req.tags[depth - 1])):
+            pages = mirror.pages[index]
+            if pages is not None and mirror.end_page > least:
                 found.append(pages)
-                self.nodes.dirty[shadow.id] = shadow
+                self.nodes.dirty[mirror.id] = mirror
         return found
 
-    def sit_down(self, seat: Seat, item: Admitted) -> None:
+    def admit(self, req: RequestMirror, item: Admitted) -> None:
         """What it reuses, and where the prompt was known to."""
-        seat.boundary, seat.branch_pages = item.device_pages + item.host_pages, item.matched_pages
-        seat.computed_tokens = min(seat.length, seat.boundary * self.nodes.page_size)
-        seat.working = 0 if not seat.computed_tokens else -1
+        req.boundary, req.branch_pages = item.device_pages + item.host_pages, item.matched_pages
+        req.computed_tokens = min(req.length, req.boundary * self.nodes.page_size)
+        req.working = 0 if not req.computed_tokens else -1
 
-    def lower(self, seat: Seat, computed: int) -> None:
+    def lower(self, req: RequestMirror, computed: int) -> None:
         """The request has computed that far. What the windows of later tokens, and of a boundary
         that it can still make, have passed is of no use to it."""
         size, interval = self.nodes.page_size, max(kind.interval for kind in self.kinds)
         low, boundary = computed // size, computed // interval * interval // size
-        kept = all(min(state.working, *state.checkpoint_slots) >= 0 for state in seat.states)
-        if boundary > seat.boundary and kept:
+        kept = all(min(state.working, *state.checkpoint_slots) >= 0 for state in req.states)
+        if boundary > req.boundary and kept:
             low = boundary
-        seat.low, seat.rehold = max(seat.low, low), True
+        req.low, req.rehold = max(req.low, low), True

@@ -1,4 +1,4 @@
-"""The witness of a replay: every event with its entry and time, and all that changed in it.
+"""The recorder of a replay: every event with its entry and time, and all that changed in it.
 
 Lives here: filing. Must not live here: how changes are seen (instruments), or which of them explain
 a failure (story_of).
@@ -45,7 +45,7 @@ class Account:
     steps: list[Step]
 
 
-class Witness:
+class Recorder:
     """Observes the core that a hand plays on."""
 
     def __init__(self) -> None:
@@ -84,14 +84,14 @@ class Witness:
             self.steps[-1].calls.append(call)
 
 
-def witnessed(
+def recorded(
     tape: Tape,
     ops: dict[str, Operation],
     name: str = "",
     checks: Sequence[str] | None = None,
 ) -> Account:
     """Play the tape as `play.replay` does, and file everything."""
-    witness = Witness()
-    with instruments(witness.report, tape.config.components), calls(witness.called):
-        outcome = play.replay(tape, ops, name=name, checks=checks, follow=witness.follow)
-    return Account(outcome, witness.steps)
+    recorder = Recorder()
+    with instruments(recorder.report, tape.config.components), calls(recorder.called):
+        outcome = play.replay(tape, ops, name=name, checks=checks, follow=recorder.follow)
+    return Account(outcome, recorder.steps)

@@ -1,11 +1,11 @@
-"""Shadows of nodes: one node as the books know it, and what follows from one alone.
+"""Mirrors of nodes: one node as the books know it, and what follows from one alone.
 
 Lives here: the record, candidacy for eviction by definition, and validity on device. Must not live
 here: sums over nodes (`nodes`), verdicts, or a look into the core's own sums (`with_pages`,
 `queued`, counts), which checks compare with these.
 
 Per (tier, component) there is one *slot*: tier * components + component, the device's first. Lists
-of a shadow are indexed by slot, lists of uses by component, bits of `candidate` by 3 * component +
+of a mirror are indexed by slot, lists of uses by component, bits of `candidate` by 3 * component +
 queue.
 """
 
@@ -24,7 +24,7 @@ Key = tuple[int, ...]  # what an order of eviction compares (see orders)
 Rank = tuple[bool, Key]  # how soon a copy is to go: first what serves no live boundary
 
 
-class Shadow:
+class NodeMirror:
     """One node as the books know it."""
 
     __slots__ = (
@@ -54,8 +54,8 @@ class Shadow:
 
     def __init__(self, node_id: int, width: int) -> None:
         self.id = node_id
-        self.node: Node | None = None  # the record it shadows
-        self.parent: Shadow | None = None
+        self.node: Node | None = None  # the record it mirrors
+        self.parent: NodeMirror | None = None
         self.key = b""
         self.label = b""
         self.namespace = ""
@@ -83,27 +83,27 @@ def serves(kind: Kind, near: int) -> bool:
     return near < kind.need
 
 
-def valid(shadow: Shadow, kinds: Sequence[Kind]) -> bool:
+def valid(mirror: NodeMirror, kinds: Sequence[Kind]) -> bool:
     """Whether all that the node's end requires is on device."""
     for kind in kinds:
-        step = shadow
-        while step.parent is not None and shadow.end_page - step.end_page < kind.need:
+        step = mirror
+        while step.parent is not None and mirror.end_page - step.end_page < kind.need:
             if step.pages[kind.at] is None:
                 return False
             step = step.parent
     return True
 
 
-def candidacy(shadow: Shadow, width: int) -> int:
+def candidacy(mirror: NodeMirror, width: int) -> int:
     """Which eviction queues the node belongs in, by definition: of the backbone a leaf only, of
     any other component every copy that nobody locks."""
-    if shadow.parent is None:
+    if mirror.parent is None:
         return 0
-    pages, locked = shadow.pages, shadow.locked
+    pages, locked = mirror.pages, mirror.locked
     bits = 0
-    if pages[0] is not None and not shadow.kids_on[0] and not locked[0]:
+    if pages[0] is not None and not mirror.kids_on[0] and not locked[0]:
         bits = 1 << DEVICE
-    if pages[width] is not None and not shadow.kids_on[1] and not locked[width]:
+    if pages[width] is not None and not mirror.kids_on[1] and not locked[width]:
         twice = all(pages[at] is not None or pages[width + at] is None for at in range(width))
         bits |= 1 << (DUPLICATE if twice else HOST)
     for index in range(1, width):
@@ -115,12 +115,12 @@ def candidacy(shadow: Shadow, width: int) -> int:
     return bits
 
 
-def differ(shadow: Shadow, node: Node) -> bool:
-    """Whether the node holds other pages than its shadow, in any slot."""
+def differ(mirror: NodeMirror, node: Node) -> bool:
+    """Whether the node holds other pages than its mirror, in any slot."""
     slot = 0
     for tier in node.pages:
         for held in tier:
-            if held is not shadow.pages[slot]:
+            if held is not mirror.pages[slot]:
                 return True
             slot += 1
     return False
