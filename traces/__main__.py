@@ -1,4 +1,4 @@
-"""`python -m traces` is `hicache`."""
+"""`python -m traces` runs the `hicache` command."""
 
 from traces.cli import main
 

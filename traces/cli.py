@@ -1,7 +1,7 @@
-"""The `hicache` command: finds the command by its name, and turns a failure into a line and a code.
+"""The `hicache` command: finds a command by its name, runs it, and turns errors into exit codes.
 
-Must not live here: what a command does, or its options (traces/commands, a file for each). A
-command is imported when it is asked for, so that `hicache --help` imports none.
+Does not define commands or their options; see traces/commands, one file for each. A command is
+imported only when it is asked for, so `hicache --help` imports none.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .terminal.options import OptionRecord
 from .terminal.parser import Formatter, Parser
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
-    check_folder_is_there,
-    complain,
+    check_current_folder,
     flush,
     harden_std_streams,
+    print_error,
     silence_std_streams,
 )
 
@@ -65,28 +65,28 @@ exit codes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. Never a traceback for a fault of the input."""
+    """Runs one command and returns its exit code. Bad input never causes a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     typed = shlex.join(["hicache", *given])
     harden_std_streams()
     try:
         with interruptible():
-            check_folder_is_there()
+            check_current_folder()
             command, options = parse(given)
             code = command.run(options, typed)
             flush()
             return code
     except KeyboardInterrupt:
-        complain("interrupted")
+        print_error("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        silence_std_streams()  # the reader went away (head)
+        silence_std_streams()  # the reader closed the pipe (head)
         return 0
     except CallerError as error:
-        complain(str(error))
+        print_error(str(error))
         return BAD_INPUT
     except MemoryError:
-        complain(
+        print_error(
             "the trace and the bookkeeping for pools this large do not fit in RAM; give smaller "
             "pools or a shorter trace"
         )
@@ -96,24 +96,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception, typed: str) -> int:
-    """Says what ended a command that the user did nothing wrong with; returns the exit code."""
+    """Prints the error that ended a command other than bad input; returns the exit code."""
     if isinstance(error, OSError) and error.errno in _FULL:
-        complain(
+        print_error(
             f"no space left to write the report: {error.strerror}; free some, or write it elsewhere"
         )
         return BAD_INPUT
     code = getattr(error, "exit_code", None)
     if isinstance(code, int) and not isinstance(error, CoreBug):
-        said = str(error)
-        complain(said if "\nreplay: " in said else f"{said}\nreplay: {typed}")
+        text = str(error)
+        print_error(text if "\nreplay: " in text else f"{text}\nreplay: {typed}")
         return code
     traceback.print_exception(error)
-    complain(f"this is a defect of hicache; please report it with the lines above and: {typed}")
+    print_error(f"this is a defect of hicache; please report it with the lines above and: {typed}")
     return CRASH
 
 
 def parse(given: Sequence[str]) -> tuple[Command, OptionRecord]:
-    """The command that was given, and the record of its options. Raises CallerError."""
+    """The command and the record of its options. Raises CallerError."""
     names = registry.names(COMMANDS)
     name = given[0] if given and given[0] in names else _no_command(given, names)
     command = cast(Command, registry.load(COMMANDS, name))
@@ -123,7 +123,10 @@ def parse(given: Sequence[str]) -> tuple[Command, OptionRecord]:
 
 
 def _no_command(given: Sequence[str], names: list[str]) -> str:
-    """Prints the help if it was asked for, and ends; raises CallerError if not."""
+    """Prints the help and exits if the help was asked for; raises CallerError otherwise.
+
+    argparse does both, so the return value is for the type checker alone.
+    """
     if given and not given[0].startswith("-"):
         raise registry.unknown("command", given[0], names)
     top = Parser(
@@ -137,8 +140,8 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
     )
     for name in names:
         commands.add_parser(name, help=registry.summary(COMMANDS, name))
-    found: str = top.parse_args(given[:1]).command
-    return found
+    command: str = top.parse_args(given[:1]).command
+    return command
 
 
 if __name__ == "__main__":

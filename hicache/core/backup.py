@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from .actions import Backup
 from .errors import CoreBug
-from .eviction import make_host_room
+from .eviction import kept_free, make_host_room
 from .flights import add_legs, copies_of, end_leg, evict_with, open_flight
 from .radix.locks import lock, open_receipt
 from .radix.lru import is_garbage
@@ -80,13 +80,16 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     ]
     for index, wanted in enumerate(wanting):
         lock(state, receipt, wanted, Tier.DEVICE, index)
-    for index, wanted in enumerate(wanting):
-        count = sum(len(_device_pages(node, index)) for node in wanted)
+    counts = [
+        sum(len(_device_pages(node, index)) for node in wanted)
+        for index, wanted in enumerate(wanting)
+    ]
+    for index, count in enumerate(counts):
         if count and not make_host_room(state, index, count):
             raise CoreBug(f"{state.pools[Tier.HOST][index]}: {count} pages were to be had")
-    for index, wanted in enumerate(wanting):
-        if wanted:
-            _add_legs(state, flight, index, wanted)
+    for index, count in enumerate(counts):
+        if count:
+            _add_legs(state, flight, index, wanting[index], count)
     if not flight.legs:
         raise CoreBug(f"{flight} copies nothing")
     if asked >= 0:
@@ -95,15 +98,15 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
     return True
 
 
-def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node]) -> None:
-    count = sum(len(_device_pages(node, index)) for node in nodes)
+def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node], count: int) -> None:
+    """The host pages that the copy fills are the flight's until its reply."""
     add_legs(state, flight, index, nodes, state.pools[Tier.HOST][index].reserve(count, flight.id))
 
 
 def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     """The leading nodes that host has room for, once the copies above them are locked."""
     pools = state.pools[Tier.HOST]
-    room = [pool.available for pool in pools]
+    room = [pool.available - kept_free(state, index) for index, pool in enumerate(pools)]
     for node in path_to(nodes[-1][0]):
         above = node.pages[Tier.HOST][BACKBONE]
         if above is not None and not node.locks[Tier.HOST][BACKBONE]:
@@ -123,14 +126,14 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
     for leg in flight.legs:
         node, index = leg.node, leg.component
         if node is None:
-            end_leg(state, leg, adopt=False)
+            end_leg(state, leg, Tier.HOST, adopt=False)
             continue
         bit = 1 << index
         if ok or not flight.evicts:
             node.host_refused &= ~bit
         else:
             node.host_refused |= bit
-        end_leg(state, leg, adopt=ok and _may_publish(state, node, index))
+        end_leg(state, leg, Tier.HOST, adopt=ok and _may_publish(state, node, index))
     flight.legs.clear()  # a leg names its flight: without this only a sweep would free them
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
+from .components.base import ComponentSettings
 from .errors import CallerError
+
+S = TypeVar("S", bound=ComponentSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +25,12 @@ class Config:
     load_quota_pages      a host hit longer than this is recomputed; 0 means no limit.
     max_backups           backups in flight at once; more are put off to the node's next use (what
                           an eviction waits for is not put off).
+    exchange_pages        host pages, per component, that stay free for exchanges: a load gives up
+                          the host copies once it has landed, and until then what it evicts from
+                          device may fill so many pages more. Needs a write policy that copies on
+                          eviction. () where a page that is loaded keeps its host copy.
     kv_events             emit KvStored / KvRemoved for routers (costs one SHA-256 per new page).
-    swa_window            tokens that a token attends to under swa; 0 where there is no swa.
-    mamba_interval        tokens between the depths at which a request leaves states; 0 is one page.
-    mamba_states_per_path states kept on one path of the tree; 0 is all of them.
+    settings              of components: `Settings` of their files; usual ones may be left out.
     """
 
     page_size: int
@@ -36,10 +42,9 @@ class Config:
     load_threshold_pages: int = 1
     load_quota_pages: int = 0
     max_backups: int = 4096
+    exchange_pages: tuple[int, ...] = ()
     kv_events: bool = False
-    swa_window: int = 0
-    mamba_interval: int = 0
-    mamba_states_per_path: int = 0
+    settings: tuple[ComponentSettings, ...] = ()
 
     def __post_init__(self) -> None:
         if self.page_size < 1:
@@ -59,29 +64,48 @@ class Config:
                 )
             if min(sizes) < least:
                 raise CallerError(f"{name}: expected at least {least}, found {min(sizes)}")
-        for component, name, value in (
-            ("swa", "swa_window", self.swa_window),
-            ("mamba", "mamba_interval", self.mamba_interval),
-            ("mamba", "mamba_states_per_path", self.mamba_states_per_path),
-        ):
-            if value and component not in self.components:
-                raise CallerError(f"{name}: expected 0 without {component}, found {value}")
+        told = [one.component for one in self.settings]
+        if len(set(told)) < len(told) or not set(told) <= set(self.components):
+            raise CallerError(
+                f"settings: expected those of {', '.join(self.components)}, each once, found "
+                f"{', '.join(told)}"
+            )
+        unusual = [one for one in self.settings if not _is_usual(one)]
+        unusual.sort(key=lambda one: self.components.index(one.component))
+        object.__setattr__(self, "settings", tuple(unusual))  # equal ones compare as equal
         if not self.host_pages[0] and any(self.host_pages):
             raise CallerError(
                 f"host_pages: expected pages of {self.components[0]} too where another component "
                 f"has some, found {self.host_pages}"
             )
+        if self.exchange_pages and (
+            len(self.exchange_pages) != len(self.components)
+            or any(
+                not 0 <= pages <= max(0, host - 1)
+                for pages, host in zip(self.exchange_pages, self.host_pages, strict=True)
+            )
+        ):
+            raise CallerError(
+                f"exchange_pages: expected fewer than the host pages {self.host_pages} for each of "
+                f"{', '.join(self.components)}, found {self.exchange_pages}"
+            )
         for name, value in (
             ("load_threshold_pages", self.load_threshold_pages),
             ("load_quota_pages", self.load_quota_pages),
             ("max_backups", self.max_backups),
-            ("swa_window", self.swa_window),
-            ("mamba_interval", self.mamba_interval),
-            ("mamba_states_per_path", self.mamba_states_per_path),
         ):
             if value < 0:
                 raise CallerError(f"{name}: expected 0 or more, found {value}")
 
+    def settings_of(self, kind: type[S]) -> S | None:
+        """The settings of that kind; None where there are none."""
+        return next((one for one in self.settings if isinstance(one, kind)), None)
+
     @property
     def has_host(self) -> bool:
         return self.host_pages[0] > 0
+
+
+def _is_usual(settings: Any) -> bool:
+    """Whether each of them is what it is where nothing is said."""
+    return all(getattr(settings, one.name) == one.default for one in fields(settings))

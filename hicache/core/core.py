@@ -33,7 +33,7 @@ from .events import (
     PrefillDone,
     Retracted,
 )
-from .eviction import evict_host
+from .eviction import evict_host, give_up_host
 from .flights import close_flight, flight_of, forget_nodes
 from .ledger import Pool
 from .radix.lru import DEVICE, DUPLICATE, HOST, Queue
@@ -41,7 +41,7 @@ from .radix.node import FlightKind, Node
 from .radix.tree import digests_of, nodes_below
 from .reclaim import evict_device
 from .state import State
-from .transfers import cancel_load, land
+from .transfers import cancel_load, land, loaded_nodes
 from .types import BACKBONE, Tier
 from .validation import whole
 from .view import CoreView
@@ -113,7 +113,10 @@ def _load_done(state: State, event: LoadDone) -> None:
         land(state, flight)
         if request is not None:
             state.touched_requests[request.id] = None
+    gives_up = event.ok and bool(flight.gives_up)
+    nodes = loaded_nodes(flight) if gives_up else []
     close_flight(state, flight)
+    give_up_host(state, nodes)
 
 
 def _backup_done(state: State, event: BackupDone) -> None:
@@ -173,6 +176,12 @@ def _new_state(config: Config) -> State:
         registry.load(registry.COMPONENTS, name).component(config) for name in config.components
     ]
     _check_components(config, made)
+    writes = registry.load(registry.WRITE_POLICIES, config.write_policy).policy()
+    if config.exchange_pages and (writes.contiguous or not writes.on_evict):
+        raise CallerError(
+            "exchange_pages: expected a write policy that copies on eviction, found "
+            f"{config.write_policy}; use write_back"
+        )
     queues = [
         [Queue(index, kind, component.window_pages) for kind in (DEVICE, HOST, DUPLICATE)]
         for index, component in enumerate(made)
@@ -182,7 +191,7 @@ def _new_state(config: Config) -> State:
         config,
         tuple(made),
         registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy(),
-        registry.load(registry.WRITE_POLICIES, config.write_policy).policy(),
+        writes,
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
             for tier, sizes in (
@@ -197,6 +206,7 @@ def _new_state(config: Config) -> State:
         tuple(index for index, one in enumerate(made) if one.positional and index != BACKBONE),
         max(component.interval for component in made),
         not all(component.positional for component in made),
+        [0] * len(made),
         [0] * len(made),
     )
 

@@ -26,9 +26,29 @@ from .types import BACKBONE, Pages, Tier
 def make_host_room(state: State, index: int, count: int) -> bool:
     """Whether `count` host pages are free now, after evicting what was missing."""
     pool = state.pools[Tier.HOST][index]
+    count += kept_free(state, index)
     if pool.free < count:
         evict_host(state, index, count - pool.free)
     return pool.free >= count
+
+
+def kept_free(state: State, index: int) -> int:
+    """Host pages that only an exchange may fill, less what loads under way give up."""
+    spare = state.config.exchange_pages
+    return max(0, spare[index] - state.giving_up[index]) if spare else 0
+
+
+def give_up_host(state: State, nodes: list[Node]) -> None:
+    """A load has landed, and its path's host copies serve nobody: what is on device too leaves
+    host, unless somebody else reads it."""
+    for node in nodes:
+        device, host = node.pages
+        for index in reversed(range(len(host))):
+            twice = device[index] is not None and host[index] is not None
+            if twice and node.parent is not None and not node.locks[Tier.HOST][index]:
+                pages = detach(state, node, Tier.HOST, index)
+                state.pools[Tier.HOST][index].give_back(pages)
+        _refile(state, node)
 
 
 def evict_host(state: State, index: int, count: int) -> None:

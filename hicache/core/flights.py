@@ -76,12 +76,11 @@ def copies_of(state: State, flight: Flight) -> tuple[Copy, ...]:
     return tuple(Copy(names[leg.component], leg.source, leg.target) for leg in flight.legs)
 
 
-def end_leg(state: State, leg: Leg, adopt: bool) -> bool:
-    """The copy is over. With `adopt` a node that lacks what was copied takes over the target pages;
-    otherwise, or where there is no node, they go back. Whether they were taken over."""
-    backup, index, node = leg.flight.kind is _BACKUP, leg.component, leg.node
-    source, target = (Tier.DEVICE, Tier.HOST) if backup else (Tier.HOST, Tier.DEVICE)
-    state.pools[source][index].repay(leg.source)
+def end_leg(state: State, leg: Leg, target: Tier, adopt: bool) -> bool:
+    """The copy to that tier is over. With `adopt` a node that lacks what was copied takes over the
+    target pages; otherwise, or where there is no node, they go back. Whether it took them over."""
+    index, node = leg.component, leg.node
+    state.pools[1 - target][index].repay(leg.source)
     if node is not None:
         node.legs.remove(leg)
         state.touched[node.id] = node
@@ -102,7 +101,10 @@ def close_flight(state: State, flight: Flight) -> None:
         state.backups -= 1
         if state.backups < 0:
             raise CoreBug(f"{flight} ends, and fewer than no backups are left")
-    _stop_evicting(state, flight)
+    if flight.evicts:
+        _stop_evicting(state, flight)
+    for index, count in enumerate(flight.gives_up):
+        state.giving_up[index] -= count
     if flight.receipt is not None:
         release(state, flight.receipt)
 
@@ -119,7 +121,8 @@ def evict_with(state: State, flight: Flight, index: int, pages: int) -> None:
 def forget_nodes(state: State, flight: Flight) -> None:
     """The tree was flushed while it is in flight: it copies for nobody any more, and whatever it
     has of the device comes free when it ends."""
-    _stop_evicting(state, flight)
+    if flight.evicts:
+        _stop_evicting(state, flight)
     flight.receipt = None
     flight.frees = [0] * len(state.components)
     for leg in flight.legs:
@@ -128,9 +131,8 @@ def forget_nodes(state: State, flight: Flight) -> None:
 
 
 def _stop_evicting(state: State, flight: Flight) -> None:
-    if flight.evicts:
-        flight.evicts = False
-        for index, pages in enumerate(flight.frees):
-            state.writing_back[index] -= pages
-            if state.writing_back[index] < 0:
-                raise CoreBug(f"{flight} ends, and fewer than no pages are written back")
+    flight.evicts = False
+    for index, pages in enumerate(flight.frees):
+        state.writing_back[index] -= pages
+        if state.writing_back[index] < 0:
+            raise CoreBug(f"{flight} ends, and fewer than no pages are written back")

@@ -52,11 +52,13 @@ def insert(
     path = match(state, key, upto, request.shared_node)
     for at in _cuts(state, new):
         cut(state, path, at)
-    _give_back_unneeded(state, request, new)
+    if not state.every_end_is_live:
+        _give_back_unneeded(state, request, new)
     _share(state, request, path)
     if (path[-1].end_page if path else 0) < upto:
         _grow(state, request, path, key, upto, new)
-    _donate(state, request, path, new)
+    if state.stateful:
+        _donate(state, request, path, new)
     since, request.shared_pages = request.shared_pages, upto
     request.shared_node = path[-1] if path else None
     if (path[-1].end_page if path else 0) != upto:
@@ -266,7 +268,7 @@ def _grow(
 def _donate(state: State, request: Request, path: list[Node], boundaries: Sequence[int]) -> None:
     """The nodes that end at the boundaries take over the states there, where they have none."""
     size = state.config.page_size
-    ends = [node for node in path if node.end_page in boundaries] if state.stateful else []
+    ends = [node for node in path if node.end_page in boundaries]
     for index, component in enumerate(state.components):
         if component.positional:
             continue

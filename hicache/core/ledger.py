@@ -95,8 +95,6 @@ class Pool:
 
     def cache(self, pages: Pages, node: int) -> None:
         """Pages of a request or of a flight that has landed now belong to a node."""
-        if not len(pages):
-            raise CoreBug(f"{self}: node {node} caches no pages")
         self._uncount(pages)
         self.counts[_CACHED] += len(pages)
         where = _where(pages)
@@ -155,8 +153,6 @@ class Pool:
             return
         self.loans[_where(pages)] += 1
         self._open_loans += len(pages)
-        if self.counts[_FREE] + len(pages) > self.capacity:
-            raise CoreBug(f"{self}: {len(pages)} pages are lent while {self.free} are free")
 
     def repay(self, pages: Pages) -> None:
         """It ended. Retiring pages without further loans become free."""
@@ -188,8 +184,6 @@ class Pool:
         pages = self._stack[self._top - count : self._top][::-1].copy()
         self._top -= count
         self.counts[_FREE] -= count
-        if self.counts[_FREE] != self._top:
-            raise CoreBug(f"{self}: counts {self.counts[_FREE]} free pages, lists {self._top}")
         self.counts[state] += count
         where = _where(pages)
         self.state[where] = state
@@ -198,12 +192,13 @@ class Pool:
 
     def _push(self, pages: Pages) -> None:
         count = len(pages)
-        if self._top + count > self.capacity:
+        top = self._top + count
+        if top > self.capacity:
             raise CoreBug(f"{self}: {self._top} pages are free and {count} more come back")
         self.state[pages] = _FREE
         self.generation[pages] += 1
-        self._stack[self._top : self._top + count] = pages[::-1]
-        self._top += count
+        self._stack[self._top : top] = pages[::-1]
+        self._top = top
         self.counts[_FREE] += count
 
     def _uncount(self, pages: Pages) -> None:
@@ -217,8 +212,6 @@ class Pool:
         if len(pages) > 1:
             self._expect(pages, before)
         self.counts[before] -= len(pages)
-        if self.counts[before] < 0:
-            raise CoreBug(f"{self}: counts fewer than no {PageState(before).name.lower()} pages")
 
     def _expect(self, pages: Pages, state: int) -> None:
         if self.state[pages].tobytes().count(state) < len(pages):

@@ -42,6 +42,7 @@ class State:
     running           the admitted requests, latest last.
     stride            bytes per key row, set by the first key.
     backups           how many are in flight.
+    giving_up         [component]: host pages that loads under way will give up.
     writing_back      [component]: device pages whose eviction waits for a backup's reply.
     """
 
@@ -58,6 +59,7 @@ class State:
     interval: int
     stateful: bool
     writing_back: list[int]
+    giving_up: list[int]
     requests: dict[RequestId, Request] = field(default_factory=dict)
     running: dict[RequestId, Request] = field(default_factory=dict)
     flights: dict[FlightId, Flight] = field(default_factory=dict)

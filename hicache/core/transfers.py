@@ -33,6 +33,25 @@ def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[li
     for index, nodes in enumerate(loads):
         if index != BACKBONE:
             lock(state, flight.receipt, nodes, Tier.HOST, index)
+    if state.config.exchange_pages:
+        promise_host_pages(state, flight, loads)
+
+
+def promise_host_pages(state: State, flight: Flight, loads: list[list[Node]]) -> None:
+    """The host copies that are loaded are given up once the load has landed."""
+    for nodes in loads:
+        held = [node.pages[Tier.HOST][len(flight.gives_up)] for node in nodes]
+        pages = sum(len(one) for one in held if one is not None)
+        state.giving_up[len(flight.gives_up)] += pages
+        flight.gives_up.append(pages)
+
+
+def loaded_nodes(flight: Flight) -> list[Node]:
+    """The nodes whose host copies a load locks, those of its path included, the deepest first."""
+    receipt = flight.receipt
+    entries = [] if receipt is None else [one for entries in receipt.locked for one in entries]
+    nodes = {node.id: node for node, tier in entries if tier == Tier.HOST}
+    return sorted(nodes.values(), key=lambda node: -node.end_page)
 
 
 def begin_load(
@@ -57,7 +76,7 @@ def land(state: State, flight: Flight) -> None:
     for leg in flight.legs:
         # all above the node is there: the path is locked, and parents land first
         node, index = leg.node, leg.component
-        adopted = end_leg(state, leg, adopt=True)
+        adopted = end_leg(state, leg, Tier.DEVICE, adopt=True)
         if node is None:
             continue
         if request is not None and not adopted and state.components[index].positional:
@@ -83,7 +102,7 @@ def _replace(request: Request, index: int, node: Node) -> None:
 def cancel_load(state: State, flight: Flight) -> None:
     """A load failed: its targets hold garbage and go back; the host copies stay."""
     for leg in flight.legs:
-        end_leg(state, leg, adopt=False)
+        end_leg(state, leg, Tier.DEVICE, adopt=False)
     flight.legs.clear()
 
 

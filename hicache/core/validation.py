@@ -37,8 +37,7 @@ def check_priority(priority: int) -> None:
 
 def known(state: State, request_id: RequestId) -> Request:
     """The live request of this id. Raises CallerError where there is none."""
-    whole("request", request_id)
-    request = state.requests.get(request_id)
+    request = state.requests.get(request_id) if isinstance(request_id, int) else None
     if request is None:
         raise CallerError(f"request {request_id}: expected a live request, found none")
     return request
@@ -46,8 +45,7 @@ def known(state: State, request_id: RequestId) -> Request:
 
 def waiting(state: State, request_id: RequestId) -> Request:
     """The waiting request of this id. Raises CallerError for any other."""
-    whole("request", request_id)
-    request = state.requests.get(request_id)
+    request = state.requests.get(request_id) if isinstance(request_id, int) else None
     if request is None or request.admitted:
         found = "none" if request is None else "an admitted one"
         raise CallerError(f"request {request_id}: expected a waiting request, found {found}")
@@ -56,8 +54,7 @@ def waiting(state: State, request_id: RequestId) -> Request:
 
 def idle(state: State, request_id: RequestId) -> Request:
     """The admitted request of this id, of which no pass runs. Raises CallerError for any other."""
-    whole("request", request_id)
-    request = state.running.get(request_id)
+    request = state.running.get(request_id) if isinstance(request_id, int) else None
     if request is None or request.prefill:
         found = "none" if request is None else "one whose prefill is in flight"
         raise CallerError(f"request {request_id}: expected an idle admitted request, found {found}")
@@ -66,8 +63,8 @@ def idle(state: State, request_id: RequestId) -> Request:
 
 def check_chunk(chunk: int) -> None:
     """Raises CallerError for a chunk of no token."""
-    whole("chunk", chunk)
-    if chunk < 1:
+    if not isinstance(chunk, int) or chunk < 1:
+        whole("chunk", chunk)
         raise CallerError(f"chunk: expected at least 1 token, found {chunk}")
 
 
@@ -75,14 +72,11 @@ def check_key(key: Key) -> None:
     """Raises CallerError for what is no key of whole rows."""
     if not isinstance(key, Key) or not isinstance(key.raw, bytes):
         raise CallerError(f"key: expected a Key of bytes, found {key!r}")
-    whole("stride of the key", key.stride)
-    if key.stride < 1 or key.stride % 8:
-        raise CallerError(f"key: expected rows of whole 8-byte words, found {key.stride} bytes")
-    if len(key.raw) % key.stride:
-        raise CallerError(
-            f"key: expected rows of {key.stride} bytes, found {len(key.raw)} bytes, which are no "
-            "whole rows; leave the last page out until it is full"
-        )
+    stride = key.stride
+    if not isinstance(stride, int) or stride < 1 or stride % 8:
+        whole("stride of the key", stride)
+        raise CallerError(f"key: expected rows of whole 8-byte words, found {stride} bytes")
+    _check_rows(key.raw, stride)
     if not _is_text(key.namespace):
         raise CallerError(f"namespace: expected text that UTF-8 can hold, found {key.namespace!r}")
 
@@ -90,10 +84,10 @@ def check_key(key: Key) -> None:
 def check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
     """Raises CallerError for a prompt that cannot wait. The first key of an empty core says how
     long the rows of all others are."""
-    whole("length", length)
-    whole("match_pages", match_pages)
-    if length < 1:
+    if not isinstance(length, int) or length < 1:
+        whole("length", length)
         raise CallerError(f"length: expected at least 1 token, found {length}")
+    whole("match_pages", match_pages)
     check_key(key)
     in_use = state.requests or state.root.children
     if in_use and key.stride != state.stride:
@@ -112,7 +106,12 @@ def check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
 def check_committed(state: State, request: Request, key: Key, length: int) -> None:
     """Raises CallerError where the request cannot leave these tokens behind."""
     whole("length", length)
-    check_key(key)
+    if not isinstance(key, Key) or not isinstance(key.raw, bytes):
+        raise CallerError(f"key: expected a Key of bytes, found {key!r}")
+    prompt = request.key
+    if key.stride != prompt.stride or key.namespace != prompt.namespace:
+        raise CallerError(f"request {request.id}: its key no longer starts with its prompt")
+    _check_rows(key.raw, prompt.stride)
     room = len(request.tables[BACKBONE]) * state.config.page_size
     most = -(-length // state.config.page_size)
     if request.computed_tokens < request.length and length > request.computed_tokens:
@@ -125,14 +124,23 @@ def check_committed(state: State, request: Request, key: Key, length: int) -> No
             f"request {request.id}: expected {request.shared_pages} to {most} committed pages and "
             f"at most {room} tokens, found {key.pages} pages and {length} tokens"
         )
-    prompt = request.key.first(request.shared_pages).raw
-    same = (key.namespace, key.stride) == (request.key.namespace, request.key.stride)
-    if not same or not key.raw.startswith(prompt):
+    if not key.raw.startswith(prompt.raw[: request.shared_pages * prompt.stride]):
         raise CallerError(f"request {request.id}: its key no longer starts with its prompt")
 
 
-def _is_text(namespace: str) -> bool:
+def _check_rows(raw: bytes, stride: int) -> None:
+    if len(raw) % stride:
+        raise CallerError(
+            f"key: expected rows of {stride} bytes, found {len(raw)} bytes, which are no whole "
+            "rows; leave the last page out until it is full"
+        )
+
+
+def _is_text(namespace: object) -> bool:
+    if not isinstance(namespace, str):
+        return False
     try:
-        return isinstance(namespace, str) and namespace.encode() is not None
+        namespace.encode()
     except UnicodeEncodeError:
         return False
+    return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 
 from ._pool import PoolDescription
@@ -39,12 +40,13 @@ def as_hybrid(
     }
     pools = [replace(kv, component=first, layers=layers[first])]
     for name in others:
-        if name not in _POOLS:
+        maker = _POOLS.get(residency(name))
+        if maker is None:
             raise CallerError(
-                f"component: expected one of {', '.join(_POOLS)} beside {first}, found {name!r}"
+                f"component: expected one with a window or a state beside {first}, found {name!r}"
             )
         made = replace(kv, name=name, component=name, layers=layers[name])
-        pools.append(_POOLS[name](model, made, window, interval))
+        pools.append(maker(model, made, window, interval))
     return replace(
         model, name=f"{model.name} as {'+'.join(components)}", family="hybrid", pools=tuple(pools)
     )
@@ -72,4 +74,4 @@ def _state(
     )
 
 
-_POOLS = {"swa": _window, "mamba": _state}
+_POOLS = {"window": _window, "state": _state}

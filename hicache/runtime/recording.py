@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from hicache.core.actions import Backup, Load, Outcome
@@ -19,6 +18,7 @@ from hicache.core.errors import CallerError
 from hicache.core.events import Event, Reply
 from hicache.core.view import CoreView
 
+from .config_document import written
 from .decisions import Decisions
 from .driver import Driver, Executor
 from .recording_format import HEADER, MAX_LINE_BYTES, VERSION, Recording, Step, arguments
@@ -44,7 +44,7 @@ class Recorder:
         self.decisions = Decisions()
         self._time_ns = 0
         self._started_at = 0
-        self._put({HEADER: VERSION, "config": asdict(config), "made": made or {}})
+        self._put({HEADER: VERSION, "config": written(config), "made": made or {}})
 
     def on_event(self, event: Event, view: CoreView) -> None:
         self._time_ns = self._now_ns()

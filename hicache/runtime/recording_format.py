@@ -22,7 +22,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from hicache.core import events
@@ -31,6 +31,8 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import Event
 from hicache.core.types import MOST_PRIORITY, Key, Tier
+
+from .config_document import MAY_LACK, config_of, types
 
 HEADER = "hicache_recording"
 VERSION = 3
@@ -181,8 +183,10 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
         raise source.wrong(f"a recording of version {VERSION}", found, _AGAIN)
     _fields(source, record, (HEADER, "config", "made"))
     given, made = record["config"], record["made"]
-    names = [field.name for field in fields(Config)]
-    if type(given) is not dict or sorted(given) != sorted(names) or type(made) is not dict:
+    if type(given) is dict:
+        given = {**MAY_LACK, **given}
+    names = types(given.get("components")) if type(given) is dict else types(())
+    if type(given) is not dict or given.keys() != names.keys() or type(made) is not dict:
         raise source.wrong(f"config: {', '.join(names)}", _shown(given), _AGAIN)
     values: dict[str, Any] = {
         name: tuple(value) if type(value) is list else value for name, value in given.items()
@@ -195,7 +199,7 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
             _AGAIN,
         )
     try:
-        config = Config(**values)
+        config = config_of(values)
         Core(config)
     except (CallerError, TypeError, ValueError, OverflowError, MemoryError) as error:
         found = f"one that fails: {error}"

@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from hicache.core.components import mamba, swa
 from hicache.core.config import Config
+from hicache.core.errors import CallerError
 
 EVERYTHING = 1 << 40
 
@@ -42,13 +44,16 @@ def _full(index: int, config: Config) -> Kind:
 
 
 def _window(index: int, config: Config) -> Kind:
-    need = -(-config.swa_window // config.page_size)
-    return Kind(index, "swa", True, need, config.swa_window, config.page_size, 0, 0)
+    told = config.settings_of(swa.Settings)
+    window = told.window_tokens if told is not None else 1
+    need = -(-window // config.page_size)
+    return Kind(index, "swa", True, need, window, config.page_size, 0, 0)
 
 
 def _state(index: int, config: Config) -> Kind:
-    limit = config.mamba_states_per_path
-    return Kind(index, "mamba", False, 1, 0, config.mamba_interval or config.page_size, 3, limit)
+    told = config.settings_of(mamba.Settings) or mamba.Settings()
+    interval = told.interval_tokens or config.page_size
+    return Kind(index, "mamba", False, 1, 0, interval, 3, told.states_per_path)
 
 
 _MAKERS: dict[str, Callable[[int, Config], Kind]] = {
@@ -57,10 +62,24 @@ _MAKERS: dict[str, Callable[[int, Config], Kind]] = {
     "mamba": _state,
 }
 
+KNOWN = tuple(_MAKERS)  # in the order in which a configuration has them
+
 
 def kinds_of(config: Config) -> tuple[Kind, ...]:
-    """The components of a configuration, the backbone first."""
+    """The components of a configuration, the backbone first. Raises CallerError for one that the
+    books know nothing of: then nothing that they say would be worth anything."""
+    for name in config.components:
+        if name not in _MAKERS:
+            raise CallerError(
+                f"checks: expected components that the checks know ({', '.join(_MAKERS)}), found "
+                f"{name}; tell them of it in invariants/books/kinds.py, or run with --check off"
+            )
     return tuple(_MAKERS[name](index, config) for index, name in enumerate(config.components))
+
+
+def interval_of(config: Config) -> int:
+    """Tokens between depths that can be a boundary of every component."""
+    return max(kind.interval for kind in kinds_of(config))
 
 
 def needs_of(kinds: Sequence[Kind], whole_path: bool) -> tuple[int, ...]:

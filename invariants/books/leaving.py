@@ -70,8 +70,8 @@ def _left_in_checkpoint_slots(
     length: int,
     page_size: int,
 ) -> None:
-    """Decoding leaves a state at each multiple of the interval, by turns in two slots. What is in the
-    other one nobody knows: a step that ran ahead may have written it."""
+    """Decoding leaves a state at each multiple of the interval, by turns in two slots. What is in
+    the other one nobody knows: a step that ran ahead may have written it."""
     if state is None or req.computed_tokens < req.length:
         return
     turn = length // state.interval

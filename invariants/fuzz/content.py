@@ -18,6 +18,7 @@ from hicache.core.errors import About
 from hicache.core.radix.node import Node
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
+from invariants.books.kinds import kinds_of
 
 from .spell import TOKEN, tokens_of
 
@@ -47,13 +48,10 @@ class Content:
     def __init__(self, config: Config, pairs: bool = False) -> None:
         self.page = config.page_size
         self.pairs, self.row = pairs, TOKEN * (2 if pairs else 1)  # bytes of a position in a key
-        self.window = [
-            config.swa_window if name == "swa" else 1 << 40
-            for name in config.components
-            if name != "mamba"
-        ]
+        kinds = kinds_of(config)
+        self.window = [kind.window for kind in kinds if kind.positional]
         self.names = list(config.components)
-        self.positional = [i for i, name in enumerate(config.components) if name != "mamba"]
+        self.positional = [kind.at for kind in kinds if kind.positional]
         self.pages: list[list[list[Held | None]]] = [
             [[None] * size for size in sizes] for sizes in (config.device_pages, config.host_pages)
         ]

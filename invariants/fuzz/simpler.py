@@ -12,6 +12,7 @@ from typing import Any
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.runtime.config_document import document, replaced, settings_names, token_settings
 
 from .executors import PLAIN, REPLIES, settings_of, spelled
 from .ops.arrive import pack, unpack
@@ -28,19 +29,23 @@ FAULTS = (
 _AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "way", "word")
 _LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1}  # 0 for the others
 _SIZES = ("chunk", "more", "ahead", "behind")  # those that count tokens
-_DEFAULTS = {
-    one.name: one.default
-    for one in fields(Config)
-    if one.name not in ("page_size", "device_pages", "host_pages", "components")
-}
+_SHAPE = ("page_size", "device_pages", "host_pages", "components", "settings")
+_USUAL = {one.name: one.default for one in fields(Config) if one.name not in _SHAPE}
 
 Weight = tuple[int, ...]
+
+
+def _usual(said: dict[str, Any]) -> dict[str, Any]:
+    """What each setting is where nothing is said, but for the sizes and the components."""
+    others = [name for name in said if name not in _SHAPE and name not in _USUAL]
+    return _USUAL | dict.fromkeys(others, 0)
 
 
 def weight(tape: Tape) -> Weight:
     """Fewer entries before all else, then fewer faults, then fewer ranks, a smaller core, a plainer
     schedule, and smaller arguments."""
     config, entries = tape.config, tape.entries
+    said = document(config)
     acts = [act for entry in entries for act in entry.acts]
     words = [unpack(entry.args["tokens"]) for entry in entries if "tokens" in entry.args]
     return (
@@ -51,9 +56,9 @@ def weight(tape: Tape) -> Weight:
         tape.ranks,
         len(config.components),
         config.page_size,
-        sum(getattr(config, name) != usual for name, usual in _DEFAULTS.items()),
+        sum(said[name] != usual for name, usual in _usual(said).items()),
         sum(config.host_pages) + sum(config.device_pages),
-        config.swa_window + config.mamba_interval,
+        sum(said[name] for name in token_settings(config)),
         _devices(tape.executor),
         int(tape.order != "time") + tape.pairs,
         sum(not entry.poll for entry in entries),
@@ -186,8 +191,9 @@ def configurations(tape: Tape) -> Iterator[Tape]:
         if page < config.page_size:
             yield from _rescaled(tape, page)
             yield from _with(tape, {"page_size": page})
-    for name, usual in _DEFAULTS.items():
-        if getattr(config, name) != usual:
+    said = document(config)
+    for name, usual in _usual(said).items():
+        if said[name] != usual:
             yield from _with(tape, {name: usual})
     yield from _with(tape, {"host_pages": (0,) * len(config.components)})
     for name in ("host_pages", "device_pages"):
@@ -196,8 +202,8 @@ def configurations(tape: Tape) -> Iterator[Tape]:
             for less in dict.fromkeys((0, 1, 2, 3, 4, size // 2, size - 2, size - 1)):
                 if 0 <= less < size:
                     yield from _with(tape, {name: (*sizes[:index], less, *sizes[index + 1 :])})
-    for name in ("swa_window", "mamba_interval"):
-        value = getattr(config, name)
+    for name in token_settings(config):
+        value = said[name]
         for less in dict.fromkeys((1, config.page_size, value // 2, value - 1)):
             if 0 < less < value:
                 yield from _with(tape, {name: less})
@@ -206,7 +212,7 @@ def configurations(tape: Tape) -> Iterator[Tape]:
 def _with(tape: Tape, settings: dict[str, Any]) -> Iterator[Tape]:
     """The tape on another core, if there is such a core."""
     try:
-        yield replace(tape, config=replace(tape.config, **settings))
+        yield replace(tape, config=replaced(tape.config, settings))
     except CallerError:
         return
 
@@ -214,9 +220,7 @@ def _with(tape: Tape, settings: dict[str, Any]) -> Iterator[Tape]:
 def _without_component(config: Config, index: int) -> dict[str, Any]:
     """Settings that name the component in their own name go with it."""
     name = config.components[index]
-    settings: dict[str, Any] = {
-        key: _DEFAULTS[key] for key in _DEFAULTS if key.startswith(f"{name}_")
-    }
+    settings: dict[str, Any] = dict.fromkeys(settings_names(name), 0)
     for key in ("components", "device_pages", "host_pages"):
         values = getattr(config, key)
         settings[key] = values[:index] + values[index + 1 :]
@@ -236,8 +240,7 @@ def _rescaled(tape: Tape, page: int) -> Iterator[Tape]:
         tape,
         {
             "page_size": page,
-            "swa_window": whole(config.swa_window),
-            "mamba_interval": whole(config.mamba_interval),
+            **{name: whole(document(config)[name]) for name in token_settings(config)},
         },
     ):
         for rounded in (whole, lambda tokens: max(1, tokens * page // old)):

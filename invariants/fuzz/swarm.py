@@ -7,11 +7,14 @@ without it, and one that is always possible is seldom extreme (swarm testing).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from hicache.core import registry
+from hicache.core.components.base import Shape, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
+from ..books.kinds import KNOWN
 from .draws import Draws
 from .executors import DEVICE, REPLIES, draw_device
 from .faults.base import names
@@ -23,7 +26,16 @@ def _lateness(name: str) -> tuple[bool, int]:
     return policy.on_evict, policy.threshold
 
 
-COMPONENTS = (("full",), ("full", "swa"), ("full", "mamba"), ("full", "swa", "mamba"))
+COMPONENTS = tuple(
+    (KNOWN[0], *others) for count in range(len(KNOWN)) for others in combinations(KNOWN[1:], count)
+)
+_DEVICE_PAGES = {"path": (6, 10, 16, 16, 30, 64), "state": (1, 2, 3, 4, 7, 12, 20)}
+_BESIDE_A_WINDOW = (0, 0, 1, 3, 8, 20)  # pages
+_HOST_PAGES = {
+    "path": (0, 1, 5, 12, 30, 60),
+    "window": (0, 1, 3, 12, 40),
+    "state": (0, 1, 4, 12, 40),
+}
 POLICIES = tuple(sorted(registry.stems(registry.WRITE_POLICIES), key=_lateness))
 ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
 USUAL = ("lru", "lru")  # most users have it, so it is drawn more often than the others
@@ -127,23 +139,23 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: 
         (page, 2 * page, page * 3 // 2 or 1, 8 * page, max(1, page // 4), 3 * page + 1)
     )
     interval = page * draws.one((1, 1, 1, 2, 3))
-    pages = -(-window // page)
+    least = -(-window // page) + interval // page
     device = {
-        "full": draws.one((6, 10, 16, 16, 30, 64)),
-        "swa": pages + interval // page + draws.one((0, 0, 1, 3, 8, 20)),
-        "mamba": draws.one((1, 2, 3, 4, 7, 12, 20)),
+        name: least + draws.one(_BESIDE_A_WINDOW)
+        if residency(name) == "window"
+        else draws.one(_DEVICE_PAGES[residency(name)])
+        for name in KNOWN
     }
     # half of the hosts keep what a device forgets many times over: without that, loads are rare
     if draws.chance(50):
         host = {name: device[name] * draws.one((2, 4, 8)) for name in device}
     else:
-        host = {
-            "full": draws.one((0, 1, 5, 12, 30, 60)),
-            "swa": draws.one((0, 1, 3, 12, 40)),
-            "mamba": draws.one((0, 1, 4, 12, 40)),
-        }
-    backed = host["full"] > 0
-    states = "mamba" in components
+        host = {name: draws.one(_HOST_PAGES[residency(name)]) for name in KNOWN}
+    backed = host[KNOWN[0]] > 0
+    states = any(residency(name) == "state" for name in components)
+    on_evict = registry.load(registry.WRITE_POLICIES, policy).policy().on_evict
+    exclusive = backed and on_evict and draws.chance(40)
+    spare = tuple(host[name] // 2 for name in components)
     return Config(
         page,
         tuple(device[name] for name in components),
@@ -154,8 +166,9 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: 
         load_threshold_pages=draws.one((1, 1, 1, 2)),
         load_quota_pages=draws.one((0, 0, 6)),
         max_backups=draws.one((4096, 4096, 2, 1)),
+        exchange_pages=spare if exclusive else (),
         kv_events=draws.chance(30),
-        swa_window=window if "swa" in components else 0,
-        mamba_interval=interval if states else 0,
-        mamba_states_per_path=draws.one((0, 0, 1, 2)) if states else 0,
+        settings=settings_for(
+            components, Shape(window, interval, draws.one((0, 0, 1, 2)) if states else 0)
+        ),
     )

@@ -15,11 +15,12 @@ from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 
+from ..books.kinds import kinds_of
 from .executors import REPLIES
 from .faults.ballast import FIRST as BALLAST
 from .ops.base import Operation
 from .play import Outcome, replay
-from .swarm import POLICIES
+from .swarm import ORDERS, POLICIES
 from .tapes.tape import Act, Tape
 
 DEVICES = ("device:2:4:2:1", "device:3:1:20:8")
@@ -41,9 +42,7 @@ def twins(tape: Tape) -> Iterator[Twin]:
         "wide host": _changed(config, host_pages=tuple(4 * one for one in config.host_pages)),
         "narrow host": _changed(config, host_pages=_half(config.host_pages)),
         "tier off": _changed(config, host_pages=tuple(0 for _ in config.host_pages)),
-        "other order of eviction": _changed(
-            config, eviction_policy="lru" if config.eviction_policy != "lru" else "lru_path"
-        ),
+        "other order of eviction": _changed(config, eviction_policy=_next(config)),
         "no short loads": _changed(config, load_threshold_pages=3),
         "one backup at once": _changed(config, max_backups=1),
     }
@@ -99,18 +98,22 @@ def _failed(outcome: Outcome) -> str:
     return f"{outcome.failure.kind}: {outcome.failure.text}" if outcome.failure else ""
 
 
+def _next(config: Config) -> str:
+    """The eviction policy that comes after it in the folder."""
+    at = ORDERS.index(config.eviction_policy) if config.eviction_policy in ORDERS else -1
+    return ORDERS[(at + 1) % len(ORDERS)]
+
+
 def _half(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple((size + 1) // 2 for size in sizes)
 
 
 def _paged(config: Config, size: int) -> Config | None:
-    """The same tokens in pages of another size. An interval is a number of whole pages."""
-    if config.mamba_interval % size:
-        return None
+    """The same tokens in pages of another size."""
     ratio = -(-config.page_size // size)
     device = tuple(
-        pages * ratio if name != "mamba" else pages
-        for name, pages in zip(config.components, config.device_pages, strict=True)
+        pages * ratio if kind.positional else pages
+        for kind, pages in zip(kinds_of(config), config.device_pages, strict=True)
     )
     return _changed(config, page_size=size, device_pages=device)
 

@@ -8,6 +8,7 @@ here: events (`refusals`), or what takes more than one event to see.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import product
@@ -15,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from hicache.core import registry
 from hicache.core.components import full, mamba, swa
+from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
@@ -23,6 +26,7 @@ from hicache.core.ledger import Pool
 from hicache.core.radix.node import Node
 from hicache.core.types import NO_PAGES, Key, Tier
 
+from . import entries
 from .refusals import holds as refusals
 
 PACKAGE = "hicache.core"
@@ -141,10 +145,46 @@ def _is_legal(settings: Settings) -> bool:
     return policies and all(have >= least[name] for name, have in zip(names, device, strict=True))
 
 
+def _config(settings: Settings) -> Config:
+    """A component's settings stand under its own name here, as on a tape."""
+    given = dict(settings)
+    window = given.pop("swa_window", 0)
+    states = (given.pop("mamba_interval", 0), given.pop("mamba_states_per_path", 0))
+    made: list[Any] = [swa.Settings(window)] if window else []
+    made += [mamba.Settings(*states)] if any(states) else []
+    return Config(**given, settings=tuple(made))
+
+
+def _told() -> bool:
+    """Settings of components: each once, of those that are there, in any order; usual ones count as
+    none."""
+    sizes: Settings = {"device_pages": (9, 5, 2), "host_pages": (4, 3, 2)}
+    made = functools.partial(Config, 1, components=("full", "swa", "mamba"), **sizes)
+    window, states = swa.Settings(2), mamba.Settings(2)
+    both = made(settings=(window, states))
+    if both.settings != (window, states) or made(settings=(states, window)) != both:
+        return False
+    if made(settings=(mamba.Settings(), window)).settings != (window,):
+        return False
+    if both.settings_of(mamba.Settings) is not states or made().settings_of(swa.Settings):
+        return False
+    for wrong in ((window, window), (window, states, states)):
+        try:
+            made(settings=wrong)
+        except CallerError:
+            continue
+        return False
+    try:
+        Config(1, (9, 5), (4, 3), ("full", "swa"), settings=(window, states))
+    except CallerError:
+        return True
+    return False
+
+
 def _configurations() -> bool:
     for settings in _settings():
         try:
-            config = Config(**settings)
+            config = _config(settings)
             core = Core(config)
         except CallerError:
             if _is_legal(settings):
@@ -154,7 +194,7 @@ def _configurations() -> bool:
             return False
         if core.view.config is not config or list(core.view.nodes()) or core.view.tick:
             return False
-    return True
+    return _told()
 
 
 # -- keys
@@ -222,7 +262,8 @@ def _components() -> bool:
 def _made(size: int, window: int, interval: int) -> Iterator[tuple[Any, int, int, int]]:
     """Components, and of each what a boundary needs, its slots, and its interval."""
     names = ("full", "swa", "mamba")
-    config = Config(size, (9, 9, 9), (0, 0, 0), names, swa_window=window, mamba_interval=interval)
+    told = settings_for(names, Shape(window, interval))
+    config = Config(size, (9, 9, 9), (0, 0, 0), names, settings=told)
     yield full.component(config), 1 << 30, 0, size
     yield swa.component(config), -(-window // size), 0, size
     yield mamba.component(config), 1, 3, interval or size
@@ -278,6 +319,11 @@ def _says() -> bool:
     )
 
 
+_POLICIES = (
+    "eviction_policies.base",
+    *(f"eviction_policies.{name}" for name in registry.stems(registry.EVICTION_POLICIES)),
+    *(f"write_policies.{name}" for name in registry.stems(registry.WRITE_POLICIES)),
+)
 PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
     (
         "CONFIG",
@@ -287,6 +333,8 @@ PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
     ("KEYS", ("types",), _keys),
     ("COMPONENTS", ("components.full", "components.mamba", "components.swa"), _components),
     ("FREE-LIST", ("ledger",), _free_list),
+    ("POLICIES", _POLICIES, entries.policies),
+    ("FOLDERS", ("registry", "components.base"), entries.folders),
     ("WORDS", ("node",), _says),
     ("REFUSALS", ("admission", "core", "transfers"), refusals),
 )

@@ -16,8 +16,8 @@ KILLS = "own-h"
 _add_legs = backup._add_legs
 
 
-def _give_back(state: Any, flight: Any, index: int, nodes: Any) -> None:
-    _add_legs(state, flight, index, nodes)
+def _give_back(state: Any, flight: Any, index: int, *rest: Any) -> None:
+    _add_legs(state, flight, index, *rest)
     for leg in flight.legs:
         if leg.component == index:
             state.pools[Tier.HOST][index].give_back(leg.target)

@@ -27,8 +27,8 @@ def _load(state: Any, request: Any, flight: Any, loads: Any, targets: Any) -> No
     _mark(flight)
 
 
-def _backup(state: Any, flight: Any, index: int, nodes: Any) -> None:
-    _add_legs(state, flight, index, nodes)
+def _backup(state: Any, flight: Any, *rest: Any) -> None:
+    _add_legs(state, flight, *rest)
     _mark(flight)
 
 

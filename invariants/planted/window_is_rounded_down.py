@@ -13,8 +13,14 @@ TITLE = "A window that is no multiple of the page size counts as fewer whole pag
 KILLS = "near"
 
 
+_component = swa.component
+
+
 def _floor(config: Any) -> swa.SlidingWindow:
-    return swa.SlidingWindow(config.swa_window // config.page_size, config.page_size)
+    made = _component(config)
+    made.window_pages = made.window_tokens // config.page_size
+    made.least_pages = made.window_pages + 1
+    return made
 
 
 def plant(patch: Patch) -> None:

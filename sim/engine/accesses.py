@@ -4,7 +4,7 @@ Lives here: the arithmetic from a request's tables and state slots to accesses. 
 what is done with them (forward on any device; recordings in `traces`), or how content is made
 (content).
 
-    positional   reads  tokens max(0, start - window + 1) .. start - 1     (window 0: all of them)
+    positional   reads  tokens max(0, start - window + 1) .. start - 1
                  writes tokens start .. end - 1
     a state      reads  `source`, or what the request's working slot holds
                  writes the working slot, and a copy of it per checkpoint
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.actions import Prefill, StateSlots
-from hicache.core.components.base import UNBOUNDED, Component
+from hicache.core.components.base import Component
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
 from hicache.core.types import Pages
@@ -49,7 +49,7 @@ class Access(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """A positional component. window: tokens that a token attends to, itself included; 0 is all."""
+    """A positional component. window: tokens that a token attends to, itself included."""
 
     name: str
     window: int
@@ -62,7 +62,7 @@ class Accesses:
         self.page_size = config.page_size
         self._tables = tuple(
             # the only bound that a component has is the one window of the configuration
-            _Table(each.name, 0 if each.window_pages >= UNBOUNDED else config.swa_window)
+            _Table(each.name, each.window_tokens)
             for each in components
             if each.positional
         )
@@ -127,7 +127,7 @@ class Accesses:
         size, found = self.page_size, []
         last = start // size
         for (name, window), table in zip(self._tables, tables, strict=True):
-            first = max(0, start - window + 1) // size if window else 0
+            first = max(0, start - window + 1) // size
             if first < last:
                 found.append(self._access(name, "r", table, (first, last), last * size, why))
         return found

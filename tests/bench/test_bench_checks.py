@@ -13,6 +13,7 @@ from invariants.fuzz.hand import Hand
 from invariants.fuzz.play import step
 from invariants.fuzz.tapes.tape import Entry
 from invariants.watch import Watch
+from tests.configs import configured
 from tests.invariants.life import CLEARING, OPS, Life, corner
 
 from .conftest import Record
@@ -72,7 +73,7 @@ def test_checked_operations_per_second(benchmark: Any, record: Record) -> None:
 
 
 FULL = Config(16, (170,), (340,), kv_events=True)
-HYBRID = Config(
+HYBRID = configured(
     16,
     (210, 130, 64),
     (420, 260, 128),

@@ -6,24 +6,39 @@ page, and a page larger than the window. A component that has no window ignores 
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
+from collections.abc import Iterator
+from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hicache.core import components
+from hicache.core import registry
 from hicache.core.actions import Matched
-from hicache.core.components.base import Component
+from hicache.core.components import swa
+from hicache.core.components.base import (
+    UNBOUNDED,
+    Component,
+    Shape,
+    known,
+    residency,
+    settings_for,
+)
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.events import Arrived, MatchWanted
+from hicache.core.errors import CallerError
+from hicache.core.events import Arrived, Flushed, MatchWanted
 from hicache.core.radix.tree import attach, label_of, new_child
 from hicache.core.types import Key, Tier
+from hicache.runtime.config_document import config_of, document
+from invariants.books.kinds import kinds_of
+from invariants.fuzz.content import Content
+from invariants.watch import Level, Watch
 
-NAMES = [module.name for module in iter_modules(components.__path__) if module.name != "base"]
+NAMES = known()
+BACKBONE = NAMES[0]
 PAGES = 80  # more than the longest path
 PATHS = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8)
 # (page size, window in tokens): one page, eight, no multiple, a page larger than the window.
@@ -45,21 +60,17 @@ SETTINGS = [
 ]
 
 
-def config_of(name: str, page_size: int = 4, window: int = 8, interval: int = 0) -> Config:
-    names = ("full",) if name == "full" else ("full", name)
-    return Config(
-        page_size,
-        (PAGES,) * len(names),
-        (0,) * len(names),
-        components=names,
-        swa_window=window if name == "swa" else 0,
-        mamba_interval=interval if name == "mamba" else 0,
-    )
+def config_made(name: str, page_size: int = 4, window: int = 8, interval: int = 0) -> Config:
+    names = (name,) if name == BACKBONE else (BACKBONE, name)
+    settings = settings_for(names, Shape(window, interval))
+    sizes = (PAGES,) * len(names)
+    return Config(page_size, sizes, (0,) * len(names), components=names, settings=settings)
 
 
 def make(name: str, page_size: int = 4, window: int = 8, interval: int = 0) -> Component:
-    config = config_of(name, page_size, window, interval)
-    return import_module(f"hicache.core.components.{name}").component(config)  # type: ignore[no-any-return]
+    config = config_made(name, page_size, window, interval)
+    made: Component = registry.load(registry.COMPONENTS, name).component(config)
+    return made
 
 
 def matched(config: Config, path: list[tuple[int, bool]]) -> int:
@@ -105,7 +116,7 @@ def test_a_match_is_the_deepest_node_that_has_all_it_requires(
         if all(path[index][1] for index in component.required([pages for pages, _ in path[:depth]]))
     ]
     assert valid[0] == 0, "nothing is required of the empty prefix"
-    assert matched(config_of(name, *setting), path) == valid[-1]
+    assert matched(config_made(name, *setting), path) == valid[-1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -134,7 +145,7 @@ def test_a_window_requires_each_page_that_holds_one_of_its_tokens(
 
 def test_a_gap_inside_the_window_is_no_match_however_much_follows_the_last_hole() -> None:
     """E5: live 2, hole 2, live 3 with a window of 4 pages; one more live page completes it."""
-    config = config_of("swa", 1, 4)
+    config = config_made("swa", 1, 4)
     path = [(2, True), (2, False), (3, True)]
     assert matched(config, path[:1]) == 1
     assert matched(config, path[:2]) == matched(config, path) == 1
@@ -142,7 +153,7 @@ def test_a_gap_inside_the_window_is_no_match_however_much_follows_the_last_hole(
 
 
 def test_a_path_shorter_than_the_window_is_valid_only_where_it_is_complete() -> None:
-    config = config_of("swa", 4, 32)
+    config = config_made("swa", 4, 32)
     assert matched(config, [(2, True)]) == 1
     assert matched(config, [(1, False), (2, True)]) == 0
 
@@ -178,6 +189,75 @@ def test_what_a_component_says_of_itself_agrees(name: str) -> None:
     assert 0 <= component.least_slots <= component.slots
     assert bool(component.slots) != component.positional
     assert component.interval % 4 == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_component_declares_is_what_it_does(name: str) -> None:
+    component = make(name, 4, 10, 16)
+    bounded = component.window_pages < UNBOUNDED
+    kinds = {(True, False): "path", (True, True): "window", (False, True): "state"}
+    assert residency(name) == kinds[component.positional, bounded]
+    if component.positional:
+        assert component.window_pages in (-(-component.window_tokens // 4), UNBOUNDED)
+    [kind] = kinds_of(Config(4, (64,)))[:1] if name == BACKBONE else kinds_of(_config(name))[1:]
+    told = (kind.positional, kind.window, kind.interval, kind.slots, kind.per_path)
+    assert told == (
+        component.positional,
+        min(component.window_tokens, kind.window),
+        component.interval,
+        component.slots,
+        component.per_path,
+    )
+    assert min(kind.need, UNBOUNDED) == component.window_pages
+
+
+def _config(name: str) -> Config:
+    names = (BACKBONE, name)
+    settings = settings_for(names, Shape(10, 16))
+    return Config(4, (64, 64), (0, 0), components=names, settings=settings)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_are_numbers_that_tapes_can_spell(name: str) -> None:
+    config = _config(name) if name != BACKBONE else Config(4, (64,))
+    assert config_of(document(config)) == config
+    for one in config.settings:
+        assert one.component == name
+        assert all(isinstance(getattr(one, field.name), int) for field in fields(one))  # type: ignore[arg-type]
+        assert hash(one) == hash(one.of(Shape(10, 16)))
+
+
+@pytest.fixture
+def ring() -> Iterator[str]:
+    """A component that no check knows: the shortest suffix of two pages."""
+
+    class Ring(swa.SlidingWindow):
+        name = "ring"
+
+    entry = SimpleNamespace(
+        RESIDENCY="window", component=lambda config: Ring(2 * config.page_size, config.page_size)
+    )
+    registry.add(registry.COMPONENTS, "ring", entry)
+    yield "ring"
+    registry.remove(registry.COMPONENTS, "ring")
+
+
+def test_a_component_that_the_checks_do_not_know_runs_without_them(ring: str) -> None:
+    core = Core(Config(1, (8, 8), (0, 0), ("full", ring)))
+    assert residency(ring) == "window"
+    assert known() == ("full", "ring", "swa", "mamba")
+    outcomes = core.handle(Arrived(0, Key.from_tokens([1, 2, 3], 1), 3, 2))
+    assert [type(one) for one in outcomes] == [Matched]
+
+
+@pytest.mark.parametrize("level", ["every", "sampled"])
+def test_with_checks_it_is_one_plain_error_and_no_verdict(ring: str, level: Level) -> None:
+    core = Core(Config(1, (8, 8), (0, 0), ("full", ring)))
+    with pytest.raises(CallerError, match=r"components that the checks know.*found ring") as found:
+        Watch(level).on_event(Flushed(), core.view)
+    assert "\n" not in str(found.value)
+    with pytest.raises(CallerError, match="found ring"):
+        Content(core.view.config)
 
 
 def test_window_and_interval_follow_from_the_settings() -> None:

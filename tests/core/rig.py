@@ -22,7 +22,6 @@ from hicache.core.actions import (
     Prefill,
     Refused,
 )
-from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
     Aborted,
@@ -41,6 +40,7 @@ from hicache.core.events import (
 )
 from hicache.core.ledger import Pool
 from hicache.core.types import Key, PageState, Tier
+from tests.configs import configured
 
 T = TypeVar("T")
 PAGE = 4
@@ -60,7 +60,7 @@ Sizes = int | tuple[int, ...]
 
 class Rig:
     def __init__(self, device: Sizes = 16, host: Sizes = 0, **settings: object) -> None:
-        config = Config(
+        config = configured(
             page_size=PAGE,
             device_pages=device if isinstance(device, tuple) else (device,),
             host_pages=host if isinstance(host, tuple) else (host,),

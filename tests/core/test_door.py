@@ -64,12 +64,11 @@ def refuses_everything(rig: Rig, because: str) -> None:
 
 def test_a_core_that_failed_refuses_every_later_call_and_names_the_first_failure() -> None:
     rig = Rig()
-    rig.arrive(0, "abcd")
-    rig.device.counts[0] -= 1
-    with pytest.raises(CoreBug, match="counts 11 free pages, lists 12"):
-        rig.admit(0)
-    rig.device.counts[0] += 1
-    refuses_everything(rig, "AdmitWanted ended in CoreBug: device pool of full: counts 11 free")
+    _, prefill = rig.begin(0, "abcd")
+    rig.view.requests[0].receipt = None
+    with pytest.raises(CoreBug, match="request 0 has no receipt to lock with"):
+        rig.feed(PrefillDone(prefill.flight))
+    refuses_everything(rig, "PrefillDone ended in CoreBug: request 0 has no receipt")
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, CallerError])
@@ -151,7 +150,7 @@ def test_a_call_from_another_thread_is_the_callers_mistake(monkeypatch: pytest.M
 BAD_KEY = key("abcd")
 BAD: dict[str, tuple[Any, str]] = {
     "request as text": (Arrived("7", BAD_KEY, 16, 4), "request: expected a whole number"),  # type: ignore[arg-type]
-    "request as a list": (AdmitWanted([0], 1), "request: expected a whole number"),  # type: ignore[arg-type]
+    "request as a list": (AdmitWanted([0], 1), "expected a waiting request, found none"),  # type: ignore[arg-type]
     "request below 0": (Arrived(-1, BAD_KEY, 16, 4), "a new id from 0 up"),
     "no key": (Arrived(7, None, 16, 4), "expected a Key of bytes, found None"),  # type: ignore[arg-type]
     "key of text": (Arrived(7, Key("abcd", 8), 16, 4), "expected a Key of bytes"),  # type: ignore[arg-type]
@@ -173,7 +172,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "flight as a list": (LoadDone([1]), "expected a load in flight"),  # type: ignore[arg-type]
     "a tier that is none": (EvictWanted(7, "full", 1), "found 1 of full on 7"),  # type: ignore[arg-type]
     "half a page": (EvictWanted(Tier.DEVICE, "full", 0.5), "pages: expected a whole number"),  # type: ignore[arg-type]
-    "abort of a list": (Aborted([]), "request: expected a whole number"),  # type: ignore[arg-type]
+    "abort of a list": (Aborted([]), "expected a live request, found none"),  # type: ignore[arg-type]
 }
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 from hicache.core.actions import Admitted, Backup, Load, Prefill, Refused, Restarted
-from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, EvictWanted, LoadDone, PagesWanted, PrefillDone
 from hicache.core.types import PageState, Tier
+from tests.configs import configured
 
 from .dump import dump
 from .rig import PAGE, Rig, states
@@ -251,14 +251,14 @@ def test_growth_is_refused_before_it_takes_a_state() -> None:
         ({"mamba_interval": -4}, "mamba_interval"),
         ({"mamba_states_per_path": -1}, "mamba_states_per_path"),
         ({"device_pages": (8, 0)}, "device_pages"),
-        ({"swa_window": 8}, "swa_window"),
+        ({"swa_window": 8}, "settings"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, object], words: str) -> None:
     full: dict[str, object] = {"page_size": 4, "device_pages": (8, 4), "host_pages": (0, 0)}
     given = {**full, "components": ("full", "mamba"), **settings}
     with pytest.raises(CallerError, match=words):
-        Core(Config(**given))  # type: ignore[arg-type]
+        Core(configured(**given))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -276,4 +276,4 @@ def test_windows_that_cannot_be_meant_are_refused(settings: dict[str, object], w
     full: dict[str, object] = {"page_size": 4, "device_pages": (8, 8), "host_pages": (0, 0)}
     given = {**full, "components": ("full", "swa"), "swa_window": 8, **settings}
     with pytest.raises(CallerError, match=words):
-        Core(Config(**given))  # type: ignore[arg-type]
+        Core(configured(**given))  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from hicache.core.config import Config
 from hicache.core.types import Key
 from hicache.core.view import CoreView
 from invariants.fuzz.spell import spelled
+from tests.configs import said
 
 DEVICE_BIT, HOST_BIT = 1, 2
 ANY = DEVICE_BIT | HOST_BIT
@@ -50,7 +51,7 @@ def _full(config: Config, held: Held, boundary: int, tiers: int) -> bool:
 
 def _swa(config: Config, held: Held, boundary: int, tiers: int) -> bool:
     length = boundary * config.page_size
-    first = max(0, length - config.swa_window) // config.page_size
+    first = max(0, length - said(config, "swa_window")) // config.page_size
     return all(held[page] & tiers for page in range(first, boundary))
 
 

@@ -32,11 +32,12 @@ from invariants.fuzz.tapes.tape import Act, Entry, Tape
 from invariants.planted import _kill as kill
 from invariants.planted import base as planted
 from sim.errors import HazardError, WrongBytesError
+from tests.configs import configured
 
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
 DEVICE = "device:2:4:2:2"
-CONFIG = Config(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
+CONFIG = configured(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
 BUGS = tuple(name for name in planted.names() if getattr(planted.load(name), "EXECUTOR", ""))
 TIERS = (Tier.DEVICE, Tier.HOST)
 # The core refuses the reply that comes of it: the others it cannot see.

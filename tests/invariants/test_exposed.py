@@ -18,7 +18,7 @@ from invariants.planted import _exposed as exposed
 from invariants.planted import _kill as kill
 from invariants.planted import _review as review
 from invariants.planted import base
-from traces.mutants.planted_report import is_short, sole
+from traces.mutants.planted_report import has_gaps, sole
 from traces.mutants.planted_work import Row, Trial, trial_jobs
 
 # A few of each family of kinds; all of them are seen within six sequences.
@@ -101,11 +101,11 @@ def test_the_run_falls_short_where_something_is_not_as_it_should_be() -> None:
         Trial("one", "", 0, "", 1, 1, 0.1),
     )
     assert sole([dead, alive, shared]) == {"lru": 1}
-    assert not is_short([dead], [seen, calm], whole=False)
-    assert is_short([dead, alive], [], whole=False)
-    assert is_short([dead], [Trial("one", "repeated reply", 0, "", 1, 1, 0.1)], whole=False)
-    assert is_short([dead], [Trial("one", "", 11, "X", 1, 1, 0.1)], whole=False)
-    assert is_short([dead], [], whole=True)
+    assert not has_gaps([dead], [seen, calm], whole=False)
+    assert has_gaps([dead, alive], [], whole=False)
+    assert has_gaps([dead], [Trial("one", "repeated reply", 0, "", 1, 1, 0.1)], whole=False)
+    assert has_gaps([dead], [Trial("one", "", 11, "X", 1, 1, 0.1)], whole=False)
+    assert has_gaps([dead], [], whole=True)
 
 
 def test_a_bug_without_faults_has_no_trials() -> None:

@@ -15,9 +15,10 @@ from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
 from invariants.fuzz.swarm import FAULTS, Swarm
 from invariants.fuzz.tapes.tape import Act, Entry, Tape
+from tests.configs import configured
 
 OPS = base.load()
-CONFIG = Config(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
+CONFIG = configured(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_window=4)
 WAYS = ("write_through", "write_back")
 
 

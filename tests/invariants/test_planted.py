@@ -18,6 +18,7 @@ from invariants.books.kinds import kinds_of
 from invariants.fuzz.swarm import Swarm
 from invariants.planted.base import planted
 from invariants.watch import Watch
+from tests.configs import configured
 
 from .faults import FAULTS
 from .life import CLEARING, Life, corner
@@ -30,7 +31,7 @@ def tiny(page_size: int = 4, policy: str = "write_through") -> Config:
 
 def hybrid(policy: str = "write_through", roomy: bool = False) -> Config:
     """Windows of one page and a half, and a state at every page."""
-    return Config(
+    return configured(
         4,
         (400, 300, 300) if roomy else (24, 14, 10),
         (900, 900, 900) if roomy else (60, 30, 20),

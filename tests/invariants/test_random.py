@@ -22,6 +22,7 @@ from hicache.runtime.encoding import event_bytes, outcome_bytes
 from invariants.fuzz.swarm import COMPONENTS, POLICIES, Swarm, draw_swarm
 from invariants.planted.base import planted
 from invariants.watch import AUDIT_EVERY, Level, Watch
+from tests.configs import said
 
 from .life import WEIGHTS, Life
 from .matches import Matches, WrongMatch
@@ -90,7 +91,7 @@ def test_a_wrong_match_is_none_of_the_reference(bug: str) -> None:
 def test_the_seeds_visit_every_corner() -> None:
     found = [swarm_of(seed, ("full", "swa")).config for seed in range(48)]
     assert {1, 4, 64} <= {one.page_size for one in found}
-    pages = {one.swa_window / one.page_size for one in found}
+    pages = {said(one, "swa_window") / one.page_size for one in found}
     assert {1.0, 8.0} <= pages
     assert any(window % 1 for window in pages), "no multiple of a page"
     assert any(window < 1 for window in pages), "a page larger than the window"

@@ -13,6 +13,7 @@ from hicache.core.config import Config
 from hicache.core.radix.node import Node
 from hicache.core.types import Key, Tier
 from invariants.fuzz.content import Content, Held, WrongContent
+from tests.configs import configured
 
 from .reference import expected
 
@@ -23,7 +24,7 @@ def config(names: str, window: int = 2) -> Config:
     components = tuple(names.split(","))
     sizes = (16,) * len(components)
     swa = window if "swa" in components else 0
-    return Config(1, sizes, sizes, components=components, swa_window=swa)
+    return configured(1, sizes, sizes, components=components, swa_window=swa)
 
 
 def tree(settings: Config, *runs: tuple[list[int], str]) -> Any:

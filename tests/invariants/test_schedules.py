@@ -16,6 +16,7 @@ from invariants.fuzz.records import Pending
 from invariants.fuzz.schedules.base import names, schedule_of
 from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, loads
+from tests.configs import configured
 
 OPS = base.load()
 PASS = Prefill(3, 0, 0, 1, (NO_PAGES,), (), True)
@@ -127,7 +128,7 @@ def test_every_page_of_every_component_is_refused_in_turn(
     """With at most so many pages left, a prompt of two and a half is refused for want of them; of
     states, whoever takes the others takes four at a time."""
     components = ("full", "swa", "mamba")
-    config = Config(2, device, (9, 9, 9), components=components, swa_window=4, mamba_interval=2)
+    config = configured(2, device, (9, 9, 9), components=components, swa_window=4, mamba_interval=2)
     finish = Entry("finish", {"request": 0, "ahead": 0})
     first = (_arrive(0, [1, 1, 2, 2, 3]), Entry("admit", {"request": 0, "chunk": 9}))
     grow = Entry("grow", {"request": 0, "more": 3, "behind": -1, "word": 1})

@@ -22,6 +22,7 @@ from invariants.fuzz.swarm import draw_swarm
 from invariants.fuzz.tapes.export import file_name, pytest_file
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps
 from invariants.planted.base import planted
+from tests.configs import configured, said
 
 OPS = base.load()
 # A planted bug, and the most operations that are needed to show it.
@@ -71,7 +72,7 @@ def test_shrinking_twice_is_the_same() -> None:
 # -- against verdicts that are made up, so that the least tape is known
 
 
-CONFIG = Config(
+CONFIG = configured(
     4, (20, 9), (30, 5), components=("full", "swa"), swa_window=6, kv_events=True, max_backups=2
 )
 
@@ -190,7 +191,7 @@ def test_plays_are_bounded_and_the_best_so_far_is_kept() -> None:
 def test_settings_that_no_core_has_are_not_a_failure_found() -> None:
     """A proposal that the core itself refuses is passed over."""
     tape = Tape(
-        Config(4, (9, 9), (0, 0), components=("full", "mamba"), mamba_interval=8),
+        configured(4, (9, 9), (0, 0), components=("full", "mamba"), mamba_interval=8),
         (Entry("quiesce", {}),),
     )
 
@@ -200,7 +201,7 @@ def test_settings_that_no_core_has_are_not_a_failure_found() -> None:
 
     small = shrink(tape, Failure(11, "A", "", 1), judge)
     assert small.whole
-    assert small.tape.config.mamba_interval % small.tape.config.page_size == 0
+    assert said(small.tape.config, "mamba_interval") % small.tape.config.page_size == 0
 
 
 def test_proposals_are_legal_and_most_are_lighter() -> None:

@@ -15,6 +15,7 @@ Before it was mended:
 
 from __future__ import annotations
 
+from hicache.core.components import swa
 from hicache.core.config import Config
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import replay
@@ -26,7 +27,7 @@ TAPE = Tape(
         device_pages=(11, 11),
         host_pages=(0, 0),
         components=("full", "swa"),
-        swa_window=15,
+        settings=(swa.Settings(window_tokens=15),),
     ),
     entries=(
         Entry("arrive", {"request": 0, "space": "", "tokens": [[0, 3]], "whole": False}),

@@ -25,6 +25,7 @@ from hicache.runtime.group import (
     local_groups,
     lockstep,
 )
+from tests.configs import configured
 
 ACTIONS: tuple[Action, ...] = (
     Backup(1, ()),
@@ -176,8 +177,8 @@ def test_cores_that_went_apart_are_an_error_at_the_next_poll() -> None:
 
 
 def test_every_rank_has_as_many_pages_as_the_one_with_least() -> None:
-    offered = [Config(4, (8, 9), (3, 0), ("full", "swa"), swa_window=8)]
-    offered.append(Config(4, (9, 7), (2, 0), ("full", "swa"), swa_window=8))
+    offered = [configured(4, (8, 9), (3, 0), ("full", "swa"), swa_window=8)]
+    offered.append(configured(4, (9, 7), (2, 0), ("full", "swa"), swa_window=8))
     turns = zip(offered, local_groups(2), strict=True)
     one, two = lockstep([agree_on_settings(config, group) for config, group in turns])
     assert one == two

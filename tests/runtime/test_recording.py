@@ -42,6 +42,7 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import NO_PAGES, Key, Pages, Tier
+from hicache.runtime.config_document import document
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.driver import Driver
 from hicache.runtime.immediate import ImmediateExecutor
@@ -55,6 +56,7 @@ from hicache.runtime.recording_format import (
 )
 from sim.options import WorldOptions
 from sim.world import World
+from tests.configs import configured
 from tests.sim.rig import CONFIGURATIONS, MODEL, PROFILE, hybrid, shared_prefixes
 
 CONFIG = Config(page_size=4, device_pages=(24,), host_pages=(40,))
@@ -74,7 +76,7 @@ def recorded(
         "swa_window": 6 if "swa" in components else 0,
     }
     settings_ = {"page_size": 4, **sizes, **config}
-    core = Config(**settings_)
+    core = configured(**settings_)
     recorder = Recorder(core, lines.append, made={"seed": seed})
     options = options or WorldOptions(checks="off")
     workload = shared_prefixes(seed, requests)
@@ -254,7 +256,7 @@ def test_starts_are_noted_once_and_decide_nothing() -> None:
 HEADER = json.dumps(
     {
         "hicache_recording": 3,
-        "config": {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__},
+        "config": document(CONFIG),
         "made": {},
     }
 )

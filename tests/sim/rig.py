@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hicache import models
-from hicache.core.config import Config
+from hicache.core import registry
 from hicache.core.types import Key, PageState, Tier
 from hicache.models import ModelDescription
 from sim.hardware import profile as hardware
@@ -17,6 +17,7 @@ from sim.keyed_draw import draw
 from sim.options import EngineOptions, WorldOptions
 from sim.workload import Job
 from sim.world import TimedResult, World
+from tests.configs import configured, said
 
 PAGE = 4
 MODEL = models.get("llama-3.1-8b")
@@ -35,7 +36,7 @@ WORLDS: dict[str, st.SearchStrategy[Any]] = {
         token_budget=st.sampled_from([PAGE, 16, 64, 8192]),
         max_running=st.sampled_from([1, 3, 100]),
         growth_tokens=st.sampled_from([1, 6, 64]),
-        order=st.sampled_from(["fcfs", "longest-prefix"]),
+        order=st.sampled_from(registry.names(registry.SCHEDULERS)),
         layer_groups=st.sampled_from([1, 3, 4]),
     ),
     "gap_ns": st.sampled_from([10**5, 10**7, 3 * 10**8]),
@@ -114,7 +115,7 @@ def make(
     **settings: Any,
 ) -> World:
     """device, host: pages per component, or one number for the only one."""
-    config = Config(
+    config = configured(
         workload.page_size,
         (device,) if isinstance(device, int) else device,
         (host,) if isinstance(host, int) else host,
@@ -122,7 +123,7 @@ def make(
         **settings,
     )
     options = options or WorldOptions(checks="every")
-    model = hybrid(components, config.swa_window) if len(components) > 1 else MODEL
+    model = hybrid(components, said(config, "swa_window")) if len(components) > 1 else MODEL
     return World(workload, config, model, profile, engine=engine, options=options)
 
 

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from hicache.core import registry
 from hicache.core.actions import Prefill, StateSlots
-from hicache.core.config import Config
 from hicache.core.errors import CoreBug
 from sim.engine.accesses import Access, Accesses
+from tests.configs import configured
 
 TOKENS = st.integers(0, 70)
 
 
 def accesses(window: int, size: int, *more: str) -> Accesses:
     names = ("full", "swa", *more)
-    config = Config(size, (99,) * len(names), (0,) * len(names), names, swa_window=window)
+    config = configured(size, (99,) * len(names), (0,) * len(names), names, swa_window=window)
     components = [
         registry.load("hicache.core.components", name).component(config) for name in names
     ]

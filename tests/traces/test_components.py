@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hicache.core.config import Config
+from tests.configs import configured
 from traces.cli import main
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
@@ -151,10 +152,10 @@ def test_a_hit_says_what_ended_it() -> None:
         components = ("full", *others)
         pools = (99,) * len(components)
         window = 3 * size if "swa" in others else 0
-        config = Config(size, pools, (0,) * len(pools), components, swa_window=window)
+        config = configured(size, pools, (0,) * len(pools), components, swa_window=window)
         lookups = Lookups(components, ceiling)
         hits_of(paged, config, lookups)
-        rows = [lookups.found[job.index] for job in paged.jobs]
+        rows = [lookups.by_request[job.index] for job in paged.jobs]
         return [(row.cap, row.hit, row.depths) for row in rows]
 
     # a prompt leaves a boundary at its end, and one where it left what was known

@@ -203,7 +203,7 @@ def some_tapes() -> list[Tape]:
     return [*[corpus.read(path) for path in corpus.paths(CORPUS)[:3]], work.drawn(several)]
 
 
-def test_a_witnessed_replay_is_the_same_replay() -> None:
+def test_a_recorded_replay_is_the_same_replay() -> None:
     ops = operations.load()
     before = (vars(Pool).copy(), dict(_HANDLERS), vars(insertion).copy())
     for tape in some_tapes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -20,39 +21,9 @@ def rows(raw: bytes) -> list[int]:
 
 
 SAMPLES = {
-    "mooncake": [mooncake([7, 8], 600), mooncake([7, 9], 1000, timestamp=1.5)],
-    "native": [
-        HEADER,
-        native(("a", 600), output=("b", 40)),
-        native(("a", 600), ("b", 40), ("c", 9), output=("d", 2), after=0, delay=3),
-    ],
+    name: [json.loads(line) for line in registry.load(FORMATS, name).SAMPLE.splitlines()]
+    for name in registry.names(FORMATS)
 }
-
-
-@pytest.mark.parametrize("name", registry.names(FORMATS))
-def test_every_format_keeps_the_contract(name: str) -> None:
-    """Also of a format added later: it needs a sample above."""
-    records = SAMPLES[name]
-    trace = read(*records)
-    assert trace.format == name
-    assert read(*records, format_name=name).jobs == trace.jobs
-    assert len(trace.line_numbers) == len(trace.jobs) == 2
-    for size in (1, 16, 64, 512):
-        paged = trace.paged(size)
-        for job in trace.jobs:
-            final = job.input_length + job.output_length - 1
-            whole = paged.key(job, final)
-            assert whole.pages == final // size
-            # a key of less is the beginning of a key of more
-            for length in (0, 1, size, job.input_length):
-                assert paged.key(job, length) == whole.first(length // size)
-            prompt = paged.prompt_key(job)
-            assert prompt.pages in (job.input_length // size, -(-job.input_length // size))
-            assert len(paged.chain(job)) >= prompt.pages
-        first, second = trace.jobs
-        assert paged.chain(first)[0] == paged.chain(second)[0] or size == 512
-    with pytest.raises(CallerError, match="page"):
-        trace.paged(0)
 
 
 def test_mooncake_pages_are_named_by_block_and_place() -> None:

@@ -20,14 +20,14 @@ from invariants.fuzz.tapes import tape as tapes
 from traces.cli import main
 from traces.commands import fuzz as fuzz_command
 from traces.fuzzing import canary as fuzz_canary
-from traces.fuzzing import twice as fuzz_twice
+from traces.fuzzing import double_run
 from traces.fuzzing import work as fuzz_work
 from traces.fuzzing.canary import canary
+from traces.fuzzing.double_run import Step, first_difference
 from traces.fuzzing.executors import base as executors
 from traces.fuzzing.executors import local
 from traces.fuzzing.report import WORST, Tally
-from traces.fuzzing.twice import Step, first_difference
-from traces.fuzzing.work import Found, Result, Work
+from traces.fuzzing.work import FoundFailure, Result, Work
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")
@@ -165,7 +165,9 @@ def test_a_failure_leaves_a_tape_that_fails_again_and_words_that_name_it(
 
 def test_of_every_kind_the_smallest_failure_is_kept() -> None:
     def result(seed: int, lines: int, code: int = 11, kind: str = "OWN-D") -> Result:
-        return Result(seed, 5, 5, 5, found=Found(code, kind, "", 1, "x\n" * lines, f"n{seed}"))
+        return Result(
+            seed, 5, 5, 5, failure=FoundFailure(code, kind, "", 1, "x\n" * lines, f"n{seed}")
+        )
 
     tally = Tally()
     assert tally.add(result(5, 20)) is not None
@@ -216,7 +218,7 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: pytest.Mon
 
     ops = operations.load()
     monkeypatch.setattr(ops["wait"], "play", wait)
-    found = Work(60, limit_s=0.3)(7).found
+    found = Work(60, limit_s=0.3)(7).failure
     assert found is not None
     assert found.code == 14
     assert "still at work" in found.text
@@ -279,7 +281,7 @@ def test_a_run_that_depends_on_its_process_is_named_by_its_first_event(
     monkeypatch.setenv("PYTHONPATH", path)
     work = Work(120, ("full",), "write_through", "off", 100)
     for seed in range(7, 12):
-        found = work(seed).found
+        found = work(seed).failure
         if found is not None:
             break
     assert found is not None
@@ -305,10 +307,10 @@ def test_the_fresh_process_has_other_hashes(monkeypatch: pytest.MonkeyPatch) -> 
         seeds.append(how["env"]["PYTHONHASHSEED"])
         return SimpleNamespace(returncode=1, stderr="no\n")
 
-    monkeypatch.setattr(fuzz_twice.subprocess, "run", ran)
+    monkeypatch.setattr(double_run.subprocess, "run", ran)
     for seed in (7, 8):
         tape = Work(5).drawn(seed)
-        assert "(failed: no)" in fuzz_twice.differs(tape, Work(5))
+        assert "(failed: no)" in double_run.differs(tape, Work(5))
     assert seeds[0] != seeds[1]
 
 

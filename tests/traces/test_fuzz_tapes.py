@@ -52,7 +52,7 @@ def trails(hash_seed: str) -> dict[str, str]:
         "import json, sys\n"
         "from pathlib import Path\n"
         "from invariants.fuzz.tapes import corpus\n"
-        "from traces.fuzzing.twice import trail_of\n"
+        "from traces.fuzzing.double_run import trail_of\n"
         "paths = corpus.paths(Path(sys.argv[1]))\n"
         "print(json.dumps({at.stem: trail_of(corpus.read(at))[-1].digest for at in paths}))"
     )

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from hicache.core.config import Config
 from hicache.devices.base import DeviceOptions, Direction, Inspectable
 from hicache.devices.cpu import CpuDevice
 from hicache.models import ModelDescription
@@ -26,6 +25,7 @@ from sim.errors import WrongBytesError
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 from sim.workload import Job
+from tests.configs import configured
 from tests.sim.rig import CONFIGURATIONS, Prompts, hybrid, shared_prefixes
 from traces.cli import main
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
@@ -61,7 +61,7 @@ def serve(
     workload: Prompts, components: tuple[str, ...], **config: Any
 ) -> tuple[Recording, DeviceResult]:
     model = model_of(components)
-    core = Config(
+    core = configured(
         workload.page_size,
         tuple(DEVICE[name] for name in components),
         tuple(HOST[name] for name in components),

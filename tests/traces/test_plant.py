@@ -15,8 +15,8 @@ from invariants.fuzz.tapes import tape as tapes
 from invariants.planted.base import planted
 from invariants.planted.ranks_do_not_agree_on_success import RANKS
 from traces.cli import main
+from traces.fuzzing.double_run import trail_of
 from traces.fuzzing.report import next_steps
-from traces.fuzzing.twice import trail_of
 from traces.fuzzing.work import Work
 
 BUG = "empty-slot-sentinel-is-freed"
@@ -75,7 +75,7 @@ def test_the_fresh_process_of_a_double_run_has_the_bug_too() -> None:
             break
     else:
         raise AssertionError("no tape shows the bug")
-    assert work.look_twice(tape) is None
+    assert work.run_twice(tape) is None
 
 
 def test_a_bug_is_hunted_where_it_can_be() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import hicache.models as models
 from hicache.core.errors import CallerError
+from tests.configs import said
 from traces.cli import parse
 from traces.formats._open import open_trace
 from traces.replaying.options import ReplayOptions
@@ -51,7 +52,7 @@ def test_a_model_implies_components_window_and_interval(
 ) -> None:
     core = settled(trace, f"--model {name} --device-tokens 1M --page-size 128").core
     assert core.components == components
-    assert (core.swa_window, core.mamba_interval) == (window, interval)
+    assert (said(core, "swa_window"), said(core, "mamba_interval")) == (window, interval)
     assert len(core.device_pages) == len(core.host_pages) == len(components)
 
 
@@ -97,10 +98,10 @@ def test_what_is_not_given_follows_from_what_runs_and_what_is_cached(trace: str)
 
 def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:
     model = "--model qwen3-next-80b --device-tokens 1M"
-    assert settled(trace, f"{model} --page-size 512").core.mamba_interval == 512
-    assert settled(trace, f"{model} --page-size 16").core.mamba_interval == 256
-    assert settled(trace, f"{model} --mamba-interval 128").core.mamba_interval == 128
-    assert settled(trace, "--components full,mamba").core.mamba_interval == 64
+    assert said(settled(trace, f"{model} --page-size 512").core, "mamba_interval") == 512
+    assert said(settled(trace, f"{model} --page-size 16").core, "mamba_interval") == 256
+    assert said(settled(trace, f"{model} --mamba-interval 128").core, "mamba_interval") == 128
+    assert said(settled(trace, "--components full,mamba").core, "mamba_interval") == 64
 
 
 def test_host_bytes_are_the_total_of_all_pools(trace: str) -> None:

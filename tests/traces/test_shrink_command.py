@@ -6,7 +6,7 @@ import json
 import runpy
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 import traces.commands.shrink as command
 from hicache.core.config import Config
+from hicache.runtime.config_document import document
 from invariants.base import INVARIANT, NONDETERMINISM
 from invariants.fuzz import play
 from invariants.fuzz.tapes.tape import Act, Entry, Tape, dumps, read, write
@@ -112,7 +113,7 @@ def test_a_fresh_process_that_sees_something_else_stops_it(
         ([right, "it passes"], "expected of the test that it fails with"),
     ):
         left = iter(answers)
-        monkeypatch.setattr(command, "_fresh", lambda *_, left=left: next(left))
+        monkeypatch.setattr(command, "_run_python", lambda *_, left=left: next(left))
         assert main(arguments) == NONDETERMINISM
         said = capsys.readouterr().err
         assert "nothing was written" in said
@@ -131,7 +132,7 @@ def with_entry(entry: Entry) -> str:
     return dumps(replace(FAILING, entries=(*FAILING.entries[:1], entry)))
 
 
-SETTINGS = asdict(FAILING.config)
+SETTINGS = document(FAILING.config)
 BAD_TAPES: dict[str, tuple[str, str]] = {
     "empty": ("", "a tape of hicache fuzz"),
     "another file": ('{"a": 1}\n', "a tape of hicache fuzz"),

@@ -20,7 +20,7 @@ from traces.fuzzing.executors import base as executors
 from traces.fuzzing.executors import local
 from traces.fuzzing.files import Files
 from traces.fuzzing.report import Tally
-from traces.fuzzing.work import Found, Result, Work
+from traces.fuzzing.work import FoundFailure, Result, Work
 
 ROOT = Path(__file__).resolve().parents[2]
 BUG = "donated-slot-stays-with-its-request"
@@ -163,7 +163,7 @@ def test_a_failure_that_cannot_be_written_is_told_and_can_be_drawn_again(
 def test_a_folder_that_is_taken_away_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     Path("folder").write_text("")
     files = Files(Path("folder/below"))
-    files.keep(Found(11, "OWN-D", "text", 1, "tape\n", "11-own-d"), Tally())
+    files.keep(FoundFailure(11, "OWN-D", "text", 1, "tape\n", "11-own-d"), Tally())
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "found: Not a directory" in said
@@ -172,8 +172,8 @@ def test_a_folder_that_is_taken_away_is_told(capsys: pytest.CaptureFixture[str])
 
 def test_two_hunts_into_one_folder_leave_each_other_alone() -> None:
     def found(name: str, entries: int) -> Result:
-        one = Found(11, "OWN-D", name, entries, "line\n" * entries, name)
-        return replace(Result(1, 1, 1, 1), found=one)
+        one = FoundFailure(11, "OWN-D", name, entries, "line\n" * entries, name)
+        return replace(Result(1, 1, 1, 1), failure=one)
 
     hunts = [(Tally(), Files(Path("shared"))) for _ in range(2)]
 
@@ -193,7 +193,7 @@ def test_two_hunts_into_one_folder_leave_each_other_alone() -> None:
     assert not Path("shared/large.jsonl").exists()
     Path("shared/small.jsonl").unlink()
     for tally, files in hunts:
-        files.keep_what_is_left(tally)
+        files.restore_missing(tally)
         assert all(Path(path).exists() for path in files.paths.values())
 
 

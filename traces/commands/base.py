@@ -1,8 +1,8 @@
-"""What a command is: one file in this folder, found by its name.
+"""The interface of commands: each command is one file in this folder, found by its name.
 
-It has SUMMARY (one line for `hicache --help`, which reads it without importing the file), `Options`
-(a frozen record of what was asked for), `add_options(parser)` and `run(options, command)`.
-Must not live here: any command.
+A command has SUMMARY (one line; `hicache --help` reads it without importing the file), `Options` (a
+frozen record of its options), `add_options(parser)` and `run(options, command)`. Does not contain
+any command.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ class Command(Protocol):
     Options: type[OptionRecord]
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Every option, its default and its help."""
+        """Adds every option with its default and its help."""
 
     def run(self, options: Any, command: str) -> int:
-        """The exit code. options: a record of `Options`. command: what the user typed."""
+        """Runs the command and returns its exit code.
+
+        options: a record of `Options`. command: the command line as the user typed it.
+        """

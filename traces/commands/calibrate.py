@@ -1,8 +1,8 @@
-"""`hicache calibrate`: measures a device's copies and kernels, and seals them in a profile.
+"""`hicache calibrate`: measures the copies and kernels of a device, and writes a profile.
 
-Lives here: the command, and how figures become a profile. Must not live here: the measurement
-(copy_bench), how a kind of device is made or described (probes), the file's format
-(sim/hardware/measured).
+Contains the command and the conversion of measurements to a profile. Does not measure (see
+devices/copy_bench), create or describe devices (see devices/probes), or define the file format (see
+sim/hardware/measured).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SUMMARY = "measure the copies and kernels of a device, and write a hardware prof
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    """date: today's where not given."""
+    """date: today if None."""
 
     device: str
     output: str
@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    """The exit code. Everything in the profile was measured in this call."""
+    """Returns the exit code. Everything in the profile was measured in this call."""
     check_writable(options.output)
     date = options.date or datetime.now(UTC).date().isoformat()
     probe = probes.load(options.device)
@@ -113,7 +113,7 @@ def run(options: Options, command: str) -> int:
 
 
 def describe(geometry: Geometry) -> dict[str, Any]:
-    """What was copied, in a form that another run can be compared with."""
+    """The model, pages and layout that were copied, for comparison with another run."""
     return {
         "model": geometry.model.name,
         "page_size": geometry.page_size,
@@ -128,7 +128,7 @@ def describe(geometry: Geometry) -> dict[str, Any]:
 
 
 def _hardware(figures: dict[str, Any]) -> dict[str, int]:
-    """The fields of a profile: everything measured, thus every reachable part is the whole."""
+    """The hardware fields of a profile. All rates were measured, so the reachable share is 1000."""
     rates, ways = figures["rates"], [figures[way.value] for way in Direction]
     fastest = min(ns for way in ways for _, ns in way["points"])
     return {
@@ -137,7 +137,7 @@ def _hardware(figures: dict[str, Any]) -> dict[str, int]:
         "hbm_bytes": rates["memory_bytes"],
         "link_bytes_per_s": sum(way["fit"]["bytes_per_s"] for way in ways) // len(ways),
         "link_shared_permille": max(1, figures["both"]["shared_permille"]),
-        # a copy cannot wait longer for its first byte than the quickest one took in all
+        # the latency cannot exceed the time of the fastest copy
         "copy_latency_ns": min(fastest // 2, *(way["fit"]["overhead_ns"] for way in ways)),
         "compute_permille": 1000,
         "hbm_permille": 1000,
@@ -148,16 +148,16 @@ def _hardware(figures: dict[str, Any]) -> dict[str, int]:
 
 def _print(figures: dict[str, Any], out: TextIO) -> None:
     for way in Direction:
-        found = figures[way.value]
-        fit = found["fit"]
+        one = figures[way.value]
+        fit = one["fit"]
         print(
-            f"{way.value}: {found['largest_bytes_per_s'] / 1e9:.2f} GB/s at "
-            f"{found['points'][-1][0]:,} bytes; least squares {fit['overhead_ns'] / 1e3:.1f} us + "
+            f"{way.value}: {one['largest_bytes_per_s'] / 1e9:.2f} GB/s at "
+            f"{one['points'][-1][0]:,} bytes; least squares {fit['overhead_ns'] / 1e3:.1f} us + "
             f"bytes / {fit['bytes_per_s'] / 1e9:.2f} GB/s, off by up to "
             f"{fit['worst_error_permille'] / 10:.1f}%",
             file=out,
         )
-        for (count, ns), high in zip(found["points"], found["p90_ns"], strict=True):
+        for (count, ns), high in zip(one["points"], one["p90_ns"], strict=True):
             print(f"  {count:>12,} bytes  {ns / 1e3:>10.1f} us  (p90 {high / 1e3:.1f})", file=out)
     batch, rates = figures["batch"], figures["rates"]
     print(

@@ -1,7 +1,7 @@
-"""`hicache check-device`: every pool, layout, backend, dtype and direction on a real device.
+"""`hicache check-device`: tries every pool, layout, backend, dtype and direction on a real device.
 
-Lives here: the command, what must be refused and with which words, tables and the document. Must
-not live here: page sets and their comparison (round_trips).
+Contains the command, the illegal combinations that must be refused, the tables and the document.
+Does not draw or compare page sets; see devices/round_trips.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ _REQUESTS = 30
 
 
 class Refusal(NamedTuple):
-    """Something illegal. said: the error; empty where it was let pass. names: the legal choice
-    that the error must name."""
+    """An illegal combination and the device's answer.
+
+    said: the error message, or "" if the combination was accepted. names: the legal choice that the
+    message must name.
+    """
 
     what: str
     said: str
@@ -111,7 +114,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    """The exit code. Raises WrongBytesError where a byte was wrong, after the tables."""
+    """Returns the exit code. Raises WrongBytesError, after the tables, if a byte was wrong."""
     if options.json:
         check_writable(options.json)
     probe = probes.load(options.device)
@@ -139,8 +142,8 @@ def run(options: Options, command: str) -> int:
     wrong += [line for one in outcomes if one.samples for line in one.samples.first]
     shadows = [] if wrong else _shadows(probe, every, options, out)
     if options.json:
-        found = _document(options, command, machine, outcomes, refusals, wall_s)
-        write_json(options.json, {**found, "shadow": shadows})
+        result = _document(options, command, machine, outcomes, refusals, wall_s)
+        write_json(options.json, {**result, "shadow": shadows})
     if wrong:
         raise WrongBytesError(wrong[0])
     passed = [refusal for refusal in refusals if not refusal.fine]
@@ -152,8 +155,8 @@ def run(options: Options, command: str) -> int:
 def _shadows(
     probe: Probe, every: list[Case], options: Options, out: TextIO
 ) -> list[dict[str, object]]:
-    """One run of the first model with each backend, and what it showed."""
-    found: list[dict[str, object]] = []
+    """Runs the hazard detector on the first model with each backend; returns the results."""
+    results: list[dict[str, object]] = []
     for backend in BACKENDS if options.shadow else ():
         case = every[0]._replace(layout="page_first_direct", io_backend=backend)
 
@@ -166,16 +169,16 @@ def _shadows(
             return probe.make(geometry, time.perf_counter_ns)
 
         sizes = Sizes(case.model, case.page_size)
-        result = prove(make, sizes, options.shadow, options.seed)
+        shadow = prove(make, sizes, options.shadow, options.seed)
         print(
             f"hazard detector, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
-            f"{result.accesses:,} accesses ordered, {result.spoiled:,} load targets overwritten "
-            f"first, {result.intact:,} poisoned pages unchanged, {result.reads:,} reads exact; "
-            f"the loss of {result.caught} of {result.waits} waits was detected",
+            f"{shadow.accesses:,} accesses ordered, {shadow.spoiled:,} load targets overwritten "
+            f"first, {shadow.intact:,} poisoned pages unchanged, {shadow.reads:,} reads exact; "
+            f"the loss of {shadow.caught} of {shadow.waits} waits was detected",
             file=out,
         )
-        found.append({"model": case.name, "io_backend": backend, **asdict(result)})
-    return found
+        results.append({"model": case.name, "io_backend": backend, **asdict(shadow)})
+    return results
 
 
 def _add(done: Callable[[int], object], before: int, count: int) -> None:
@@ -195,33 +198,35 @@ def _rate(text: str) -> float:
 def _refusals(
     probe: Probe, chosen: list[tuple[str, ModelDescription]], every: list[Case]
 ) -> Iterable[Refusal]:
-    """Each illegal combination, asked for."""
+    """Tries each illegal combination."""
     case = every[0]
     for layout, backend in [(one, other) for one in LAYOUTS for other in BACKENDS]:
         if (layout, backend) not in legal():
-            made = case._replace(layout=layout, io_backend=backend)
-            yield _asked(f"{backend} with {layout}", probe, made, "page_first_direct")
-    yield _asked("layout diagonal", probe, case._replace(layout="diagonal"), ", ".join(LAYOUTS))
-    yield _asked("io_backend magic", probe, case._replace(io_backend="magic"), ", ".join(BACKENDS))
-    yield _asked("page_size 0", probe, case._replace(page_size=0), "at least 1")
+            illegal = case._replace(layout=layout, io_backend=backend)
+            yield _try_case(f"{backend} with {layout}", probe, illegal, "page_first_direct")
+    yield _try_case("layout diagonal", probe, case._replace(layout="diagonal"), ", ".join(LAYOUTS))
+    yield _try_case(
+        "io_backend magic", probe, case._replace(io_backend="magic"), ", ".join(BACKENDS)
+    )
+    yield _try_case("page_size 0", probe, case._replace(page_size=0), "at least 1")
     for name, model in chosen:
         for pool in model.pools:
             if pool.compression > 1:
-                yield _tried(
+                yield _try(
                     f"{name}, pool {pool.name}: page size {pool.compression - 1}",
                     lambda pool=pool: pool.rows_per_page(pool.compression - 1),  # type: ignore[misc]
                     f"multiple of {pool.compression}",
                 )
             bad = next((tp for tp in (3, 5) if pool.heads % tp and tp % pool.heads), 0)
             if bad and pool.heads > 1:
-                yield _tried(
+                yield _try(
                     f"{name}, pool {pool.name}: {pool.heads} heads on {bad} ranks",
                     lambda pool=pool, bad=bad: PoolPlan.of("host", pool, 1, 128, "page_head", bad),  # type: ignore[misc]
                     f"divisor or a multiple of {pool.heads}",
                 )
 
 
-def _asked(what: str, probe: Probe, case: Case, names: str) -> Refusal:
+def _try_case(what: str, probe: Probe, case: Case, names: str) -> Refusal:
     pages = dict.fromkeys(case.model.components, 2)
     geometry = Geometry(case.model, case.page_size, pages, pages, case.layout, case.io_backend)
 
@@ -229,10 +234,10 @@ def _asked(what: str, probe: Probe, case: Case, names: str) -> Refusal:
         with probe.make(geometry, time.perf_counter_ns):
             pass
 
-    return _tried(what, make, names)
+    return _try(what, make, names)
 
 
-def _tried(what: str, attempt: Callable[[], object], names: str) -> Refusal:
+def _try(what: str, attempt: Callable[[], object], names: str) -> Refusal:
     try:
         attempt()
     except CallerError as error:
@@ -302,7 +307,7 @@ def _samples_table(outcomes: list[Outcome]) -> Table:
 
 
 def _sampled(outcomes: list[Outcome]) -> dict[tuple[str, str], dict[str, int]]:
-    """Sums per pool's name and direction."""
+    """Sums by pool name and direction."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
     for one in outcomes:
         for row in one.samples.rows if one.samples else ():

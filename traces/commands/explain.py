@@ -1,7 +1,8 @@
-"""`hicache explain`: a tape is played, and the story of its failure told.
+"""`hicache explain`: plays a tape and shows what led to its failure.
 
-Lives here: the command, its options, and the JSON document. Must not live here: whom a failure
-concerns (invariants/explain), how it is printed or drawn (explaining/report, explaining/timeline).
+Contains the command, its options and the JSON document. Does not choose the pages, nodes and
+requests that a failure concerns (see invariants/explain), and does not print or draw (see
+explaining/report and explaining/timeline).
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    """0 for a tape that plays clean, or the code of its failure."""
+    """Returns 0 for a tape that does not fail, or the exit code of its failure."""
     if options.trace == "-" == options.json:
         raise CallerError("--json: expected a file, since the trace goes to stdout, found -")
     check_apart(tape=options.tape, trace=options.trace, json=options.json)
@@ -91,7 +92,7 @@ def run(options: Options, command: str) -> int:
     plant = planting.wanted(options.plant, tape, options.tape)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         account = recorded(tape, operations.load(), options.tape)
-    whom = explainer.chosen(
+    about = explainer.chosen(
         account,
         options.page,
         options.node,
@@ -99,32 +100,32 @@ def run(options: Options, command: str) -> int:
         options.flight,
         options.component or "",
     )
-    whom = whom or explainer.named(account)
+    about = about or explainer.named(account)
     failure = account.outcome.failure
     stream = sys.stderr if "-" in (options.trace, options.json) else sys.stdout
     with ignore_broken_pipe():
-        show(account, whom, options.tape, plant, stream)
+        show(account, about, options.tape, plant, stream)
     with ignore_broken_pipe():
         if options.trace:
             write_whole(options.trace, timeline(account))
             if options.trace != "-":
                 print(f"\ntrace: {options.trace} (open it in ui.perfetto.dev)", file=stream)
         if options.json:
-            write_json(options.json, document(account, whom, command, plant))
+            write_json(options.json, document(account, about, command, plant))
     return failure.code if failure else 0
 
 
-def document(account: Account, whom: list[About], command: str, plant: str) -> dict[str, object]:
-    """What `--json` writes; other tools read it: the names below are kept."""
+def document(account: Account, about: list[About], command: str, plant: str) -> dict[str, object]:
+    """The content of `--json`. Other programs read it: do not rename its keys."""
     failure, last = account.outcome.failure, account.steps[-1:]
-    found: dict[str, object] | None = None
+    summary: dict[str, object] | None = None
     if failure is not None:
-        said = explainer.verdict(failure)
-        found = {
+        verdict = explainer.verdict(failure)
+        summary = {
             "code": failure.code,
             "kind": failure.kind,
-            "sentence": said.sentence,
-            "equation": said.equation,
+            "sentence": verdict.sentence,
+            "equation": verdict.equation,
             "at": failure.at,
             "event": last[0].number if last else 0,
             "text": failure.text,
@@ -137,13 +138,13 @@ def document(account: Account, whom: list[About], command: str, plant: str) -> d
         "planted": plant,
         "entries": len(account.outcome.tape.entries),
         "events": len(account.steps),
-        "failure": found,
+        "failure": summary,
         "stories": [
             {
                 "about": explainer.title(one),
                 "story": [_row(row) for row in explainer.rows(account, one)],
             }
-            for one in whom
+            for one in about
         ],
         "last": [
             {"event": step.number, "what": [brief(one) for one in (step.event, *step.outcomes)]}
@@ -161,7 +162,7 @@ def document(account: Account, whom: list[About], command: str, plant: str) -> d
                 "why": place.why,
                 "via": [str(source_line) for source_line in place.via],
             }
-            for place in explainer.places(account, explainer.named(account) or whom)
+            for place in explainer.places(account, explainer.named(account) or about)
         ],
     }
 

@@ -1,6 +1,6 @@
-"""`hicache force`: a failure that the simulator finds in a recording, made to happen on a device.
+"""`hicache force`: makes a race that the simulator finds in a recording happen on a device.
 
-Lives here: the command and its words. Must not live here: how it is forced (devices/forced).
+Contains the command and its output. Does not hold streams or leave out waits; see devices/forced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    """drop: -1 for no wait."""
+    """drop: number of the wait to leave out, -1 for none."""
 
     recording: str
     device: str
@@ -72,7 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    """0 where the device did what the simulator said, 1 where it did not."""
+    """Returns 0 if the device behaved as the simulator predicted, 1 otherwise."""
     recording = read_recording(options.recording)
     model = model_of(options.model)
     if recording.config.components != model.components:
@@ -98,20 +98,20 @@ def run(options: Options, command: str) -> int:
     hold = given or wait.hold(_HELD_NS)
     where = "each item" if hold.item < 0 else f"item {hold.item}"
     held = f"{hold.stream} held {hold.time_ns // 1000:,} us before {where}"
-    found = _run(options, recording, hold, options.drop)
-    print(f"{options.device}, {held}: {_told(found)}")
-    for line in found.wrong[:_SHOWN]:
+    forced = _run(options, recording, hold, options.drop)
+    print(f"{options.device}, {held}: {_summary(forced)}")
+    for line in forced.wrong[:_SHOWN]:
         print(f"  {line}")
-    as_said = bool(found.wrong) == bool(shown.failure)
+    as_predicted = bool(forced.wrong) == bool(shown.failure)
     if options.drop >= 0:
         ordered = _run(options, recording, hold, -1)
-        print(f"{options.device}, the same with every wait in place: {_told(ordered)}")
-        as_said = as_said and not ordered.wrong
-    return 0 if as_said else 1
+        print(f"{options.device}, the same with every wait in place: {_summary(ordered)}")
+        as_predicted = as_predicted and not ordered.wrong
+    return 0 if as_predicted else 1
 
 
 def hold_of(text: str) -> Hold:
-    """Raises CallerError for what is no LANE[:ITEM]=MICROSECONDS."""
+    """Parses LANE[:ITEM]=MICROSECONDS. Raises CallerError for other text."""
     place, _, time_us = text.partition("=")
     lane, colon, item = place.partition(":")
     stream = _LANES.get(lane, lane)
@@ -139,5 +139,5 @@ def _run(options: Options, recording: Recording, hold: Hold, drop: int) -> Force
         return on_device(recording, model, cast(Holdable, device), drop, hold)
 
 
-def _told(found: Forced) -> str:
-    return f"{len(found.wrong):,} of {found.compared:,} reads found wrong bytes"
+def _summary(forced: Forced) -> str:
+    return f"{len(forced.wrong):,} of {forced.compared:,} reads found wrong bytes"

@@ -1,7 +1,8 @@
-"""`hicache fuzz`: sequences drawn from seeds, every one checked, and what fails kept as a tape.
+"""`hicache fuzz`: draws sequences from seeds, checks each, and keeps failing ones as tapes.
 
-Lives here: the command, its options, its budget and its files. Must not live here: what a sequence
-does (fuzzing/work), who runs it (fuzzing/executors), or what is said of it (fuzzing/report).
+Contains the command, its options and its time budget. Does not play sequences (see fuzzing/work),
+start workers (see fuzzing/executors), write tapes (see fuzzing/files) or print the summary (see
+fuzzing/report).
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from ..terminal.streams import ignore_broken_pipe
 
 SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
 SECONDS = 60
-MOST_OPERATIONS = 100_000  # their tape can still be read
+MOST_OPERATIONS = 100_000  # a tape of this length can still be read
 CANARY_SURVIVED = 19
 FOLDER = "fuzz-failures"
 
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    """seconds, seed, jobs: see the help for what they are where not given."""
+    """seconds, seed, jobs: None means the default that the help describes."""
 
     seconds: int | None
     sequences: int | None
@@ -137,7 +138,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Of files, and of a bug."""
+    """Adds the options that name a file or a planted bug."""
     add = parser.add_argument
     add(
         "-o",
@@ -160,20 +161,20 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write how often each state was reached (rates.json)",
     )
-    one = parser.add_mutually_exclusive_group()
-    one.add_argument(
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
         "--replay",
         type=read.name,
         metavar="FILE",
         help="play this tape and nothing else",
     )
-    one.add_argument(
+    group.add_argument(
         "--canary", action="store_true", help="plant a bug; exit code 0 if it is found, 19 if not"
     )
 
 
 def _check(options: Options) -> None:
-    """Before long work: the options agree, and everything that is to be written can be."""
+    """Raises CallerError, before long work, if options conflict or an output cannot be written."""
     if options.json == "-" == options.rates:
         raise CallerError("--rates: expected a file, since --json goes to stdout, found -")
     check_apart(tape=options.replay, json=options.json, rates=options.rates)
@@ -185,7 +186,7 @@ def _check(options: Options) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    """0, or the code of the worst failure."""
+    """Returns 0, or the exit code of the worst failure."""
     _check(options)
     if options.replay:
         return _replay(options.replay, options, command)
@@ -193,7 +194,7 @@ def run(options: Options, command: str) -> int:
     if not options.canary:
         check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")
-    components, ranks = planting.at_home(plant, options.components, options.ranks)
+    components, ranks = planting.requirements(plant, options.components, options.ranks)
     options = replace(options, components=components, ranks=ranks)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
@@ -218,34 +219,37 @@ def run(options: Options, command: str) -> int:
     files = Files(Path(options.output))
     with closing(executor.run(work, _seeds(seed, options), options.jobs or 0)) as results:
         complete, lost = _hunt(results, tally, files, options.canary)
-        files.keep_what_is_left(tally)
+        files.restore_missing(tally)
         settings = _settings(options, seed)
         tally.missed = _missed(tally, options) if complete else []
         code = lost or tally.code() or (0 if complete else INTERRUPTED)
         if options.canary and complete:
             code = 0 if tally.kinds else CANARY_SURVIVED
         with ignore_broken_pipe():
-            show(tally, settings, files.paths, lambda kind: _again(work, kind), stream)
+            show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream)
             if options.canary and complete:
                 verdict = "found" if tally.kinds else "SURVIVED: no check found it"
                 print(f"\ncanary {verdict}", file=stream)
         if options.json:
             with ignore_broken_pipe():
-                found = document(tally, settings, files.paths, command, complete, code)
-                write_json(options.json, found)
+                result = document(tally, settings, files.paths, command, complete, code)
+                write_json(options.json, result)
         if options.rates and complete:
             write_json(options.rates, rates.document(reached(tally), probes.expected()))
     return code
 
 
 def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) -> tuple[bool, int]:
-    """Until there are no more. Whether nobody ended it, and the code of a worker that was lost."""
+    """Adds all results to the tally.
+
+    Returns whether the run was complete, and the exit code of a lost worker or 0.
+    """
     complete, lost = True, 0
     try:
         for result in results:
-            found = tally.add(result)
-            if found is not None and not canary:
-                files.keep(found, tally)
+            failure = tally.add(result)
+            if failure is not None and not canary:
+                files.keep(failure, tally)
             if canary and tally.kinds:
                 break
     except KeyboardInterrupt:
@@ -259,15 +263,18 @@ def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) 
     return complete, lost
 
 
-def _again(work: Work, kind: Kind) -> str:
-    """What is said of a failure that has no file."""
+def _hint(work: Work, kind: Kind) -> str:
+    """The hint for a failure that has no file."""
     if work.canary:
         return "the planted canary; no file is kept"
     return f"not written; to draw it again: {work.command(kind.seed)}"
 
 
 def _missed(tally: Tally, options: Options) -> list[str]:
-    """What the run owes; nothing where it was not drawn as those were that the rates are of."""
+    """States that a run of this length must reach, but did not.
+
+    Empty if the options differ from those with which the expected rates were measured.
+    """
     usual = options.operations >= rates.OPERATIONS
     usual &= not (options.write_policy or options.eviction or options.ranks)
     if not usual or options.canary or options.plant or options.rates:
@@ -276,12 +283,14 @@ def _missed(tally: Tally, options: Options) -> list[str]:
 
 
 def commit_seed() -> int:
-    """From the hash of the commit that this code is of, so that every commit hunts elsewhere and
-    each can be hunted again; 0 outside git."""
-    here = Path(__file__).resolve().parent
+    """A seed from the hash of the current commit; 0 outside git.
+
+    Each commit tries other sequences, and each run can be repeated.
+    """
+    folder = Path(__file__).resolve().parent
     try:
-        said = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "HEAD"],
+        git = subprocess.run(
+            ["git", "-C", str(folder), "rev-parse", "HEAD"],
             capture_output=True,
             text=True,
             check=False,
@@ -289,13 +298,13 @@ def commit_seed() -> int:
     except OSError:
         return 0
     try:
-        return int(said.stdout.strip()[:12], 16) if said.returncode == 0 else 0
+        return int(git.stdout.strip()[:12], 16) if git.returncode == 0 else 0
     except ValueError:
         return 0
 
 
 def _seeds(first: int, options: Options) -> Iterator[int]:
-    """Until the budget is spent; a sequence that has begun is played to its end."""
+    """Seeds until the budget is spent. A sequence that has started is played to its end."""
     end = None if options.seconds is None else time.monotonic() + options.seconds
     for seed in islice(count(first), options.sequences):
         if end is not None and time.monotonic() >= end:
@@ -319,7 +328,7 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
 
 
 def _replay(path: str, options: Options, command: str) -> int:
-    """One tape, bit for bit; prints what it came to."""
+    """Plays one tape exactly and prints the result. Returns the exit code."""
     tape = open_tape(path)
     plant = planting.wanted(options.plant, tape, path)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
@@ -328,14 +337,14 @@ def _replay(path: str, options: Options, command: str) -> int:
     code = failure.code if failure else 0
     stream = sys.stderr if options.json == "-" else sys.stdout
     bug = f", with {plant} planted" if plant else ""
-    said = f"{len(tape.entries)} entries, {hand.events} events: no failure{bug}"
+    text = f"{len(tape.entries)} entries, {hand.events} events: no failure{bug}"
     if failure:
         at = f"failed at entry {failure.at} of {len(tape.entries)}"
-        said = f"{failure.text.rstrip()}\n{at}: {code} {failure.kind}{bug}"
+        text = f"{failure.text.rstrip()}\n{at}: {code} {failure.kind}{bug}"
     with ignore_broken_pipe():
-        print(said, file=stream)
+        print(text, file=stream)
     if options.json:
-        found = {"code": code, "kind": failure.kind, "at": failure.at} if failure else None
+        summary = {"code": code, "kind": failure.kind, "at": failure.at} if failure else None
         write_json(
             options.json,
             {
@@ -343,7 +352,7 @@ def _replay(path: str, options: Options, command: str) -> int:
                 "version": 1,
                 "command": command,
                 "exit_code": code,
-                "failure": found,
+                "failure": summary,
                 "entries": len(tape.entries),
                 "events": hand.events,
                 "counts": dict(sorted(hand.counts.items())),
@@ -362,7 +371,7 @@ def _ranks(text: str) -> int:
 def _components(text: str) -> tuple[str, ...]:
     given = tuple(part.strip() for part in text.split(","))
     if given not in COMPONENTS:
-        known = " or ".join(",".join(one) for one in COMPONENTS)
+        known = " or ".join(",".join(components) for components in COMPONENTS)
         raise argparse.ArgumentTypeError(f"expected {known}, found {text!r}")
     return given
 

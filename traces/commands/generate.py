@@ -1,6 +1,6 @@
-"""`hicache generate`: a synthetic trace in the native format.
+"""`hicache generate`: writes a synthetic trace in the native format.
 
-Must not live here: any workload (traces/generators).
+Does not define any workload; see traces/generators.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ SUMMARY = "write a synthetic trace in the native format"
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    """own: the options of the generator that was chosen."""
+    """own: the options of the generator."""
 
     generator: str
     output: str
     own: OptionRecord
 
     @classmethod
-    def read(cls, found: argparse.Namespace) -> Self:
-        rest = argparse.Namespace(**vars(found))
+    def read(cls, namespace: argparse.Namespace) -> Self:
+        """Separates the options of the command from those of its generator."""
+        rest = argparse.Namespace(**vars(namespace))
         name, output = rest.generator, rest.output
         del rest.generator, rest.output
         return cls(name, output, base.load(name).Options.read(rest))
@@ -41,9 +42,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for name in registry.names(base.GENERATORS):
         generator = base.load(name)
         about = generator.SUMMARY
-        one = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
-        generator.add_options(one)
-        one.add_argument(
+        subparser = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
+        generator.add_options(subparser)
+        subparser.add_argument(
             "-o", "--output", type=name_of_file, default="-", metavar="FILE", help="- is stdout"
         )
 

@@ -1,7 +1,8 @@
-"""`hicache gpu-check`: everything that needs a GPU, one command, one report.
+"""`hicache gpu-check`: runs all checks that need a GPU, and writes one report.
 
-Lives here: the command, which checks run, and the report. Must not live here: what a check does
-(gpu_checks); torch, which the checks import and are imported themselves only when there is a GPU.
+Contains the command, the choice of checks and the report. Does not contain a check (see
+devices/gpu_checks). Does not import torch; the checks do, and they are imported only if there is a
+GPU.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Options(OptionRecord):
     markdown: str
 
 
-def add_options(made: argparse.ArgumentParser) -> None:
-    """Options of `hicache gpu-check`."""
-    add = made.add_argument
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `hicache gpu-check`."""
+    add = parser.add_argument
     names = registry.names(CHECKS)
     add(
         "--only",
@@ -85,7 +86,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    """0 when every check passed, 1 when one did not. Raises CallerError where there is no GPU."""
+    """Returns 0 if every check passed, 1 otherwise. Raises CallerError if there is no GPU."""
     machine = hardware()
     check_apart(output=options.output, markdown=options.markdown)
     for path in (options.output, options.markdown):
@@ -109,7 +110,7 @@ def run(options: Options, command: str) -> int:
 
 
 def hardware() -> dict[str, str]:
-    """The GPU and what is around it. Raises CallerError, one line, for what is missing."""
+    """The GPU and its software. Raises CallerError with one line for what is missing."""
     try:
         device = registry.load("hicache.devices", "cuda")
         probe = registry.load("traces.devices.probes", "cuda")
@@ -121,32 +122,32 @@ def hardware() -> dict[str, str]:
     missing = device.unusable()
     if missing:
         raise CallerError(f"gpu-check: {missing}")
-    found = {name: str(value) for name, value in probe.machine().items()}
-    return {**found, "kernel": platform.release()}
+    machine = {name: str(value) for name, value in probe.machine().items()}
+    return {**machine, "kernel": platform.release()}
 
 
 def run_check(name: str, settings: Settings) -> dict[str, Any]:
-    """A check's outcome and how long it took; one that breaks is a fault of it, not of the rest."""
+    """The outcome of a check and its time. An exception is a fault of this check alone."""
     started = time.monotonic()
     try:
         outcome: Outcome = registry.load(CHECKS, name).run(settings)
     except Exception as error:
-        # A report that leaves out what went wrong would say more than was seen.
-        said = str(error).splitlines() or [""]
-        outcome = Outcome([], [f"{type(error).__name__}: {said[0]}"])
+        # the report must show the error
+        text = str(error).splitlines() or [""]
+        outcome = Outcome([], [f"{type(error).__name__}: {text[0]}"])
     document = outcome.as_document()
     return {**document, "seconds": round(time.monotonic() - started, 1)}
 
 
 def verdict(result: dict[str, Any]) -> str:
-    """One line."""
+    """The result of a check in one line."""
     short = [figure["name"] for figure in result["figures"] if not figure["reached"]]
     complaints = [*result["faults"], *(f"not reached: {name}" for name in short)]
     return "passed" if result["passed"] else f"FAILED ({'; '.join(complaints)})"
 
 
 def markdown(report: dict[str, Any]) -> list[str]:
-    """The report as text: all figures, those that were not reached too."""
+    """The report as Markdown, with all figures, also those that missed their target."""
     machine = ", ".join(f"{name} {value}" for name, value in report["machine"].items())
     lines = [f"## {report['date']}", "", machine, "", f"`{report['command']}`", ""]
     for name, result in report["checks"].items():

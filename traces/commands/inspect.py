@@ -1,7 +1,7 @@
-"""`hicache inspect`: what is in a trace, and how much a cache of any size could hit.
+"""`hicache inspect`: statistics of a trace, and how much a cache of any size could hit.
 
-Must not live here: replaying. The curve is computed from reuse distances
-(traces/replaying/curve), so it owes nothing to the cache it is compared with.
+Does not replay. The curve comes from reuse distances (traces/replaying/curve), so it is independent
+of the cache that it is compared with.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POINTS = 12
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    """limit, page_size: 0 where not given."""
+    """limit, page_size: 0 if not given."""
 
     trace: str
     format: str
@@ -73,16 +73,16 @@ def run(options: Options, command: str) -> int:
     if options.json:
         check_writable(options.json)
     trace = open_trace(options.trace, options.format, options.limit)
-    found = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
-    print_inspection(found, sys.stderr if options.json == "-" else sys.stdout)
+    inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
+    print_inspection(inspection, sys.stderr if options.json == "-" else sys.stdout)
     if options.json:
-        write_json(options.json, asdict(found))
+        write_json(options.json, asdict(inspection))
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Of one quantity over all requests; percentiles are observed values."""
+    """Statistics of one quantity over all requests. Percentiles are observed values."""
 
     total: int
     mean: float
@@ -93,7 +93,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """LRU hits in a cache of `pages` pages, in file order, every prompt token allowed to hit."""
+    """LRU hits in a cache of `pages` pages, in file order; every prompt token may hit."""
 
     pages: int
     tokens: int
@@ -103,8 +103,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """interval_ms: between arrivals that have a time. closed_loop: requests that wait for another.
-    ceiling: hit tokens without a bound on the cache; steady: of the second half of the requests."""
+    """The statistics of a trace.
+
+    interval_ms: between arrivals that have a time. closed_loop: requests that wait for another one.
+    ceiling: hit tokens in an unbounded cache; steady: of the second half of the requests.
+    """
 
     path: str
     format: str
@@ -152,34 +155,37 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
     )
 
 
-def print_inspection(found: Inspection, stream: TextIO) -> None:
+def print_inspection(result: Inspection, stream: TextIO) -> None:
     out = console(stream)
-    block = f", blocks of {found.block_size}" if found.block_size else ""
+    block = f", blocks of {result.block_size}" if result.block_size else ""
     rows = [
-        ("file", f"{found.path} ({found.format}{block})"),
-        ("requests", f"{found.requests:,}, {found.closed_loop:,} of them in a closed loop"),
-        ("timed arrivals", f"over {found.duration_s:,.1f} s"),
-        ("unique pages", f"{found.unique_pages:,} of {found.page_size} tokens"),
-        ("largest request", f"{found.largest_request_pages:,} pages"),
+        ("file", f"{result.path} ({result.format}{block})"),
+        (
+            "requests",
+            f"{result.requests:,}, {result.closed_loop:,} of them in a closed loop",
+        ),
+        ("timed arrivals", f"over {result.duration_s:,.1f} s"),
+        ("unique pages", f"{result.unique_pages:,} of {result.page_size} tokens"),
+        ("largest request", f"{result.largest_request_pages:,} pages"),
     ]
     out.print(pairs("Trace", rows))
-    made = table("Per request", "", "total", "mean", "p50", "p90", "max")
+    lengths_table = table("Per request", "", "total", "mean", "p50", "p90", "max")
     for name, lengths in (
-        ("input tokens", found.input),
-        ("output tokens", found.output),
-        ("interval (ms)", found.interval_ms),
+        ("input tokens", result.input),
+        ("output tokens", result.output),
+        ("interval (ms)", result.interval_ms),
     ):
         cells = [f"{value:,}" for value in (lengths.p50, lengths.p90, lengths.max)]
-        made.add_row(name, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
-    out.print(made)
+        lengths_table.add_row(name, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
+    out.print(lengths_table)
     chart = table("LRU hit rate, token-weighted, whole trace", "pages", "tokens", "rate", "")
     chart.columns[-1].justify = "left"
-    for point in found.lru:
+    for point in result.lru:
         _add(chart, f"{point.pages:,}", f"{point.tokens:,}", point.hit_rate)
     chart.add_section()
-    _add(chart, "unbounded", "", found.ceiling_hit_rate)
+    _add(chart, "unbounded", "", result.ceiling_hit_rate)
     out.print(chart)
-    steady = percent(found.ceiling_hit_rate_steady)
+    steady = percent(result.ceiling_hit_rate_steady)
     out.print(f"Unbounded, last 50 % of the requests: {steady}")
 
 
@@ -188,7 +194,7 @@ def _add(chart: Table, pages: str, tokens: str, rate: float) -> None:
 
 
 def _points(curve: Curve, paged: Paged, total: int) -> tuple[Point, ...]:
-    """Powers of two from the largest request to the whole trace, the larger ones if too many."""
+    """Capacities in powers of two from the largest request to the whole trace; the largest few."""
     first = max(curve.largest - 1, 0).bit_length()
     last = max(curve.unique - 1, 0).bit_length()
     sizes = [1 << power for power in range(max(first, last - _POINTS + 1), last + 1)]

@@ -1,7 +1,7 @@
-"""`hicache models`: the described models, what each pool takes, and how ranks share it.
+"""`hicache models`: the described models, the size of each pool, and how ranks share it.
 
-As tables for people, JSON for scripts, Markdown for docs/models.md, which is this command's output.
-Must not live here: any figure; all are asked of the descriptions (hicache/models).
+Prints tables for people, JSON for scripts, and the Markdown of docs/models.md. Does not define any
+figure; all come from the descriptions in hicache/models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..terminal.tables import console, table
 
 SUMMARY = "list the described models: pools, bytes per token and page, shares of ranks, sources"
 
-# A page that every compression ratio in use divides.
+# every compression ratio in use divides this page size
 _PAGE_SIZE = 256
 _HEADINGS = ("pool", "kind", "dtype", "follows", "layers", "row", "token", "page", "TP")
 _INTRODUCTION = """\
@@ -46,7 +46,7 @@ marked.
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one pool takes on a rank of the stage that has most of its layers."""
+    """The sizes of one pool on a rank of the stage that has most of its layers."""
 
     pool: PoolDescription
     layers: str
@@ -78,24 +78,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document")
     form.add_argument("--markdown", action="store_true", help="print the page docs/models.md")
-    one = read.at_least(1)
-    add("--tp", type=one, default=1, metavar="N", help="number of ranks that share each layer")
+    positive = read.at_least(1)
+    add(
+        "--tp",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="number of ranks that share each layer",
+    )
     add(
         "--pp",
-        type=one,
+        type=positive,
         default=1,
         metavar="N",
         help="number of pipeline stages that share the layers",
     )
-    add("--page-size", type=one, default=_PAGE_SIZE, metavar="TOKENS", help="tokens per page")
+    add("--page-size", type=positive, default=_PAGE_SIZE, metavar="TOKENS", help="tokens per page")
 
 
 def run(options: Options, command: str) -> int:
-    """The exit code. Raises CallerError for a name, TP, PP or page size that does not fit."""
+    """Returns the exit code. Raises CallerError for a name or size that does not fit."""
     chosen = [models.get(name) for name in options.names or models.names()]
     shape = (options.page_size, options.tp, options.pp)
     for model in chosen:
-        rows(model, *shape)  # so that nothing is printed where one of them does not fit
+        rows(model, *shape)  # raises before anything is printed
     if options.json:
         write_json("-", {"models": [_document(model, *shape) for model in chosen]})
     elif options.markdown:
@@ -106,7 +112,7 @@ def run(options: Options, command: str) -> int:
 
 
 def rows(model: ModelDescription, page_size: int, tp: int, pp: int) -> list[Row]:
-    """Of each pool, in the model's order. Raises CallerError where a size does not fit."""
+    """One row for each pool, in the model's order. Raises CallerError for sizes that do not fit."""
     try:
         stages = zip(*(stage.pools for stage in model.stages(pp)), strict=True)
         return [_row(shards, page_size, tp) for shards in stages]
@@ -115,13 +121,13 @@ def rows(model: ModelDescription, page_size: int, tp: int, pp: int) -> list[Row]
 
 
 def _row(shards: tuple[PoolDescription, ...], page_size: int, tp: int) -> Row:
-    """shards: the pool, as each stage has it."""
+    """shards: the same pool on each pipeline stage."""
     most = max(shards, key=lambda shard: len(shard.layers))
     return Row(
         most,
         "+".join(str(len(shard.layers)) for shard in shards),
         most.row_bytes(tp),
-        _exactly(most, tp),
+        _token_bytes(most, tp),
         most.page_bytes(page_size, tp),
         _share(most, tp),
         _needed(most, page_size),
@@ -129,14 +135,14 @@ def _row(shards: tuple[PoolDescription, ...], page_size: int, tp: int) -> Row:
 
 
 def markdown(chosen: Iterable[ModelDescription], page_size: int, tp: int, pp: int) -> Iterator[str]:
-    """The page, piece by piece."""
+    """Yields the text of docs/models.md."""
     yield _INTRODUCTION.format(page_size=page_size, tp=tp, pp=pp)
     for model in chosen:
-        found = rows(model, page_size, tp, pp)
+        pools = rows(model, page_size, tp, pp)
         yield f"\n## {model.name}\n\n{_headline(model, tp)}\n\n"
         yield _line((*_HEADINGS, "needed"))
         yield _line("---:" if name in _NUMBERS else "---" for name in (*_HEADINGS, "needed"))
-        for row in found:
+        for row in pools:
             yield _line((*_cells(row), row.needed))
         yield f"\nSource: {model.source}.\n"
 
@@ -152,14 +158,14 @@ def _print(chosen: list[ModelDescription], page_size: int, tp: int, pp: int) -> 
     out = console(sys.stdout)
     out.print(f"Bytes of one rank at TP {tp}, PP {pp}; pages of {page_size} tokens.")
     for model in chosen:
-        found = rows(model, page_size, tp, pp)
-        made = table(model.name, *_HEADINGS)
-        made.padding = (0, 0)
-        for column in made.columns[1:4]:
+        pools = rows(model, page_size, tp, pp)
+        result = table(model.name, *_HEADINGS)
+        result.padding = (0, 0)
+        for column in result.columns[1:4]:
             column.justify = "left"
-        for row in found:
-            made.add_row(*_cells(row))
-        out.print(made)
+        for row in pools:
+            result.add_row(*_cells(row))
+        out.print(result)
         out.print(f"{_headline(model, tp)}\nSource: {model.source}.", markup=False)
 
 
@@ -185,7 +191,8 @@ def _headline(model: ModelDescription, tp: int) -> str:
     )
 
 
-def _exactly(pool: PoolDescription, tp: int) -> str:
+def _token_bytes(pool: PoolDescription, tp: int) -> str:
+    """Bytes of one token, "-" if the pool does not grow with tokens."""
     size = pool.token_bytes(tp)
     if pool.page_rows or pool.kind == "logical":
         return "-"
@@ -194,7 +201,7 @@ def _exactly(pool: PoolDescription, tp: int) -> str:
 
 
 def _share(pool: PoolDescription, tp: int) -> str:
-    """Of TP: how the heads of a row are divided."""
+    """The part of a row's heads that one TP rank holds."""
     if pool.kind == "logical":
         return "-"
     if min(tp, pool.heads) == 1:
@@ -203,6 +210,7 @@ def _share(pool: PoolDescription, tp: int) -> str:
 
 
 def _needed(pool: PoolDescription, page_size: int) -> str:
+    """The pages that a storage hit needs."""
     pages = pool.trailing_pages(page_size)
     return f"last {pages}" if pages else "all"
 

@@ -1,10 +1,10 @@
-"""`hicache mutants`: how good the harness is, measured on bugs that were put in on purpose.
+"""`hicache mutants`: measures the checks with bugs that are put into the core on purpose.
 
-Lives here: the command, and what is chosen. Must not live here: how a bug is put in or hunted
-(invariants), the processes that do it (generic_work, planted_work), or what is said of what they
-find (generic_report, planted_report).
+Contains the command and the choice of bugs. Does not plant or hunt bugs (see invariants), run the
+worker processes (see mutants/generic_work and mutants/planted_work), or print results (see
+mutants/generic_report and mutants/planted_report).
 
-Exit codes: 0 everything was killed that is not on the reviewed list, 17 something survived.
+Exit codes: 0 if every bug was killed that is not on a reviewed list, 17 if one survived.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from invariants.mutants.score import Score
 from invariants.planted.base import names as planted_names
 
 from ..mutants import generic_report, generic_work, planted_report, planted_work
-from ..mutants.limits import Killed
+from ..mutants.limits import TimedHunt
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_json
@@ -33,7 +33,7 @@ SUMMARY = "plant bugs in the core, and report what finds each and how fast"
 KINDS = ("generic", "planted", "faults")
 VERSION = 2
 _OPERATIONS = 120
-_FEW, _FEW_TAPES = 40, 24  # so many mutants do not pay for a long survey
+_FEW, _FEW_TAPES = 40, 24  # for up to 40 mutants, a survey of fewer tapes is enough
 _CALM = 100
 
 
@@ -108,7 +108,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    """Hunts what was chosen. 0 where all are dead but the reviewed, 17 where not."""
+    """Hunts the chosen bugs. Returns 0 if all but the reviewed ones were killed, 17 otherwise."""
     if options.record:
         for path in generic_work.record():
             print(path)
@@ -126,7 +126,7 @@ def run(options: Options, command: str) -> int:
     try:
         _hunt(options, chosen, done)
         complete = True
-    finally:  # what was found before Ctrl-C is kept
+    finally:  # also after Ctrl-C, with the results so far
         done.sort([one.name for one in chosen.generic])
         every = complete and not options.only and not options.sample
         sum_ = generic_report.summed(done.generic, every)
@@ -138,13 +138,13 @@ def run(options: Options, command: str) -> int:
                 generic_report.show(done.generic, sum_, left, stream)
         if options.json:
             write_json(options.json, document(done, sum_, command, complete))
-    short = planted_report.is_short(done.planted, done.trials, whole)
+    short = planted_report.has_gaps(done.planted, done.trials, whole)
     return HARNESS if short or sum_.survivors or sum_.stale else 0
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is to be hunted."""
+    """The bugs to hunt."""
 
     planted: list[planted_work.BugJob]
     trials: list[planted_work.TrialJob]
@@ -157,14 +157,14 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Done:
-    """What became of it."""
+    """The results of the hunts so far."""
 
     planted: list[planted_work.Row]
     trials: list[planted_work.Trial]
-    generic: list[Killed]
+    generic: list[TimedHunt]
 
     def sort(self, names: list[str]) -> None:
-        """names: of the mutants, in order."""
+        """Sorts the results. names: of the mutants, in order."""
         order = {name: at for at, name in enumerate(names)}
         self.planted.sort(key=lambda one: one.name)
         self.trials.sort(key=lambda one: (one.name, one.fault))
@@ -172,28 +172,28 @@ class Done:
 
 
 def _hunt(options: Options, chosen: Chosen, done: Done) -> None:
-    """One kind after the other, each as it is done."""
+    """Hunts one kind after the other, and adds each result to `done`."""
     most = options.jobs or os.cpu_count() or 1
-    with progress("planted bugs", len(chosen.planted), "hunted") as tell:
+    with progress("planted bugs", len(chosen.planted), "hunted") as report:
         for row in planted_work.run(chosen.planted, most):
             done.planted.append(row)
-            tell(len(done.planted))
-    with progress("exposed by a fault", len(chosen.trials), "trials") as tell:
+            report(len(done.planted))
+    with progress("exposed by a fault", len(chosen.trials), "trials") as report:
         for trial in planted_work.each(planted_work.attempt, chosen.trials, most):
             done.trials.append(trial)
-            tell(len(done.trials))
+            report(len(done.trials))
     if chosen.generic:
-        with progress("generic mutants", len(chosen.generic), "hunted") as tell:
+        with progress("generic mutants", len(chosen.generic), "hunted") as report:
             few = len(chosen.generic) <= _FEW
             with generic_work.surveyed(_FEW_TAPES if few else generic_work.EACH):
                 seconds, jobs = float(options.seconds), min(most, len(chosen.generic))
                 for one in generic_work.run(chosen.generic, seconds, jobs):
                     done.generic.append(one)
-                    tell(len(done.generic))
+                    report(len(done.generic))
 
 
 def _chosen(options: Options) -> Chosen:
-    """Raises CallerError where a name is that of nothing."""
+    """Raises CallerError if a name matches nothing."""
     wanted = (options.kind,) if options.kind else KINDS
     seconds = float(options.seconds)
     bugs = planted_names() if {*wanted} & {"planted", "faults"} else []
@@ -203,7 +203,7 @@ def _chosen(options: Options) -> Chosen:
         generic = score.sample(mutate.mutants(), count, options.seed)
     names = [*bugs, *(one.name for one in generic)]
     if options.only is not None:
-        names = _exact(options.only, names)
+        names = _matching(options.only, names)
     kept = dict.fromkeys(names)
     bugs = [name for name in bugs if name in kept]
     return Chosen(
@@ -215,7 +215,8 @@ def _chosen(options: Options) -> Chosen:
     )
 
 
-def _exact(only: str, names: list[str]) -> list[str]:
+def _matching(only: str, names: list[str]) -> list[str]:
+    """The names that equal `only`, or else those that begin with it. Raises CallerError."""
     exact = [name for name in names if name in (only, only.replace("_", "-"))]
     exact = exact or [name for name in names if name.startswith(only)]
     if not exact:
@@ -226,11 +227,11 @@ def _exact(only: str, names: list[str]) -> list[str]:
     return exact
 
 
-# -- what is said
+# -- the document
 
 
 def document(done: Done, sum_: Score, command: str, complete: bool) -> dict[str, object]:
-    """The kill matrix for other tools: the names in it are kept."""
+    """The kill matrix as JSON values. Other programs read it: do not rename its keys."""
     return {
         "version": VERSION,
         "command": command,
@@ -241,15 +242,15 @@ def document(done: Done, sum_: Score, command: str, complete: bool) -> dict[str,
     }
 
 
-def _row(one: Killed) -> dict[str, object]:
-    found = one.hunt
+def _row(one: TimedHunt) -> dict[str, object]:
+    hunt = one.hunt
     return {
-        "name": found.name,
-        "killed": found.killed,
-        "code": found.code,
-        "check": found.kind,
-        "operations": found.operations,
-        "sequences": found.sequences,
-        "seed": found.seed,
+        "name": hunt.name,
+        "killed": hunt.killed,
+        "code": hunt.code,
+        "check": hunt.kind,
+        "operations": hunt.operations,
+        "sequences": hunt.sequences,
+        "seed": hunt.seed,
         "seconds": round(one.seconds, 3),
     }

@@ -1,7 +1,8 @@
-"""`hicache replay`: a trace through the cache, counted or on the simulated clock, and its report.
+"""`hicache replay`: replays a trace in either mode and prints the report.
 
-Lives here: the options, and how trace, settings and checks are wired together. Must not live here:
-a run in either mode (replaying/modes), sizes that were not given (settings, pools), the report.
+Contains the options, and connects trace, settings and checks. Does not run a mode (see
+replaying/modes), choose sizes that were not given (see replaying/settings and replaying/pools), or
+define the report (see replaying/report).
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_engine(parser)
 
 
-def _add_cache(made: argparse.ArgumentParser) -> None:
-    group = made.add_argument_group("cache")
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("cache")
     add = group.add_argument
     add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
     device = group.add_mutually_exclusive_group()
@@ -123,6 +124,12 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
         f"{', '.join(registry.stems(registry.WRITE_POLICIES))}, or path.py:Name",
     )
     add(
+        "--exclusive",
+        action="store_true",
+        help="a page that was loaded back gives up its host copy, so that both tiers together hold "
+        "as much as one of their summed size (needs --write-policy write_back)",
+    )
+    add(
         "--eviction",
         type=entry(registry.EVICTION_POLICIES),
         default="lru",
@@ -152,8 +159,8 @@ def _add_cache(made: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_components(made: argparse.ArgumentParser) -> None:
-    add = made.add_argument_group(
+def _add_components(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group(
         "components (pools besides full attention's; --model sets all of these)"
     ).add_argument
     add(
@@ -200,9 +207,9 @@ def _add_components(made: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_engine(made: argparse.ArgumentParser) -> None:
+def _add_engine(parser: argparse.ArgumentParser) -> None:
     defaults = {field.name: field.default for field in fields(EngineOptions)}
-    group = made.add_argument_group(
+    group = parser.add_argument_group(
         "model, hardware and engine (sizes in both modes, times in timed)"
     )
     add = group.add_argument
@@ -257,7 +264,7 @@ def _add_engine(made: argparse.ArgumentParser) -> None:
 
 
 def _components(text: str) -> tuple[str, ...]:
-    """A list such as full,mamba, in the project's order."""
+    """Parses a list such as full,mamba; returns it in the project's order."""
     names = [name.strip() for name in text.split(",")]
     wrong = [name for name in names if name not in COMPONENTS]
     if wrong or BACKBONE not in names or len(set(names)) < len(names):
@@ -269,20 +276,20 @@ def _components(text: str) -> tuple[str, ...]:
 
 
 def _hardware(text: str) -> str:
-    """A profile's name, or the path of a measured one."""
+    """The name of a profile, or the path of a measured one."""
     return text if measured.is_path(text) else read.choice(hardware.names())(text)
 
 
 def _model(text: str) -> str:
-    """A described model's name, its first words where only one has them, or a JSON file's path."""
+    """The name of a model, completed if its beginning is unique, or the path of a JSON file."""
     return text if models.is_path(text) else read.choice(models.names())(models.spelled(text))
 
 
 def run(options: ReplayOptions, command: str) -> int:
-    """The exit code. `command`: what the user typed, for the story of a violation."""
+    """Returns the exit code. command: what the user typed, shown with a violation."""
     started = time.perf_counter()
     _check_files(options)
-    # a document on standard output stands alone
+    # with the document on standard output, everything else goes to standard error
     out = sys.stderr if options.json == "-" else sys.stdout
     options, trace = _opened(options, out)
     settings, paged = resolve(options, trace)
@@ -290,23 +297,23 @@ def run(options: ReplayOptions, command: str) -> int:
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
-    with _telling(watch):
-        found = modes.run(trace, paged, settings, watch, started)
-    if options.compare_eviction and not found.interrupted:
+    with _story_on_error(watch):
+        result = modes.run(trace, paged, settings, watch, started)
+    if options.compare_eviction and not result.interrupted:
         order = options.compare_eviction
-        other = modes.run(trace, paged, _in_order(settings, order), None, time.perf_counter())
-        found = replace(found, compared=(order, other.account.whole(), other.account.steady()))
-    print_report(trace, settings, found, out)
-    if found.interrupted:
+        other = modes.run(trace, paged, _with_eviction(settings, order), None, time.perf_counter())
+        result = replace(result, compared=(order, other.account.whole(), other.account.steady()))
+    print_report(trace, settings, result, out)
+    if result.interrupted:
         return INTERRUPTED
     if options.json:
-        write_json(options.json, document(trace, settings, found))
+        write_json(options.json, document(trace, settings, result))
     return 0
 
 
 @contextmanager
-def _telling(watch: Watch | None) -> Iterator[None]:
-    """An error that ends the block carries what led to it, which is shown with its traceback."""
+def _story_on_error(watch: Watch | None) -> Iterator[None]:
+    """Adds the last operations as a note to an error that ends the block."""
     try:
         yield
     except Exception as error:
@@ -316,7 +323,10 @@ def _telling(watch: Watch | None) -> Iterator[None]:
 
 
 def _check_files(options: ReplayOptions) -> None:
-    """Before any work: the document can be written, and would replace nothing that is read."""
+    """Raises CallerError, before any work, if the document cannot be written.
+
+    The document must not replace a file that the command reads.
+    """
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if measured.is_path(options.hardware) else None
     check_apart(trace=options.trace, model=model, hardware=profile, json=options.json)
@@ -325,15 +335,15 @@ def _check_files(options: ReplayOptions) -> None:
 
 
 def _opened(options: ReplayOptions, out: TextIO) -> tuple[ReplayOptions, Trace]:
-    """The trace; where none was named, the built-in one and the options that it is meant for."""
+    """The options and the trace; the built-in trace and its defaults if none was named."""
     if options.trace is not None:
         return options, open_trace(options.trace, options.format, options.limit)
     print_story(builtin.STORY, out)
-    return builtin.filled(options), builtin.builtin_trace(options.limit)
+    return builtin.with_defaults(options), builtin.builtin_trace(options.limit)
 
 
 def _check_sizes(trace: Trace, settings: Settings, knows_output: bool) -> None:
-    """Every request must fit the device pool alone, or it could only wait for ever."""
+    """Raises CallerError for a request larger than the device pool; it would wait forever."""
     size, pages = settings.core.page_size, settings.core.device_pages[0]
     with_output = settings.mode == "timed" or knows_output
     for job in trace.jobs:
@@ -347,6 +357,6 @@ def _check_sizes(trace: Trace, settings: Settings, knows_output: bool) -> None:
             )
 
 
-def _in_order(settings: Settings, order: str) -> Settings:
-    """The same but for the order of eviction, and without checks: it is there for its hits."""
+def _with_eviction(settings: Settings, order: str) -> Settings:
+    """The same settings with another eviction order, and without checks."""
     return replace(settings, check="off", core=replace(settings.core, eviction_policy=order))

@@ -1,7 +1,7 @@
-"""`hicache shrink`: a failing tape made small, checked in fresh processes, kept as a test.
+"""`hicache shrink`: reduces a failing tape, verifies it in new processes, and exports a test.
 
-Lives here: options, files, processes, what is printed. Must not live here: how a tape is shrunk
-(invariants/fuzz/shrink) or what the test looks like (invariants/fuzz/tapes/export).
+Contains options, files, processes and output. Does not shrink a tape (see invariants/fuzz/shrink)
+or write the test's code (see invariants/fuzz/tapes/export).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ SUMMARY = "make a failing tape smaller with the same failure, and export it as a
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HASH_SEEDS = ("0", "1")
-_SAID = 200
-# An exported test, run without pytest: exit code 1 and its message where it fails.
+_MOST_OUTPUT = 200
+# Runs an exported test without pytest and prints whether it fails.
 _RUN_EXPORTED = """\
 import runpy, sys
 from traces.fuzzing.planting import planted
@@ -67,7 +67,7 @@ with planted(sys.argv[2]):
 
 
 class Unsteady(AssertionError):
-    """A fresh process saw something else."""
+    """A new process gave another result."""
 
     exit_code = NONDETERMINISM
 
@@ -85,8 +85,8 @@ class Options(OptionRecord):
     json: str | None
 
 
-def add_options(made: argparse.ArgumentParser) -> None:
-    add = made.add_argument
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "tape",
         type=read.name,
@@ -107,8 +107,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="also write it as a pytest file to this folder (tests/regress)",
     )
-    planting.add_option(made, "the bug in the tape's notes")
-    entries.add_options(made)
+    planting.add_option(parser, "the bug in the tape's notes")
+    entries.add_options(parser)
     add(
         "--plays",
         type=read.at_least(1),
@@ -137,7 +137,7 @@ def run(options: Options, command: str) -> int:
     check(tape, ops, options.tape)
     plant = planting.wanted(options.plant, tape, options.tape)
     with planting.planted(plant):
-        failure = _played(tape, ops, options.tape).failure
+        failure = _play(tape, ops, options.tape).failure
         if options.as_is:
             return _show(options, failure)
         if failure is None:
@@ -147,25 +147,26 @@ def run(options: Options, command: str) -> int:
                 "(--plant), or play it on the version that it failed on"
             )
         begun = time.perf_counter()
-        found = shrinker.shrink(tape, failure, lambda one: _played(one, ops), options.plays)
+        shrunk = shrinker.shrink(tape, failure, lambda one: _play(one, ops), options.plays)
         seconds = time.perf_counter() - begun
     notes = tape.notes | ({planting.NOTE: plant} if plant else {})
-    found = replace(found, tape=replace(found.tape, notes=notes))
-    text, name = pytest_file(found.tape, found.failure, plant), file_name(found.tape, found.failure)
-    _verify(found, plant, text, f"\nreplay: {_replay(options.tape, plant)}")
-    written = _write(options, found.tape, name, text)
-    _report(options, found, plant, len(tape.entries), seconds, written)
+    shrunk = replace(shrunk, tape=replace(shrunk.tape, notes=notes))
+    text = pytest_file(shrunk.tape, shrunk.failure, plant)
+    name = file_name(shrunk.tape, shrunk.failure)
+    _verify(shrunk, plant, text, f"\nreplay: {_replay(options.tape, plant)}")
+    written = _write(options, shrunk.tape, name, text)
+    _report(options, shrunk, plant, len(tape.entries), seconds, written)
     return 0
 
 
-def _played(tape: Tape, ops: dict[str, Operation], name: str = "") -> Outcome:
-    """In bounded time: a tape without end is a failure, too."""
+def _play(tape: Tape, ops: dict[str, Operation], name: str = "") -> Outcome:
+    """Plays a tape within a time limit. A tape that does not end fails, too."""
     with limit(allowed_s(len(tape.entries))):
         return replay(tape, ops, name=name)
 
 
 def _check(options: Options) -> None:
-    """Before long work: everything that is to be written can be."""
+    """Raises CallerError, before long work, if an output cannot be written."""
     if options.output == "-" == options.json and not options.as_is:
         raise CallerError("--json: expected a file, since the tape goes to stdout, found -")
     check_apart(tape=options.tape, output=options.output, json=options.json)
@@ -182,7 +183,7 @@ def _check(options: Options) -> None:
 
 
 def _show(options: Options, failure: Failure | None) -> int:
-    """The verdict on a tape as it stands."""
+    """Prints the failure of the tape as it is; returns its exit code."""
     if options.json:
         write_json(options.json, {"failure": None if failure is None else asdict(failure)})
     text = "it does not fail" if failure is None else failure.text
@@ -191,34 +192,37 @@ def _show(options: Options, failure: Failure | None) -> int:
     return 0 if failure is None else failure.code
 
 
-# -- in fresh processes
+# -- verification in new processes
 
 
-def _verify(found: shrinker.Shrunk, plant: str, text: str, again: str) -> None:
-    """Twice each, under other hash seeds: the small tape fails the same way; the test fails, and
-    where the bug is planted, passes without it. again: what plays the whole tape."""
-    wanted = f"{found.failure.code} {found.failure.kind}"
+def _verify(shrunk: shrinker.Shrunk, plant: str, text: str, hint: str) -> None:
+    """Runs the small tape and the test in new processes, each with two hash seeds.
+
+    The tape must fail in the same way. The test must fail, and pass without the planted bug if
+    there is one. hint: the command that replays the original tape, for the error message.
+    """
+    wanted = f"{shrunk.failure.code} {shrunk.failure.kind}"
     with tempfile.TemporaryDirectory() as folder:
         tape, test = Path(folder) / "small.jsonl", Path(folder) / "test_small.py"
-        tapes.write(tape, found.tape)
+        tapes.write(tape, shrunk.tape)
         test.write_text(text, encoding="utf-8")
         for seed in _HASH_SEEDS:
             arguments = ["-m", "traces", "shrink", str(tape), "--as-is", "--json", "-"]
             arguments += [*entries.options(), "--plant", plant]
-            seen = _verdict(_fresh(arguments, seed))
+            seen = _verdict(_run_python(arguments, seed))
             if seen != wanted:
                 raise Unsteady(
                     f"shrink: expected the small tape to fail with {wanted} in a fresh process, "
-                    f"found: {seen}; nothing was written{again}"
+                    f"found: {seen}; nothing was written{hint}"
                 )
             for bug in dict.fromkeys((plant, "")) if not entries.given() else ():
                 verdict = "it fails" if bug == plant else "it passes"
-                said = _fresh(["-c", _RUN_EXPORTED, str(test), bug], seed).strip()
-                if said != verdict:
+                output = _run_python(["-c", _RUN_EXPORTED, str(test), bug], seed).strip()
+                if output != verdict:
                     raise Unsteady(
                         f"shrink: expected of the test that {verdict} with "
-                        f"{bug or 'nothing'} planted, found: {_verdict(said)}; nothing was "
-                        f"written{again}"
+                        f"{bug or 'nothing'} planted, found: {_verdict(output)}; nothing was "
+                        f"written{hint}"
                     )
 
 
@@ -228,16 +232,16 @@ def _replay(path: str, plant: str) -> str:
 
 
 def _verdict(text: str) -> str:
-    """Code and kind of the failure that a fresh process saw; else what it said, shortened."""
+    """Code and kind of the failure that a new process saw; otherwise its last line of output."""
     try:
         failure = json.loads(text)["failure"]
         return f"{failure['code']} {failure['kind']}" if failure else "it does not fail"
     except (ValueError, TypeError, KeyError):
-        return (text.strip().splitlines() or ["no message"])[-1][-_SAID:]
+        return (text.strip().splitlines() or ["no message"])[-1][-_MOST_OUTPUT:]
 
 
-def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
-    """What this project's interpreter prints, started anew; or else what it complains of."""
+def _run_python(arguments: Sequence[str], hash_seed: str) -> str:
+    """Runs the interpreter in a new process; returns its output, or its errors if it has none."""
     paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     settings = {
         "PYTHONHASHSEED": hash_seed,
@@ -253,11 +257,11 @@ def _fresh(arguments: Sequence[str], hash_seed: str) -> str:
     return done.stdout or done.stderr
 
 
-# -- what is left behind
+# -- output
 
 
 def _write(options: Options, tape: Tape, name: str, text: str) -> list[str]:
-    """The files written."""
+    """Writes the tape and the test; returns the paths of the files."""
     write_whole(options.output, [tapes.dumps(tape)])
     written = [options.output] if options.output != "-" else []
     if options.export:
@@ -273,40 +277,40 @@ def _write(options: Options, tape: Tape, name: str, text: str) -> list[str]:
 
 def _report(
     options: Options,
-    found: shrinker.Shrunk,
+    shrunk: shrinker.Shrunk,
     plant: str,
     before: int,
     seconds: float,
     written: list[str],
 ) -> None:
-    failure, count = found.failure, len(found.tape.entries)
+    failure, count = shrunk.failure, len(shrunk.tape.entries)
     if options.json:
         document = {
             "tape": options.tape,
             "plant": plant,
             "failure": asdict(failure),
             "entries": {"before": before, "after": count},
-            "plays": found.plays,
-            "rounds": found.rounds,
+            "plays": shrunk.plays,
+            "rounds": shrunk.rounds,
             "seconds": round(seconds, 3),
-            "whole": found.whole,
-            "others": [[*kind, times] for kind, times in sorted(found.others.items())],
+            "whole": shrunk.whole,
+            "others": [[*kind, times] for kind, times in sorted(shrunk.others.items())],
             "verified": len(_HASH_SEEDS),
             "written": written,
         }
         write_json(options.json, document)
     stream = sys.stderr if "-" in (options.output, options.json) else sys.stdout
-    ranks = f" on {found.tape.ranks} ranks" if found.tape.ranks > 1 else ""
+    ranks = f" on {shrunk.tape.ranks} ranks" if shrunk.tape.ranks > 1 else ""
     with_bug = f", with {plant} planted" if plant else ""
-    rest = "" if found.whole else f"; stopped by --plays {options.plays}, it may get smaller"
+    rest = "" if shrunk.whole else f"; stopped by --plays {options.plays}, it may get smaller"
     lines = [
         f"{failure.kind}: exit code {failure.code}{with_bug}",
-        f"{before} -> {count} operations{ranks}, {found.plays} plays, {seconds:.1f} s{rest}",
+        f"{before} -> {count} operations{ranks}, {shrunk.plays} plays, {seconds:.1f} s{rest}",
         f"the same failure {len(_HASH_SEEDS)} times in fresh processes",
-        *(f"    {spoken(entry)}" for entry in found.tape.entries),
+        *(f"    {spoken(entry)}" for entry in shrunk.tape.entries),
     ]
-    if found.others:
-        kinds = ", ".join(f"{kind} ({code})" for code, kind in sorted(found.others))
+    if shrunk.others:
+        kinds = ", ".join(f"{kind} ({code})" for code, kind in sorted(shrunk.others))
         lines.append(f"other failures found on the way: {kinds}")
     lines += [f"written: {path}" for path in written]
     if options.output != "-":

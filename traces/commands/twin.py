@@ -1,12 +1,12 @@
-"""`hicache twin`: run a trace on a device and on the simulator, and compare them.
+"""`hicache twin`: runs a trace on a device and on the simulator, and compares them.
 
-Lives here: the command and the runs. Must not live here: how copies are compared (twin_report), how
-a device serves a trace (device_run), or how a recording runs on the simulator
-(recording_on_sim).
+The device serves the trace, and a recording keeps the order of all events. The simulator is fed
+that recording, so both must decide the same, and each copy on the device has a counterpart on the
+simulator. A third run lets the simulator choose its own order.
 
-The device serves the trace, and the order in which everything happened is recorded. The simulator
-is fed that recording, so both decide the same or the twin fails, and each copy of the one has its
-counterpart in the other. A third run leaves the simulator its own order.
+Contains the command and the runs. Does not compare copies (see devices/twin_report), serve a trace
+on a device (see devices/device_run), or run a recording on the simulator (see
+devices/recording_on_sim).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hicache.core import registry
+from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
@@ -54,7 +55,7 @@ SUMMARY = "run a trace on a device and on the simulator, and compare them"
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
-    """model, device_pages, host_pages: from the profile and the trace where not given."""
+    """model, device_pages, host_pages: None means the value of the profile or the trace."""
 
     trace: str
     format: str
@@ -126,26 +127,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    """The exit code: 0, or an error's where decisions, bytes or order are wrong."""
+    """Returns 0. Raises an error with an exit code if decisions, bytes or order are wrong."""
     _check_files(options)
     out = sys.stderr if options.json == "-" else sys.stdout
-    found = hardware.read(options.profile)
+    calibration = hardware.read(options.profile)
     probe = probes.load(options.device)
     machine = probe.machine()
-    check_machine(found, options.device, machine, options.force)
+    check_machine(calibration, options.device, machine, options.force)
     trace = open_trace(options.trace, options.format, options.limit)
-    workload = AtOnce(trace.paged(int(found.geometry["page_size"])))
-    geometry, config = _sizes(options, found, workload)
+    workload = AtOnce(trace.paged(int(calibration.geometry["page_size"])))
+    geometry, config = _sizes(options, calibration, workload)
     lines: list[str] = []
     engine = EngineOptions(max_running=options.max_running, layer_groups=geometry.model.layers)
-    profile = hardware.of(found)
-    made: dict[str, object] = {"device": options.device, "command": command, "profile": found.hash}
+    profile = hardware.of(calibration)
+    made_by: dict[str, object] = {
+        "device": options.device,
+        "command": command,
+        "profile": calibration.hash,
+    }
     with (
         probe.make(geometry, time.perf_counter_ns) as device,
         progress("device", len(workload.jobs)) as report,
     ):
         bench = Bench(device, geometry, _DRIFT_REPEATS)
-        before = bench.drift(found.curves)
+        before = bench.drift(calibration.curves)
         served = DeviceRun(
             workload,
             config,
@@ -154,26 +159,26 @@ def run(options: Options, command: str) -> int:
             device,
             lines.append,
             engine,
-            made=made,
+            made=made_by,
             alone=options.alone,
         )
         real = served.run(report)
-        after = bench.drift(found.curves)
+        after = bench.drift(calibration.curves)
     if options.recording:
         write_whole(options.recording, lines)
     recording = parse(options.recording or "recording", [line.encode() for line in lines])
     simulated = OnSimulator(recording, geometry.model, profile).run()
-    free = _free(workload, config, geometry, found, engine)
+    free = _own_order(workload, config, geometry, calibration, engine)
     document: dict[str, object] = {
         "trace": {"path": trace.path, "requests": len(workload.jobs)},
-        "profile": {"path": found.path, "hash": found.hash, **found.made},
+        "profile": {"path": calibration.path, "hash": calibration.hash, **calibration.made},
         "machine": machine,
         "geometry": _of_geometry(geometry, config),
         "device": _of_device(real, recording.events),
         "simulator": _of_recording(simulated),
         "simulator_own_order": free,
         "drift": {"before": before, "after": after},
-        "copies": compare(real.timings, simulated.timings, found),
+        "copies": compare(real.timings, simulated.timings, calibration),
     }
     print_twin(document, out)
     if options.json:
@@ -182,7 +187,10 @@ def run(options: Options, command: str) -> int:
 
 
 def _check_files(options: Options) -> None:
-    """Before any work: what is to be written can be, and would replace nothing that is read."""
+    """Raises CallerError, before any work, if an output cannot be written.
+
+    An output must not replace a file that the command reads.
+    """
     check_apart(
         trace=options.trace,
         profile=options.profile,
@@ -194,20 +202,20 @@ def _check_files(options: Options) -> None:
             check_writable(path)
 
 
-def check_machine(found: Measured, device: str, machine: dict[str, Any], force: bool) -> None:
+def check_machine(calibration: Measured, device: str, machine: dict[str, Any], force: bool) -> None:
     """Raises CallerError for a profile of another kind of device or another accelerator."""
-    then = f"{found.made.get('device')} {found.machine.get('accelerator')}"
+    then = f"{calibration.made.get('device')} {calibration.machine.get('accelerator')}"
     now = f"{device} {machine['accelerator']}"
     if then != now and not force:
         raise CallerError(
-            f"{found.path}: expected a profile of this machine ({now}), found one of {then}; "
+            f"{calibration.path}: expected a profile of this machine ({now}), found one of {then}; "
             "calibrate here, or compare anyway with --force"
         )
 
 
-def _sizes(options: Options, found: Measured, workload: Workload) -> tuple[Geometry, Config]:
-    """A device for a few requests at once, a host for twice that, unless given."""
-    model = model_of(options.model or found.geometry["model"])
+def _sizes(options: Options, calibration: Measured, workload: Workload) -> tuple[Geometry, Config]:
+    """Sizes not given: a device for a few requests at once, and a host of twice that."""
+    model = model_of(options.model or calibration.geometry["model"])
     size = workload.page_size
     lengths = [-(-final_length(job) // size) for job in workload.jobs]
     largest, total = max(lengths), sum(lengths)
@@ -217,49 +225,55 @@ def _sizes(options: Options, found: Measured, workload: Workload) -> tuple[Geome
         raise CallerError(
             f"--device-pages: expected at least {largest} for the largest request, found {device}"
         )
-    layout, backend = str(found.geometry["layout"]), str(found.geometry["io_backend"])
+    layout, backend = str(calibration.geometry["layout"]), str(calibration.geometry["io_backend"])
     pages = [_pages(model, size, count, options.max_running) for count in (device, host)]
     geometry = Geometry(model, size, pages[0], pages[1], layout, backend)
     check_memory(geometry)
     own = [pool for pool in model.pools if not pool.anchor]
     interval = max(pool.interval for pool in own)
+    window = max(pool.window for pool in own if pool.kind != "state")
     config = Config(
         page_size=size,
         device_pages=tuple(pages[0].values()),
         host_pages=tuple(pages[1].values()),
         components=model.components,
         write_policy=options.write_policy.replace("-", "_"),
-        swa_window=max(pool.window for pool in own if pool.kind != "state"),
-        mamba_interval=-(-interval // size) * size,
+        settings=settings_for(model.components, Shape(window, -(-interval // size) * size)),
     )
     return geometry, config
 
 
 def _pages(model: ModelDescription, size: int, pages: int, running: int) -> dict[str, int]:
-    """Of each component on a tier where the first has `pages`: a window, or the states, of each
-    running request, and as much again to keep, in that proportion."""
-    found = {}
+    """Pages of each component on a tier on which the first component has `pages`.
+
+    A window, or the states, for each running request, and as much again for the cache.
+    """
+    result = {}
     for component in model.components:
         pool = model.pools_of(component)[0]
         if pool.kind == "state":
-            found[component] = pages and max(6 * running, pages // 16)
+            result[component] = pages and max(6 * running, pages // 16)
         elif pool.window:
-            found[component] = pages and min(pages, 2 * running * (-(-pool.window // size) + 1))
+            result[component] = pages and min(pages, 2 * running * (-(-pool.window // size) + 1))
         else:
-            found[component] = pages
-    return found
+            result[component] = pages
+    return result
 
 
-def _free(
-    workload: Workload, config: Config, geometry: Geometry, found: Measured, engine: EngineOptions
+def _own_order(
+    workload: Workload,
+    config: Config,
+    geometry: Geometry,
+    calibration: Measured,
+    engine: EngineOptions,
 ) -> dict[str, Any]:
-    """The simulator with its own order of completions."""
+    """The results of the simulator with its own order of completions."""
     recorder = Recorder(config, lambda line: None)
     world = World(
         workload,
         config,
         geometry.model,
-        hardware.of(found),
+        hardware.of(calibration),
         engine=engine,
         options=WorldOptions(checks="every"),
         observers=(recorder,),

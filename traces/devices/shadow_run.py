@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hicache.core.actions import Outcome, Prefill, Refused
+from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import AdmitWanted, Arrived, ContinueWanted, Event, Finished, PrefillDone
@@ -113,13 +114,12 @@ class ShadowRun:
         self.samples = Samples(device, layers, rate)
         self.shadow = Forgetful(self.samples, self.hazards, options, drop)
         self.controller = TransferController(self.shadow)
-        windowed = any(pool.window > 1 for pool in model.pools)
         config = Config(
             sizes.page_size,
             (sizes.device_pages,) * len(components),
             (sizes.host_pages,) * len(components),
             components=components,
-            swa_window=2 * sizes.page_size if windowed else 0,
+            settings=settings_for(components, Shape(2 * sizes.page_size)),
         )
         core = Core(config)
         self._accesses = Accesses(config, core.view.components)

@@ -1,6 +1,6 @@
-"""How a story is printed: what failed, whom it concerns, the last events, and where to look.
+"""Prints an explanation: what failed, the story of each subject, the last events, where to look.
 
-Must not live here: any choice of what concerns whom (invariants/explain/explain).
+Does not choose the subjects or the source lines; see invariants/explain/explain.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ WIDTH, LAST, MOST_OUTCOMES, MOST_CALLS = 100, 6, 6, 30
 INDENT = (0, 0, 0, 2)
 
 
-def show(account: Account, whom: Sequence[About], name: str, plant: str, stream: TextIO) -> None:
-    """The whole story."""
+def show(account: Account, about: Sequence[About], name: str, plant: str, stream: TextIO) -> None:
+    """Prints the whole explanation.
+
+    about: the pages, nodes, requests or flights to tell about. name: the path of the tape.
+    plant: the planted bug, or "".
+    """
     out = console(stream, WIDTH)
     failure = account.outcome.failure
     bug = f", with {plant} planted" if plant else ""
@@ -39,14 +43,14 @@ def show(account: Account, whom: Sequence[About], name: str, plant: str, stream:
     else:
         print(f"{name}: {failure.code} {failure.kind}{bug}", file=stream)
         out.print(_verdict(account))
-    for one in whom:
-        out.print(_story(account, one))
+    for one in about:
+        out.print(_story_of(account, one))
     if failure is None:
         return
-    out.print(_last(account))
+    out.print(_last_events(account))
     if account.steps:
-        out.print(_ran(account.steps[-1]))
-    out.print(_look(account, whom))
+        out.print(_calls_of(account.steps[-1]))
+    out.print(_places_to_look(account, about))
     quoted = shlex.join([name, *entries.options()])
     option = (
         f" --plant {plant}" if plant and account.outcome.tape.notes.get("plant") != plant else ""
@@ -58,12 +62,12 @@ def _verdict(account: Account) -> Table:
     """What failed, where in the tape, and when."""
     failure, tape = account.outcome.failure, account.outcome.tape
     assert failure is not None
-    said = explain.verdict(failure)
-    rows = [("always", said.sentence)] if said.sentence else []
-    rows.append(("found", said.equation))
+    verdict = explain.verdict(failure)
+    rows = [("always", verdict.sentence)] if verdict.sentence else []
+    rows.append(("found", verdict.equation))
     rows += [
         ("in" if not at else "", str(source_line))
-        for at, source_line in enumerate(said.source_lines)
+        for at, source_line in enumerate(verdict.source_lines)
     ]
     if account.steps:
         step = account.steps[-1]
@@ -76,61 +80,61 @@ def _verdict(account: Account) -> Table:
     return pairs("What failed", rows)
 
 
-def _story(account: Account, one: About) -> Table:
-    found, left = explain.shortened(explain.rows(account, one))
-    made = _events(f"What became of {explain.title(one)}")
-    before = None
-    for at, row in enumerate(found):
+def _story_of(account: Account, subject: About) -> Table:
+    rows, left = explain.shortened(explain.rows(account, subject))
+    result = _event_table(f"What became of {explain.title(subject)}")
+    previous = None
+    for at, row in enumerate(rows):
         if at == 1 and left:
-            made.add_row("", "", Text(f"... {left} left out, all with --json", style="dim"), "")
-        first = row.step is not before
+            result.add_row("", "", Text(f"... {left} left out, all with --json", style="dim"), "")
+        first = row.step is not previous
         if first:
-            made.add_row(*_when(row.step), Text(brief(row.step.event), style="bold"), "")
+            result.add_row(*_when(row.step), Text(brief(row.step.event), style="bold"), "")
         if row.text:
             source_line = explain.decisive(row.source_lines)
-            text = row.text.removeprefix(f"{explain.title(one)}: ")
-            made.add_row("", "", Padding(text, INDENT), _short(source_line))
-        before = row.step
-    return made
+            text = row.text.removeprefix(f"{explain.title(subject)}: ")
+            result.add_row("", "", Padding(text, INDENT), _short(source_line))
+        previous = row.step
+    return result
 
 
-def _last(account: Account) -> Table:
-    made = _events("The last events")
+def _last_events(account: Account) -> Table:
+    result = _event_table("The last events")
     for step in account.steps[-LAST:]:
-        made.add_row(
+        result.add_row(
             *_when(step), Text(brief(step.event), style="bold"), _short(explain.handler(step.event))
         )
         for item in step.outcomes[:MOST_OUTCOMES]:
-            said = Text(f"-> {brief(item)}", no_wrap=True, overflow="ellipsis")
-            made.add_row("", "", Padding(said, INDENT), "")
+            outcome = Text(f"-> {brief(item)}", no_wrap=True, overflow="ellipsis")
+            result.add_row("", "", Padding(outcome, INDENT), "")
         if len(step.outcomes) > MOST_OUTCOMES:
             more = f"-> and {len(step.outcomes) - MOST_OUTCOMES} more"
-            made.add_row("", "", Padding(more, INDENT), "")
-    return made
+            result.add_row("", "", Padding(more, INDENT), "")
+    return result
 
 
-def _ran(step: Step) -> Table:
-    made = table(f"What event {step.number} ran", "function", "defined at")
-    made.columns[1].justify = "left"
-    found = explain.ran(step)
-    for call, times in found[:MOST_CALLS]:
+def _calls_of(step: Step) -> Table:
+    result = table(f"What event {step.number} ran", "function", "defined at")
+    result.columns[1].justify = "left"
+    calls = explain.ran(step)
+    for call, times in calls[:MOST_CALLS]:
         often = f" ({times} times)" if times > 1 else ""
-        made.add_row(
+        result.add_row(
             f"{'  ' * call.depth}{call.source_line.function}{often}", _place(call.source_line)
         )
-    if len(found) > MOST_CALLS:
-        made.add_row(f"... {len(found) - MOST_CALLS} more", "")
-    return made
+    if len(calls) > MOST_CALLS:
+        result.add_row(f"... {len(calls) - MOST_CALLS} more", "")
+    return result
 
 
 def _place(source_line: SourceLine) -> str:
     return f"{source_line.file.rpartition('/')[2]}:{source_line.line}"
 
 
-def _look(account: Account, whom: Sequence[About]) -> Table:
-    made = table("Where to look, likeliest first", "line", "event", "what it did there")
-    made.columns[0].no_wrap, made.columns[2].justify = True, "left"
-    for place in explain.places(account, explain.named(account) or whom):
+def _places_to_look(account: Account, about: Sequence[About]) -> Table:
+    result = table("Where to look, likeliest first", "line", "event", "what it did there")
+    result.columns[0].no_wrap, result.columns[2].justify = True, "left"
+    for place in explain.places(account, explain.named(account) or about):
         source_line = place.source_line
         source = linecache.getline(str(ROOT / source_line.file), source_line.line).strip()
         why = Text(place.why)
@@ -138,16 +142,16 @@ def _look(account: Account, whom: Sequence[About]) -> Table:
             why.append(f"\n{source}", style="dim")
         via = "".join(f"\n  from {_short(one)}" for one in place.via[:2])
         where = f"{source_line.file}:{source_line.line}\n  in {source_line.function}{via}"
-        made.add_row(where, str(place.event), why)
-    return made
+        result.add_row(where, str(place.event), why)
+    return result
 
 
-def _events(title: str) -> Table:
-    made = table(title, "entry", "event", "what happened", "by")
-    made.columns[0].justify = made.columns[1].justify = "right"
-    made.columns[2].justify = made.columns[3].justify = "left"
-    made.columns[3].no_wrap = True
-    return made
+def _event_table(title: str) -> Table:
+    result = table(title, "entry", "event", "what happened", "by")
+    result.columns[0].justify = result.columns[1].justify = "right"
+    result.columns[2].justify = result.columns[3].justify = "left"
+    result.columns[3].no_wrap = True
+    return result
 
 
 def _when(step: Step) -> tuple[str, str]:
@@ -155,7 +159,7 @@ def _when(step: Step) -> tuple[str, str]:
 
 
 def _short(source_line: SourceLine | None) -> str:
-    """File and function, without the folder that all share."""
+    """File and function, without the folder."""
     if source_line is None:
         return ""
     return f"{_place(source_line)} {source_line.function}"

@@ -1,15 +1,15 @@
-"""A replay as Chrome trace events: opens in ui.perfetto.dev.
+"""A replay as Chrome trace events, which ui.perfetto.dev opens.
 
-The axis is the order, not the time, of which a tape has little: event N of the story begins at
-microsecond N and takes one. What it begins lasts to the event that ends it. After a failure what is
-open goes on for a tenth of the whole, so that it can be seen.
+The axis shows the order of events, not the time of the tape: event N begins at microsecond N and
+takes one microsecond. Everything that an event starts lasts until the event that ends it. After a
+failure, everything still open lasts a tenth of the whole longer, so that it is visible.
 
-    replay      the failure, entries and events of the tape, transfers, evictions, its time
-    requests    of each: when it waits, is admitted and decodes, its passes and refusals
-    locks       of each node: who locks what
+    replay      the failure, entries and events of the tape, transfers, evictions, the tape's time
+    requests    for each request: waiting, admitted, decoding, its passes and refusals
+    locks       for each node: the holders of its locks
     pools       pages by state
 
-Must not live here: what happened (invariants/explain/recorder), lanes and arrows (trace_events), or
+Does not record events (see invariants/explain), assign lanes or arrows (see trace_events), or write
 files.
 """
 
@@ -42,6 +42,7 @@ from invariants.explain.recorder import Account, Step
 from invariants.fuzz.tapes.spoken import spoken
 
 from .trace_events import (
+    ADMITTED,
     BACKUPS,
     DECODES,
     ENTRIES,
@@ -55,24 +56,26 @@ from .trace_events import (
     REPLAY,
     REQUEST,
     REQUESTS,
-    SEATED,
     WAITS,
     Row,
     Slice,
+    as_events,
     counter,
-    drawn,
 )
 
 STATES = tuple(state.name.lower() for state in PageState)
-WITHIN = 0.5  # how long something is drawn that ends in the event in which it began
+WITHIN = 0.5  # length of a slice that begins and ends in the same event
 MOST_CHANGES = 24
 
 
 @dataclass
 class _Chart:
-    """Everything so far. last: by request, the flight of the pass that completes its prompt.
-    stages: by request, what it does now. locks: those held, by (receipt, node, tier, component);
-    ended: those that are over, as they are drawn."""
+    """The chart so far.
+
+    last: by request, the flight of the pass that completes its prompt. stages: by request, its
+    current stage. locks: open locks by (receipt, node, tier, component). ended: closed locks, as
+    trace_events.
+    """
 
     slices: list[Slice] = field(default_factory=list)
     flights: dict[int, Slice] = field(default_factory=dict)
@@ -85,7 +88,7 @@ class _Chart:
 
 
 def timeline(account: Account) -> Iterator[str]:
-    """The text of the file, in pieces."""
+    """Yields the text of the file in pieces."""
     chart = _Chart()
     states = _states(account)
     entry: Slice | None = None
@@ -102,24 +105,24 @@ def timeline(account: Account) -> Iterator[str]:
         _locks(chart, step)
         _counters(chart, step, states)
     _close(chart, account)
-    events = drawn(chart.slices, chart.flights, chart.counters)
+    events = as_events(chart.slices, chart.flights, chart.counters)
     yield '{"displayTimeUnit":"ns","traceEvents":[\n'
     for at, event in enumerate(events):
         yield (",\n" if at else "") + json.dumps(event, separators=(",", ":"))
     yield "\n]}\n"
 
 
-# -- what there is
+# -- slices and counters
 
 
 def _add(chart: _Chart, row: Row, start: int, name: str, args: dict[str, Any]) -> Slice:
-    """A slice that is open."""
+    """Adds an open slice."""
     chart.slices.append(Slice(row, start, name, args))
     return chart.slices[-1]
 
 
 def _entry(chart: _Chart, account: Account, step: Step) -> Slice:
-    """From the first event of an entry to that of the next."""
+    """The slice of an entry, from its first event to the first event of the next entry."""
     if not step.entry:
         args = {"entry": 0, "what": "everything is released and evicted"}
         return _add(chart, (REPLAY, ENTRIES, -1), step.number, "end", args)
@@ -131,13 +134,13 @@ def _entry(chart: _Chart, account: Account, step: Step) -> Slice:
 
 def _event(chart: _Chart, step: Step) -> None:
     event, now = step.event, step.number
-    told = [f"{one.text} ({_line(one)})" for one in step.changes if not one.minor]
-    more = len(told) - MOST_CHANGES
+    changes = [f"{one.text} ({_line(one)})" for one in step.changes if not one.minor]
+    more = len(changes) - MOST_CHANGES
     args = {
         "event": brief(event),
         "time": step.now,
         "outcomes": [brief(item) for item in step.outcomes],
-        "changes": told[:MOST_CHANGES] + [f"and {more} more"] * (more > 0),
+        "changes": changes[:MOST_CHANGES] + [f"and {more} more"] * (more > 0),
     }
     name = f"{now} {type(event).__name__}"
     _add(chart, (REPLAY, EVENTS, -1), now, name, args).end = now + 1
@@ -149,14 +152,14 @@ def _event(chart: _Chart, step: Step) -> None:
             request = flight.row[2]
             stage = chart.stages.get(request)
             complete = event.ok and chart.last.get(request) == event.flight
-            if complete and stage is not None and stage.name == SEATED:
+            if complete and stage is not None and stage.name == ADMITTED:
                 _stage(chart, request, DECODES, now)
     elif isinstance(event, Arrived):
         _stage(chart, event.request, WAITS, now)
 
 
 def _line(change: Change) -> str:
-    """By which it was decided."""
+    """The source line that decided the change."""
     return str(decisive(change.source_lines) or "not by a line of the core")
 
 
@@ -181,7 +184,7 @@ def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:
         one = _add(chart, row, now, f"refused: {item.reason}", {"outcome": brief(item)})
         one.end = now + 1
     elif isinstance(item, Admitted):
-        _stage(chart, item.request, SEATED, now, brief(item))
+        _stage(chart, item.request, ADMITTED, now, brief(item))
     elif isinstance(item, Released):
         _stage(chart, item.request, WAITS if isinstance(step.event, Retracted) else "", now)
     elif isinstance(item, Restarted):
@@ -189,7 +192,7 @@ def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:
 
 
 def _stage(chart: _Chart, request: int, name: str, now: int, why: str = "") -> None:
-    """The request does something else from now on; nothing, where it has ended."""
+    """Ends the current stage of the request and starts another; "" starts none."""
     before = chart.stages.pop(request, None)
     if before is not None:
         before.end = now
@@ -199,7 +202,7 @@ def _stage(chart: _Chart, request: int, name: str, now: int, why: str = "") -> N
 
 
 def _transfer(chart: _Chart, item: Load | Backup, step: Step) -> None:
-    """With the nodes that it locks, and the pages of each component."""
+    """Adds a transfer, with the nodes that it locks and the pages of each component."""
     loads = isinstance(item, Load)
     tiers = ("host", "device") if loads else ("device", "host")
     args: dict[str, Any] = {"request": item.request} if isinstance(item, Load) else {}
@@ -217,7 +220,7 @@ def _transfer(chart: _Chart, item: Load | Backup, step: Step) -> None:
 
 
 def _evictions(chart: _Chart, step: Step) -> None:
-    """One slice for all that an event evicts from a tier."""
+    """Adds one slice for all evictions of an event from one tier."""
     for tier, row in LEFT.items():
         args: dict[str, list[str]] = defaultdict(list)
         sizes: dict[str, int] = defaultdict(int)
@@ -246,8 +249,10 @@ def _locks(chart: _Chart, step: Step) -> None:
 def _locked(
     chart: _Chart, start: int, taken: Change, end: float, given: Change | None = None
 ) -> None:
-    """A lock that is over. Those of one holder on one tier of a node are one slice, where they
-    begin and end together."""
+    """Adds a lock that has ended.
+
+    The locks of one holder on one tier of a node share a slice if they begin and end together.
+    """
     key = (taken.lock, taken.node, taken.tier, start, end)
     known = chart.ended.get(key)
     if known is None:
@@ -262,7 +267,7 @@ def _locked(
 
 
 def _states(account: Account) -> dict[tuple[int, str], list[int]]:
-    """Those in which any page of a pool ever is."""
+    """For each pool, the states that any of its pages ever has."""
     seen: dict[tuple[int, str], set[int]] = defaultdict(set)
     for step in account.steps:
         for pool, counts in step.pools.items():
@@ -281,7 +286,7 @@ def _counters(chart: _Chart, step: Step, states: dict[tuple[int, str], list[int]
 
 
 def _close(chart: _Chart, account: Account) -> None:
-    """What is open where the replay ends, and its failure."""
+    """Ends all open slices at the end of the replay, and adds the failure."""
     failure = account.outcome.failure
     last = len(account.steps)
     end = last + 1 if failure is None else last + max(1, -(-last // 10))

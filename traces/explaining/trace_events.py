@@ -1,7 +1,7 @@
-"""Slices of a timeline as Chrome trace events: which thread each is drawn in, and in which order.
+"""Slices of a timeline as Chrome trace events: their threads and their order.
 
-Slices of one thread lie within one another or beside (of the first process, beside); one that would
-cut another goes to a lane of its own. Must not live here: what the slices mean (timeline).
+Slices of one thread are nested or follow each other (in the first process they only follow). A
+slice that would overlap another one gets another lane. Does not define slices; see timeline.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ REPLAY, REQUESTS, LOCKS, POOLS = range(1, 5)
 PROCESSES = ("replay", "requests", "locks", "pools")
 FAILURE, ENTRIES, EVENTS = "failure", "entries", "events"
 LOADS, BACKUPS, REQUEST, NODE = "loads", "backups", "request", "node"
-STAGES = WAITS, SEATED, DECODES = ("waits", "admitted", "decodes")
+STAGES = WAITS, ADMITTED, DECODES = ("waits", "admitted", "decodes")
 LEFT = {tier: f"evictions from {tier.name.lower()}" for tier in (Tier.DEVICE, Tier.HOST)}
 ROWS = (FAILURE, ENTRIES, EVENTS, LOADS, BACKUPS, *LEFT.values(), REQUEST, NODE)
-TIDS = 1000  # of a process; viewers show the number behind a row's name: it is not part of it
+TIDS = 1000  # thread ids of one process; viewers show the id after the name of a row
 
-Row = tuple[int, str, int]  # process, what, and which one of those (-1: there is one)
+Row = tuple[int, str, int]  # process, kind, and number (-1 if there is only one)
 
 
 @dataclass(eq=False)
 class Slice:
-    """end: -1 while it is open. reads: the flights of the loads that a pass reads."""
+    """end: -1 while it is open. reads: flights of the loads that a pass reads."""
 
     row: Row
     start: int
@@ -40,16 +40,16 @@ class Slice:
 
 
 def counter(pid: int, name: str, time: int, args: dict[str, int]) -> dict[str, Any]:
-    """Values that hold from this time on."""
+    """Values that hold from `time` on."""
     return {"ph": "C", "name": name, "ts": time, "pid": pid, "tid": 0, "args": args}
 
 
-def drawn(
+def as_events(
     slices: Sequence[Slice], flights: dict[int, Slice], counters: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """All events of the file, the names of processes and threads first, then in order of time.
+    """All events of the file: the names of processes and threads, then the rest in time order.
 
-    flights: by number, the loads that a slice may say it reads.
+    flights: by number, the loads that a slice may name in `reads`.
     """
     threads = _lanes(slices)
     found = [*_arranged(slices, flights, threads), *counters]
@@ -57,15 +57,17 @@ def drawn(
 
 
 def _lanes(slices: Sequence[Slice]) -> dict[Row, list[int]]:
-    """The threads of each row: a slice goes to the first one in which it lies within another, or
-    beside all."""
+    """The threads of each row.
+
+    A slice goes to the first lane in which it is nested in another slice or follows all of them.
+    """
     rows: dict[Row, list[Slice]] = defaultdict(list)
     for one in slices:
         rows[one.row].append(one)
     threads: dict[Row, list[int]] = {}
     numbers = [count(pid * TIDS) for pid in range(POOLS + 1)]
     for row in sorted(rows, key=lambda row: (row[0], ROWS.index(row[1]), row[2])):
-        lanes: list[list[float]] = []  # the ends of what is open in each, the innermost last
+        lanes: list[list[float]] = []  # the ends of the open slices of each lane, innermost last
         for one in sorted(rows[row], key=_outer):
             for lane in lanes:
                 while lane and lane[-1] <= one.start:
@@ -83,7 +85,7 @@ def _lanes(slices: Sequence[Slice]) -> dict[Row, list[int]]:
 
 
 def _names(threads: dict[Row, list[int]]) -> Iterator[dict[str, Any]]:
-    """Metadata: every process and thread has a name and a place."""
+    """Metadata events: the name and position of every process and thread."""
     for pid, name in enumerate(PROCESSES, 1):
         yield _about("process", pid, 0, "name", name)
         yield _about("process", pid, 0, "sort_index", pid)
@@ -102,25 +104,31 @@ def _about(kind: str, pid: int, tid: int, what: str, value: str | int) -> dict[s
 def _arranged(
     slices: Sequence[Slice], flights: dict[int, Slice], threads: dict[Row, list[int]]
 ) -> Iterator[dict[str, Any]]:
-    """Of two that begin at once the longer comes first, and then what is within it. The ends of an
-    arrow have one number (viewers take no words), and come right behind their slices."""
-    made: dict[Slice, list[dict[str, Any]]] = {}
+    """The events of slices and arrows.
+
+    Of two slices that begin together the longer one comes first. The two ends of an arrow have one
+    number (viewers accept no text), and follow their slices.
+    """
+    events: dict[Slice, list[dict[str, Any]]] = {}
     for one in sorted(slices, key=_outer):
-        drawn = {"ph": "X", "name": one.name, "cat": PROCESSES[one.row[0] - 1]}
+        complete = {"ph": "X", "name": one.name, "cat": PROCESSES[one.row[0] - 1]}
         length = {"dur": one.end - one.start, "args": one.args}
-        made[one] = [{**drawn, **_where(one, threads), **length}]
+        events[one] = [{**complete, **_where(one, threads), **length}]
     arrows = count(1)
     for one in slices:
         for source in (flights[load] for load in one.reads if load in flights):
             arrow = {"cat": "read", "name": "is read by", "id": next(arrows)}
-            made[source].append({"ph": "s", **arrow, **_where(source, threads)})
-            made[one].append({"ph": "f", "bp": "e", **arrow, **_where(one, threads)})
-    return chain.from_iterable(made.values())
+            events[source].append({"ph": "s", **arrow, **_where(source, threads)})
+            events[one].append({"ph": "f", "bp": "e", **arrow, **_where(one, threads)})
+    return chain.from_iterable(events.values())
 
 
 def _outer(one: Slice) -> tuple[float, int, bool, float]:
-    """By their beginning; a load before the pass that reads it, since an arrow that ends before it
-    begins is not drawn; what holds others before them, a stage before a pass that outlives it."""
+    """The sort key of slices: by beginning, then the containing slice before the contained one.
+
+    A load comes before the pass that reads it, because viewers drop an arrow that ends before it
+    begins. A stage comes before a pass that outlasts it.
+    """
     return (one.start, one.row[0], one.name not in STAGES, -one.end)
 
 

@@ -1,6 +1,6 @@
-"""Opening a trace: plain or gzip, file or standard input, and finding out its format.
+"""Opens a trace (plain or gzip, a file or standard input) and detects its format.
 
-Must not live here: what a line means (traces/formats).
+Does not parse requests; each format in traces/formats does.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def open_trace(path: str, format_name: str = "auto", limit: int = 0) -> Trace:
-    """Read and check a trace; `-` is standard input. limit: requests to read, 0 for all of them.
+    """Reads and checks a trace. `-` is standard input. limit: most requests to read, 0 for all.
 
-    Raises CallerError with the file and line of the first fault.
+    Raises CallerError with the file and line of the first error.
     """
     if format_name != "auto":
         registry.load(FORMATS, format_name)
@@ -35,7 +35,7 @@ def open_trace(path: str, format_name: str = "auto", limit: int = 0) -> Trace:
 
 
 def parse(lines: Lines, format_name: str = "auto", limit: int = 0) -> Trace:
-    """The trace in `lines`, in the format of that name, or in the one that its first line shows."""
+    """The trace in `lines`. "auto" takes the format that recognises the first line."""
     if format_name == "auto":
         for name in registry.names(FORMATS):
             if registry.load(FORMATS, name).recognises(lines.first):
@@ -53,7 +53,7 @@ def parse(lines: Lines, format_name: str = "auto", limit: int = 0) -> Trace:
 
 
 def described() -> str:
-    """Every format and its summary, for a command's help."""
+    """All formats with their summaries, for the help of a command."""
     names = registry.names(FORMATS)
     return "; ".join(f"{name}: {registry.load(FORMATS, name).SUMMARY}" for name in names)
 
@@ -79,7 +79,7 @@ def _opened(path: str) -> Iterator[BufferedReader]:
 
 
 def _raw_lines(path: str, stream: BufferedReader) -> Iterator[bytes]:
-    """Lines of the file, none longer than MAX_LINE_BYTES + 1."""
+    """Yields the lines of the file, each cut after MAX_LINE_BYTES + 1 bytes."""
     source: IO[bytes] = stream
     if stream.peek(2)[:2] == _GZIP_MAGIC:
         source = cast(IO[bytes], gzip.GzipFile(fileobj=stream))

@@ -1,9 +1,9 @@
-"""What every trace format shares: the protocol it implements and the reading of JSON lines.
+"""What all trace formats share: their protocols, and the reading and checking of JSON lines.
 
-Lives here: `Trace` and `Paged` (what the rest of the project sees of a trace), `Lines` (numbered,
-bounded, checked JSON lines) and the checks of single fields. Must not live here: anything that
-knows a format's fields. Traces come from strangers: each limit below is there so that a hostile or
-broken file ends in one line of text and not in a full memory.
+`Trace` and `Paged` are what the rest of the project sees of a trace. `Lines` yields JSON objects
+with line numbers. The other functions check single fields. Does not know the fields of any format.
+A trace is untrusted input: the limits below end a hostile or broken file with a one-line error
+before it fills the memory.
 """
 
 from __future__ import annotations
@@ -30,24 +30,27 @@ _MISSING = object()
 
 
 class Paged(Workload, Protocol):
-    """A trace cut into pages of one size, as both replay modes and the statistics see it."""
+    """A trace divided into pages of one size, for both replay modes and the statistics."""
 
     @property
     def knows_output(self) -> bool:
-        """Whether `key` tells the identity of output tokens, so that a later turn can hit them."""
+        """Whether `key` identifies output tokens, so that a later turn can hit them."""
 
     def prompt_key(self, job: Job) -> Key:
-        """Every prompt page with an identity, a partial last one included where it has one."""
+        """The key of all prompt pages that the trace identifies.
+
+        A partial last page is included if the trace identifies it.
+        """
 
     def chain(self, job: Job) -> Pages:
-        """int64, one id per page of `prompt_key`, then of the known output the cache will hold.
+        """int64, one id for each page of `prompt_key` and then of the known output in the cache.
 
-        Ids are dense and chained: equal id means equal page and equal pages before it.
+        Ids are dense and chained: equal ids mean equal pages after equal prefixes.
         """
 
 
 class Trace(Protocol):
-    """A trace that was read and checked; it does not depend on a page size yet."""
+    """A trace that was read and checked. It does not depend on a page size."""
 
     @property
     def path(self) -> str: ...
@@ -57,43 +60,43 @@ class Trace(Protocol):
 
     @property
     def block_size(self) -> int | None:
-        """Tokens per block of the file's own ids, or None where it has tokens."""
+        """Tokens of a block of the file's own ids; None if the file has tokens."""
 
     @property
     def jobs(self) -> Sequence[Job]: ...
 
     @property
     def line_numbers(self) -> Sequence[int]:
-        """The line each job came from."""
+        """The line of the file for each job."""
 
     def paged(self, page_size: int) -> Paged:
-        """Raises CallerError for a page size that does not suit the format."""
+        """The trace in pages. Raises CallerError if the format does not support the page size."""
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_MARK = b"\xef\xbb\xbf"  # what some editors put before UTF-8
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
 _decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 class Lines:
-    """JSON objects of a file, one a line, with the number of the present line for messages.
+    """The JSON objects of a file, one on each line, with the current line number for errors.
 
-    raw: the file's lines as bytes, each at most MAX_LINE_BYTES + 1 long. Blank lines are skipped.
-    `first` is the first object; iteration starts with it.
+    raw: the lines as bytes, each of at most MAX_LINE_BYTES + 1 bytes. Blank lines are skipped.
+    `first` is the first object; iteration starts with it again.
     """
 
     def __init__(self, path: str, raw: Iterable[bytes]) -> None:
         self.path = path
         self.number = 0
         self._raw = iter(raw)
-        found = next(self._objects(), None)
-        if found is None:
+        first = next(self._objects(), None)
+        if first is None:
             self.number = 1
             self.wrong("a trace", "an empty file", "give a file with one JSON object a line")
-        self.first: Record = found
+        self.first: Record = first
         self._first_line = self.number
 
     def __iter__(self) -> Iterator[Record]:
@@ -118,7 +121,7 @@ class Lines:
             if not line.strip():
                 continue
             try:
-                record = _decode(line.removeprefix(_MARK).decode("utf-8"))
+                record = _decode(line.removeprefix(_BYTE_ORDER_MARK).decode("utf-8"))
             except UnicodeDecodeError as error:
                 self.wrong("UTF-8 text", f"byte {line[error.start]:#04x}", "convert the file")
             except (ValueError, RecursionError) as error:
@@ -134,13 +137,13 @@ class Lines:
 
 
 def shorten(text: str) -> str:
-    """At most 40 characters of untrusted text, without any that would break a terminal line."""
+    """At most 40 characters of untrusted text; characters that are not printable become "?"."""
     clean = "".join(char if char.isprintable() else "?" for char in text[: _SHOWN + 1])
     return clean if len(text) <= _SHOWN else clean[:_SHOWN] + "..."
 
 
 def show(value: object) -> str:
-    """A JSON value as it stands in the file, shortened; "nothing" for an absent field."""
+    """A JSON value as the file writes it, shortened; "nothing" for a missing field."""
     if value is _MISSING:
         return "nothing"
     if type(value) is int and value.bit_length() > 128:
@@ -151,7 +154,7 @@ def show(value: object) -> str:
 
 
 def integer(lines: Lines, record: Record, field: str, least: int, most: int, do: str = "") -> int:
-    """A field that must be an integer of least..most (a JSON true is no integer)."""
+    """A field that must be an integer from `least` to `most`. JSON's true is not an integer."""
     value = record.get(field)
     if type(value) is not int or not least <= value <= most:
         lines.wrong_field(record, field, f"an integer from {least} to {most}", do)
@@ -159,7 +162,7 @@ def integer(lines: Lines, record: Record, field: str, least: int, most: int, do:
 
 
 def nanoseconds(lines: Lines, record: Record, field: str) -> int:
-    """A field in milliseconds, whole or fractional, as integer nanoseconds."""
+    """A field in milliseconds, integer or fractional, as an integer of nanoseconds."""
     value = record.get(field)
     if type(value) is int and 0 <= value <= MAX_TIME_MS:
         return value * NS_PER_MS
@@ -169,7 +172,7 @@ def nanoseconds(lines: Lines, record: Record, field: str) -> int:
 
 
 def not_backwards(lines: Lines, arrival_ns: int, last_ns: int) -> None:
-    """Arrivals must be in order: a replay serves lines in the order of the file."""
+    """Raises CallerError if arrivals are not in order; a replay keeps the order of lines."""
     if arrival_ns < last_ns:
         lines.wrong(
             f"a timestamp of at least {milliseconds(last_ns)} (that of the request before)",

@@ -1,14 +1,14 @@
 """Mooncake FAST'25 traces: one request a line, the prompt as chained ids of 512-token blocks.
 
 Fields: timestamp (ms), input_length, output_length (tokens), hash_ids. Equal ids mean equal blocks
-and equal text before them; the last id is usually a partial block. Ids may use all 64 bits, so they
-are remapped to 0, 1, 2, … in order of appearance and never cut. Output tokens have no identity: no
-other request can hit them. Format: github.com/kvcache-ai/Mooncake, FAST25-release/traces.
+after equal prefixes. The last block is usually partial. Ids may use all 64 bits; they are
+renumbered 0, 1, 2, ... in the order of their first use. Output tokens have no ids, so no other
+request can hit them. Format: github.com/kvcache-ai/Mooncake, FAST25-release/traces.
 
-A page smaller than a block is named by its block and its place in it:
+A page that is smaller than a block has an id made of its block and its index in the block:
 
-    page id = dense block id * (512 / page_size) + place        place in 0 .. 512 / page_size - 1
-    pages beyond the prompt's whole pages: -1 - (job << 32 | page), of this job alone
+    page id = dense block id * (512 / page_size) + index        index in 0 .. 512 / page_size - 1
+    pages beyond the prompt's whole pages: -1 - (job << 32 | page), which no other job shares
 """
 
 from __future__ import annotations
@@ -31,12 +31,18 @@ SUMMARY = "Mooncake FAST'25: timestamp, input_length, output_length, hash_ids of
 _LEAST_ID, _MOST_ID = -(1 << 63), (1 << 64) - 1
 
 
+SAMPLE = """\
+{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [7, 8]}
+{"timestamp": 1.5, "input_length": 1000, "output_length": 1, "hash_ids": [7, 9]}
+"""
+
+
 def recognises(first: Record) -> bool:
     return "hash_ids" in first
 
 
 def read(lines: Lines, limit: int) -> MooncakeTrace:
-    """All requests, or the first `limit`. Raises CallerError that names the line."""
+    """Reads all requests, or the first `limit`. Raises CallerError with the line."""
     jobs: list[Job] = []
     numbers = array("q")
     flat = array("q")
@@ -56,11 +62,11 @@ def read(lines: Lines, limit: int) -> MooncakeTrace:
             base.MAX_REQUEST_TOKENS,
             "write at least 1 (a prefill yields the first token)",
         )
-        before = -1
+        previous = -1
         for block in _hash_ids(lines, record, length):
-            # chained by hand, so that a file whose ids are not chained is still read exactly
-            before = dense.setdefault((before, block), len(dense))
-            flat.append(before)
+            # ids are chained here again, so a file whose ids are not chained is read correctly
+            previous = dense.setdefault((previous, block), len(dense))
+            flat.append(previous)
         starts.append(len(flat))
         jobs.append(Job(len(jobs), arrival_ns, length, output))
         numbers.append(lines.number)
@@ -81,23 +87,23 @@ def _hash_ids(lines: Lines, record: Record, length: int) -> list[int]:
             f"correct the line, or convert a trace whose blocks are not {BLOCK_SIZE} tokens",
         )
     if set(map(type, ids)) != {int}:
-        odd = next(value for value in ids if type(value) is not int)
-        lines.wrong("hash_ids that are integers", base.show(odd), "correct the list")
+        wrong = next(value for value in ids if type(value) is not int)
+        lines.wrong("hash_ids that are integers", base.show(wrong), "correct the list")
     if min(ids) < _LEAST_ID or max(ids) > _MOST_ID:
-        odd = next(value for value in ids if not _LEAST_ID <= value <= _MOST_ID)
-        lines.wrong("hash_ids of at most 64 bits", base.show(odd), "shorten the hash")
+        wrong = next(value for value in ids if not _LEAST_ID <= value <= _MOST_ID)
+        lines.wrong("hash_ids of at most 64 bits", base.show(wrong), "shorten the hash")
     if len(set(ids)) != len(ids):
-        odd = next(value for place, value in enumerate(ids) if value in ids[:place])
+        wrong = next(value for index, value in enumerate(ids) if value in ids[:index])
         lines.wrong(
             "each of a request's hash_ids once (they are chained)",
-            f"{odd} twice",
+            f"{wrong} twice",
             "chain each id with the one before it",
         )
     return ids
 
 
 class MooncakeTrace:
-    """Block ids of all requests in one array; request i has flat[starts[i] : starts[i + 1]]."""
+    """The requests; the blocks of request i are flat[starts[i] : starts[i + 1]]."""
 
     format = "mooncake"
     block_size = BLOCK_SIZE
@@ -132,7 +138,7 @@ class MooncakeTrace:
 
 
 class MooncakePages:
-    """The trace in pages of `page_size`, which divides the block."""
+    """The trace in pages of `page_size` tokens, a divisor of the block size."""
 
     knows_output = False
 
@@ -141,15 +147,15 @@ class MooncakePages:
         self.jobs = trace.jobs
         self._blocks = trace.blocks
         self._per_block = BLOCK_SIZE // page_size
-        self._places = np.arange(self._per_block, dtype=np.int64)
+        self._indices = np.arange(self._per_block, dtype=np.int64)
 
     def key(self, job: Job, length: int) -> Key:
         pages = length // self.page_size
         known = min(pages, job.input_length // self.page_size)
         ids = self._pages(job, known)
         if pages > known:
-            own = -1 - (job.index << 32 | np.arange(known, pages, dtype=np.int64))
-            ids = np.concatenate((ids, own))
+            unique = -1 - (job.index << 32 | np.arange(known, pages, dtype=np.int64))
+            ids = np.concatenate((ids, unique))
         return Key.from_page_ids(ids)
 
     def prompt_key(self, job: Job) -> Key:
@@ -162,4 +168,4 @@ class MooncakePages:
         blocks = self._blocks(job)
         if self._per_block == 1:
             return blocks[:pages]
-        return (blocks[:, None] * self._per_block + self._places).ravel()[:pages]
+        return (blocks[:, None] * self._per_block + self._indices).ravel()[:pages]

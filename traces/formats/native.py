@@ -1,8 +1,8 @@
-"""Our own format: one request a line, tokens as segments of streams, the output's included.
+"""The project's own format: one request a line, its tokens as segments of streams.
 
-Described for users in docs/formats.md. A token's identity is (stream, offset in the stream); every
-segment starts at offset 0. Because the output is a segment too, the next turn can name what was
-generated and hit it, which formats with prompt hashes only cannot express.
+docs/formats.md describes it for users. A token is identified by its stream and its offset in the
+stream; every segment starts at offset 0. The output is a segment too, so a later prompt can contain
+it and hit it. Formats that only have prompt hashes cannot express that.
 
     token id = stream number << 24 | offset        streams numbered in order of appearance
 """
@@ -39,14 +39,21 @@ class Segment(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """What a request's tokens are: prompt segments, then the output's."""
+    """The tokens of one request: the segments of the prompt, then the segment of the output."""
 
     segments: tuple[Segment, ...]
     namespace: str
 
 
+SAMPLE = """\
+{"format": "hicache-trace", "version": 1}
+{"timestamp": 0, "input": [["a", 600]], "output": ["b", 40]}
+{"after": 0, "delay": 3, "input": [["a", 600], ["b", 40], ["c", 9]], "output": ["d", 2]}
+"""
+
+
 def header(made_by: Record) -> Record:
-    """The first line of a file of this format."""
+    """The first line of a file in this format. made_by: how the file was made."""
     return {"format": NAME, "version": VERSION, "made_by": made_by}
 
 
@@ -55,7 +62,7 @@ def recognises(first: Record) -> bool:
 
 
 def read(lines: Lines, limit: int) -> NativeTrace:
-    """All requests, or the first `limit`. Raises CallerError that names the line."""
+    """Reads all requests, or the first `limit`. Raises CallerError with the line."""
     records = iter(lines)
     _check_header(lines, next(records))
     jobs: list[Job] = []
@@ -66,9 +73,9 @@ def read(lines: Lines, limit: int) -> NativeTrace:
     last_ns = 0
     for record in records:
         if not record.keys() <= _FIELDS:
-            odd = next(field for field in record if field not in _FIELDS)
+            unknown = next(field for field in record if field not in _FIELDS)
             known = ", ".join(sorted(_FIELDS))
-            lines.wrong(f"only the fields {known}", base.show(odd), "remove it")
+            lines.wrong(f"only the fields {known}", base.show(unknown), "remove it")
         after, arrival_ns = _arrival(lines, record, len(jobs))
         if after < 0:
             base.not_backwards(lines, arrival_ns, last_ns)
@@ -105,7 +112,7 @@ def _check_header(lines: Lines, record: Record) -> None:
 
 
 def _arrival(lines: Lines, record: Record, index: int) -> tuple[int, int]:
-    """(after, arrival_ns) as in `Job`."""
+    """(after, arrival_ns), as in `Job`."""
     if "after" not in record:
         if "delay" in record:
             lines.wrong("delay only beside after", "delay alone", "add after, or use timestamp")
@@ -127,7 +134,7 @@ def _namespace(lines: Lines, record: Record) -> str:
 def _session(
     lines: Lines, record: Record, after: int, jobs: Sequence[Job], sessions: dict[str, int]
 ) -> int:
-    """The one that it names, else that of the request that it comes after, else its own."""
+    """The session that the request names, or that of the request before it, or a new one."""
     if "session" in record:
         return sessions.setdefault(_text(lines, record, "session"), len(jobs))
     return jobs[after].session if after >= 0 else len(jobs)
@@ -143,10 +150,10 @@ def _text(lines: Lines, record: Record, field: str) -> str:
 
 
 def _prompt(lines: Lines, record: Record, streams: dict[str, int]) -> list[Segment]:
-    found = record.get("input")
-    if type(found) is not list or not found:
+    segments = record.get("input")
+    if type(segments) is not list or not segments:
         lines.wrong_field(record, "input", "a list of [stream, length] pairs, at least one")
-    return [_segment(lines, pair, "input", streams) for pair in found]
+    return [_segment(lines, pair, "input", streams) for pair in segments]
 
 
 def _segment(lines: Lines, pair: Any, field: str, streams: dict[str, int]) -> Segment:
@@ -170,7 +177,7 @@ def _segment(lines: Lines, pair: Any, field: str, streams: dict[str, int]) -> Se
 
 
 class NativeTrace:
-    """Requests with the segments of their tokens; tokens are expanded when a key is asked for."""
+    """Requests as segments. Segments are expanded to tokens when a key is asked for."""
 
     format = "native"
     block_size = None

@@ -1,6 +1,6 @@
-"""The canary: a bug that is there on purpose, and that the fuzzer has to find.
+"""The canary: a bug that is planted on purpose, and that the fuzzer must find.
 
-Must not live here: bugs that measure how good the checks are (invariants/planted).
+Does not contain the bugs that measure the checks; see invariants/planted.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from hicache.core.types import Pages
 
 @contextmanager
 def canary(on: bool) -> Iterator[None]:
-    """While it lasts, and if it is on: of pages that are given back, the last one leaks."""
+    """If `on`, the last page of each group of pages that is given back leaks inside the block."""
     if not on:
         yield
         return
-    whole = Pool.give_back
+    give_back = Pool.give_back
 
     def leaking(self: Pool, pages: Pages) -> None:
-        whole(self, pages[:-1])
+        give_back(self, pages[:-1])
 
     Pool.give_back = leaking  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Pool.give_back = whole  # type: ignore[method-assign]
+        Pool.give_back = give_back  # type: ignore[method-assign]

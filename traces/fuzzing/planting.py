@@ -1,6 +1,6 @@
-"""`--plant`: one bug of invariants/planted in the core for as long as a command runs.
+"""The option `--plant`: one bug of invariants/planted in the core while a command runs.
 
-Must not live here: what a bug is or does (invariants/planted).
+Does not define bugs; see invariants/planted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ def add_option(parser: ArgumentParser, default: str) -> None:
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """With that bug in the core; with none for an empty name. Raises CallerError for a name that
-    is not there."""
+    """Plants the bug for the block; an empty name plants none. Raises CallerError if unknown."""
     if not name:
         yield
         return
@@ -32,15 +31,17 @@ def planted(name: str) -> Iterator[None]:
 
 
 def check(name: str) -> str:
-    """The name, if there is such a bug or it is empty. Raises CallerError."""
+    """Returns the name if it is empty or a planted bug. Raises CallerError otherwise."""
     if name:
         bugs.load(name)
     return name
 
 
-def at_home(name: str, components: tuple[str, ...], ranks: int) -> tuple[tuple[str, ...], int]:
-    """Components and ranks with which the bug is there at all; what is empty or 0 is open. Raises
-    CallerError where they rule it out."""
+def requirements(name: str, components: tuple[str, ...], ranks: int) -> tuple[tuple[str, ...], int]:
+    """The components and ranks with which the bug can occur.
+
+    Empty components and 0 ranks mean any. Raises CallerError if the given ranks exclude the bug.
+    """
     if not name:
         return components, ranks
     bug = bugs.load(name)
@@ -56,7 +57,7 @@ def at_home(name: str, components: tuple[str, ...], ranks: int) -> tuple[tuple[s
 
 
 def wanted(given: str | None, tape: Tape, name: str) -> str:
-    """The bug that was asked for, else the one that the tape of that name notes."""
+    """The bug that was asked for, or else the one in the notes of the tape `name`."""
     if given is not None:
         return check(given)
     try:

@@ -1,6 +1,6 @@
-"""What a run of the fuzzer came to: the sums, the table and the JSON document.
+"""The results of a fuzz run: the sums, the printed tables and the JSON document.
 
-Must not live here: running anything, or the files of a failure (commands/fuzz).
+Does not run sequences (see commands/fuzz) or write the files of failures (see files).
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from invariants.fuzz.reach.probes import MISSED
 
 from ..outside import entries
 from ..terminal.tables import console, pairs, table
-from .work import Found, Result
+from .work import FoundFailure, Result
 
 FORMAT, VERSION = "hicache-fuzz-report", 1
 SHOWN = 12
 PERCENTS = (10, 50, 90, 100)
 EVENTS = ROWS[0][1].split()  # every kind of event
-# What makes every other verdict doubtful comes first, then by what a user would lose.
+# Codes that make all other results doubtful come first, then the costliest ones for a user.
 WORST = (17, 16, 12, 13, 10, 11, 15, 14, 18, 19)
 
 
 @dataclass
 class Kind:
-    """All failures of one code and kind: how many, and the smallest of them."""
+    """All failures of one code and kind: their number, and the smallest of them."""
 
     count: int
     seed: int
-    found: Found
+    smallest: FoundFailure
 
     def rank(self) -> tuple[int, int]:
-        return (self.found.tape.count("\n"), self.seed)
+        return (self.smallest.tape.count("\n"), self.seed)
 
 
 @dataclass
@@ -55,10 +55,10 @@ class Tally:
     played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
     kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
-    missed: list[str] = field(default_factory=list)  # states that the run should have reached
+    missed: list[str] = field(default_factory=list)  # states that the run had to reach
 
-    def add(self, result: Result) -> Found | None:
-        """The failure, if it is the smallest of its kind so far."""
+    def add(self, result: Result) -> FoundFailure | None:
+        """Adds a result. Returns its failure if that is the smallest of its kind so far."""
         self.sequences += 1
         self.operations += result.operations
         self.events += result.events
@@ -71,10 +71,10 @@ class Tally:
         self.reached.update(
             (",".join(result.components), name) for name, met in result.probes.items() if met
         )
-        if result.found is None:
+        if result.failure is None:
             return None
-        key = (result.found.code, result.found.kind)
-        new = Kind(1, result.seed, result.found)
+        key = (result.failure.code, result.failure.kind)
+        new = Kind(1, result.seed, result.failure)
         old = self.kinds.get(key)
         if old is not None:
             old.count += 1
@@ -82,7 +82,7 @@ class Tally:
                 return None
             new.count = old.count
         self.kinds[key] = new
-        return result.found
+        return result.failure
 
     @property
     def failures(self) -> int:
@@ -90,11 +90,11 @@ class Tally:
 
     @property
     def speed(self) -> int:
-        """Events per second and core."""
+        """Events per second of one core."""
         return self.events * 10**9 // self.busy_ns if self.busy_ns else 0
 
     def code(self) -> int:
-        """That of the worst failure; 0 where there is none."""
+        """The exit code of the worst failure; 0 if there is none."""
         codes = [code for code, _ in self.kinds] + [MISSED] * bool(self.missed)
         return min(codes, key=_badness, default=0)
 
@@ -114,11 +114,13 @@ def show(
     tally: Tally,
     settings: dict[str, object],
     files: dict[str, str],
-    again: Callable[[Kind], str],
+    hint: Callable[[Kind], str],
     stream: TextIO,
 ) -> None:
-    """The summary. files: where the tape of each failure lies, by its name. again: what is said of
-    one that has no file."""
+    """Prints the summary.
+
+    files: the tape of each failure, by the failure's name. hint: the text for one without a file.
+    """
     out = console(stream)
     faults = {name: n for name, n in tally.counts.items() if name.startswith("fault ")}
     rows = [(name, str(value)) for name, value in settings.items() if value not in ("", None)]
@@ -137,11 +139,11 @@ def show(
         ("States reached most often", dict(tally.probes)),
     ):
         if counts:
-            made = table(title, "", "times")
+            result = table(title, "", "times")
             for name, count in _most(counts.items()):
-                made.add_row(name.removeprefix("fault "), f"{count:,}")
-            out.print(made)
-    out.print(_gauged(tally))
+                result.add_row(name.removeprefix("fault "), f"{count:,}")
+            out.print(result)
+    out.print(_coverage_table(tally))
     if tally.missed:
         print(
             f"\n{MISSED}: this many sequences should have reached these states, but did not: "
@@ -149,20 +151,20 @@ def show(
             file=stream,
         )
     if tally.kinds:
-        made = table("Failures", "code", "times", "entries", "kind")
+        result = table("Failures", "code", "times", "entries", "kind")
         for kind in tally.sorted_kinds():
-            one = kind.found
-            made.add_row(str(one.code), f"{kind.count:,}", str(one.at), one.kind)
-        out.print(made)
+            one = kind.smallest
+            result.add_row(str(one.code), f"{kind.count:,}", str(one.at), one.kind)
+        out.print(result)
         for kind in tally.sorted_kinds():
-            path = files.get(kind.found.name)
-            print(f"\n{kind.found.code} {kind.found.kind}", file=stream)
-            for line in next_steps(path, not settings["planted"]) if path else [again(kind)]:
+            path = files.get(kind.smallest.name)
+            print(f"\n{kind.smallest.code} {kind.smallest.kind}", file=stream)
+            for line in next_steps(path, not settings["planted"]) if path else [hint(kind)]:
                 print(f"    {line}", file=stream)
 
 
 def next_steps(path: str, export: bool) -> list[str]:
-    """From a tape to the line at fault and, unless its bug is planted, to the test that stays."""
+    """The commands that replay, shrink and explain a tape. export: also export it as a test."""
     own = entries.options()
     tape, small = (
         shlex.join([path, *own]),
@@ -176,12 +178,12 @@ def next_steps(path: str, export: bool) -> list[str]:
     ]
 
 
-def _gauged(tally: Tally) -> Table:
-    """How much the drawn sequences looked at."""
-    made = table("Audit of the generator", "", *(f"{at} %" for at in PERCENTS))
+def _coverage_table(tally: Tally) -> Table:
+    """The table of how much the drawn sequences covered."""
+    result = table("Audit of the generator", "", *(f"{at} %" for at in PERCENTS))
     for name in gauges.QUANTITIES:
-        made.add_row(name, *(str(gauges.quantile(tally.readings, name, at)) for at in PERCENTS))
-    return made
+        result.add_row(name, *(str(gauges.quantile(tally.readings, name, at)) for at in PERCENTS))
+    return result
 
 
 def _audit(tally: Tally) -> dict[str, object]:
@@ -198,11 +200,11 @@ def _audit(tally: Tally) -> dict[str, object]:
 
 
 def reached(tally: Tally) -> dict[str, dict[str, int]]:
-    """By the components that a sequence had: how many there were, and how many met each name."""
-    found = {kind: {"": count} for kind, count in sorted(tally.played.items())}
+    """Sequences by their components: how many, and how many reached each state."""
+    result = {kind: {"": count} for kind, count in sorted(tally.played.items())}
     for (kind, name), count in sorted(tally.reached.items()):
-        found[kind][name] = count
-    return found
+        result[kind][name] = count
+    return result
 
 
 def _most(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -217,7 +219,10 @@ def document(
     complete: bool,
     code: int,
 ) -> dict[str, object]:
-    """What `--json` writes; other tools read it: the names below are kept. code: the command's."""
+    """The content of `--json`. Other programs read it: do not rename its keys.
+
+    code: the exit code of the command.
+    """
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -232,13 +237,13 @@ def document(
         "run_twice": tally.twice,
         "failures": [
             {
-                "code": kind.found.code,
-                "kind": kind.found.kind,
+                "code": kind.smallest.code,
+                "kind": kind.smallest.kind,
                 "times": kind.count,
                 "seed": kind.seed,
-                "entries": kind.found.at,
-                "tape": files.get(kind.found.name),
-                "text": kind.found.text,
+                "entries": kind.smallest.at,
+                "tape": files.get(kind.smallest.name),
+                "text": kind.smallest.text,
             }
             for kind in tally.sorted_kinds()
         ],

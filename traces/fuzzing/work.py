@@ -1,7 +1,7 @@
-"""One sequence of the fuzzer, from its seed to a result that may cross processes and machines.
+"""Plays one sequence, from its seed to a result that can be sent between processes and machines.
 
-Lives here: what a worker does, its time limit, and the tape and words of a failure. Must not live
-here: which seeds there are, or who runs them (commands/fuzz, fuzzing/executors).
+Contains the work of a worker, its time limit, and the tape and text of a failure. Does not choose
+seeds (see commands/fuzz) or start workers (see executors).
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ from invariants.watch import Level
 from ..outside import entries
 from ..terminal.alarm import alarm
 from .canary import canary
+from .double_run import differs
 from .planting import NOTE, planted
-from .twice import differs
 
-LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far beyond what a sequence takes on a busy machine
+LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine
 
 
 class Hangs(Stuck):
-    """One sequence took longer than any may."""
+    """One sequence took longer than its limit."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """A failure, the tape that shows it again and the name of its files."""
+class FoundFailure:
+    """A failure, the tape that repeats it, and the name of its files.
+
+    at: entries of the tape that were played, with the one that failed.
+    """
 
     code: int
     kind: str
@@ -55,7 +58,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Result:
-    """What a sequence came to. operations: entries; events: what the core was fed."""
+    """The result of one sequence. operations: entries of the tape; events: handled by the core."""
 
     seed: int
     operations: int
@@ -66,40 +69,40 @@ class Result:
     probes: Counter[str] = field(default_factory=Counter)
     readings: Readings = field(default_factory=Counter)
     components: tuple[str, ...] = ()
-    found: Found | None = None
+    failure: FoundFailure | None = None
 
 
 @dataclass(frozen=True)
 class Work:
-    """Everything a worker needs but the seed; calling it plays one sequence."""
+    """Everything that a worker needs except the seed. A call plays one sequence."""
 
     operations: int
     components: tuple[str, ...] = ()
     policy: str = ""
     level: Level = "every"
-    twice: int = 0  # percent of the seeds that are run a second time, in a fresh process
+    twice: int = 0  # percent of the seeds that run again in a new process
     folder: str = ""
     canary: bool = False
-    limit_s: float = 0.0  # 0: what so many operations may take
+    limit_s: float = 0.0  # 0: `allowed_s` of the operations
     ranks: int = 0  # of every sequence; 0: drawn
-    plant: str = ""  # the planted bug that all of it is played with
+    plant: str = ""  # the bug that is planted in every sequence
     eviction: str = ""
-    outside: entries.Outside = ()  # policies of a user's own
+    outside: entries.Outside = ()  # policies of the user
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
         entries.load(self.outside)
         ops = operations.load()
         swarm = self.swarm(seed)
-        with canary(self.canary), planted(self.plant), self.in_time():
+        with canary(self.canary), planted(self.plant), self.time_limit():
             command = self.command(seed)
             outcome = play.generate(swarm, ops, seed, self.operations, self.level, None, command)
-        outcome = replace(outcome, tape=self.noted(outcome.tape))
+        outcome = replace(outcome, tape=self.with_note(outcome.tape))
         hand = outcome.hand
-        found = self.judge(outcome) if outcome.failure else None
-        twice = found is None and Draws(seed, "twice").chance(self.twice)
+        failure = self.judge(outcome) if outcome.failure else None
+        twice = failure is None and Draws(seed, "twice").chance(self.twice)
         if twice:
-            found = self.look_twice(outcome.tape)
+            failure = self.run_twice(outcome.tape)
         busy = time.process_time_ns() - started
         played = len(outcome.tape.entries)
         return Result(
@@ -112,7 +115,7 @@ class Work:
             hand.probes.seen,
             hand.gauges.readings,
             hand.config.components,
-            found,
+            failure,
         )
 
     def swarm(self, seed: int) -> Swarm:
@@ -121,59 +124,64 @@ class Work:
             seed, weights, self.components, self.policy, self.ranks, eviction=self.eviction
         )
 
-    def judge(self, outcome: Outcome) -> Found | None:
-        """The failure, said anew by its own tape; a planted one only if it is the planted bug."""
+    def judge(self, outcome: Outcome) -> FoundFailure | None:
+        """Repeats a failure from its tape; returns what the replay found.
+
+        A tape that fails in another way, or not at all, is a failure of its own. With the canary, a
+        failure counts only if it does not occur without the canary.
+        """
         first = outcome.failure
         assert first is not None
         name = name_of(first, outcome.tape)
-        again = self.replayed(outcome.tape, name, self.canary)
-        if again is None or (again.code, again.kind) != (first.code, first.kind):
-            said = f"{again.code} {again.kind}" if again else "nothing"
-            what = Failure(
-                NONDETERMINISM if again else HARNESS,
+        replayed = self.replayed(outcome.tape, name, self.canary)
+        if replayed is None or (replayed.code, replayed.kind) != (first.code, first.kind):
+            result = f"{replayed.code} {replayed.kind}" if replayed else "nothing"
+            mismatch = Failure(
+                NONDETERMINISM if replayed else HARNESS,
                 "REPLAY",
                 f"REPLAY: A tape must fail as it did when it was drawn.\n    drawn: {first.code} "
-                f"{first.kind}, replayed: {said}\n{first.text}",
+                f"{first.kind}, replayed: {result}\n{first.text}",
                 first.at,
             )
-            return found_of(what, outcome.tape, self.path(name_of(what, outcome.tape)))
+            return found_failure(mismatch, outcome.tape, self.path(name_of(mismatch, outcome.tape)))
         if self.canary:
-            sound = self.replayed(outcome.tape, name, bird=False)
-            if sound is not None and (sound.code, sound.kind) == (first.code, first.kind):
+            plain = self.replayed(outcome.tape, name, with_canary=False)
+            if plain is not None and (plain.code, plain.kind) == (first.code, first.kind):
                 return None
-        return found_of(again, outcome.tape, self.path(name))
+        return found_failure(replayed, outcome.tape, self.path(name))
 
-    def in_time(self) -> AbstractContextManager[None]:
+    def time_limit(self) -> AbstractContextManager[None]:
         return limit(self.limit_s or allowed_s(self.operations))
 
     def path(self, name: str) -> str:
         return str(Path(self.folder) / f"{name}.jsonl")
 
-    def replayed(self, tape: Tape, name: str, bird: bool) -> Failure | None:
-        with canary(bird), planted(self.plant), self.in_time():
+    def replayed(self, tape: Tape, name: str, with_canary: bool) -> Failure | None:
+        with canary(with_canary), planted(self.plant), self.time_limit():
             return play.replay(tape, operations.load(), self.level, self.path(name)).failure
 
-    def look_twice(self, tape: Tape) -> Found | None:
+    def run_twice(self, tape: Tape) -> FoundFailure | None:
+        """The failure if a second run of the tape in a new process differs; else None."""
         with planted(self.plant):
             text = differs(tape, self)
         if not text:
             return None
-        what = Failure(NONDETERMINISM, "DETERMINISM", text, len(tape.entries))
-        return found_of(what, tape, self.path(name_of(what, tape)))
+        failure = Failure(NONDETERMINISM, "DETERMINISM", text, len(tape.entries))
+        return found_failure(failure, tape, self.path(name_of(failure, tape)))
 
     def drawn(self, seed: int) -> Tape:
-        """The tape of a seed, with no check."""
+        """The tape of a seed, drawn without checks."""
         ops = operations.load()
         with planted(self.plant):
             outcome = play.generate(self.swarm(seed), ops, seed, self.operations, "off")
-        return self.noted(outcome.tape)
+        return self.with_note(outcome.tape)
 
-    def noted(self, tape: Tape) -> Tape:
-        """It notes the bug that it is played with, so that whoever plays it again does the same."""
+    def with_note(self, tape: Tape) -> Tape:
+        """The tape with a note of the planted bug, so that a replay plants it too."""
         return replace(tape, notes=tape.notes | {NOTE: self.plant}) if self.plant else tape
 
     def command(self, seed: int) -> str:
-        """What plays this sequence again, and no other."""
+        """The command that plays the sequence of this seed alone."""
         words = ["hicache", "fuzz", "--seed", str(seed), "--sequences", "1", "--operations"]
         words.append(str(self.operations))
         words += ["--check", self.level] if self.level != "every" else []
@@ -188,17 +196,17 @@ class Work:
         return shlex.join(words)
 
 
-def found_of(failure: Failure, tape: Tape, path: str) -> Found:
-    """The words end with the command that shows it again, whoever wrote them."""
+def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
+    """The failure as a result. Its text ends with the command that repeats it."""
     text = failure.text.rstrip("\n")
     if not text.splitlines()[-1:] or not text.splitlines()[-1].startswith("replay: "):
         text += f"\nreplay: {shlex.join(['hicache', 'fuzz', '--replay', path, *entries.options()])}"
     name = name_of(failure, tape)
-    return Found(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name)
+    return FoundFailure(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name)
 
 
 def name_of(failure: Failure, tape: Tape) -> str:
-    """Code, kind and the digest of the tape: the same find has the same name everywhere."""
+    """Code, kind and digest of the tape. Equal failures have equal names on every machine."""
     kind = re.sub(r"[^a-z0-9]+", "-", failure.kind.lower()).strip("-")
     return f"{failure.code}-{kind[:40]}-{corpus.digest(tape)[:12]}"
 
@@ -208,5 +216,5 @@ def allowed_s(entries: int) -> float:
 
 
 def limit(seconds: float) -> AbstractContextManager[None]:
-    """Whatever takes longer is stuck."""
+    """Raises Hangs in a block that takes longer than `seconds`."""
     return alarm(seconds, Hangs(f"one sequence was still at work after {seconds:g} s"))

@@ -1,8 +1,8 @@
-"""What a generator is, and how its records become a trace.
+"""The interface of generators, and the writing of their requests as a trace.
 
 A generator is one file in this folder with SUMMARY (one line for the help), `Options` (a frozen
 record), `add_options(parser)` and `records(options)`, which yields the requests of the native
-format in order. The same options give the same records on every machine. Must not live here: any
+format in order. The same options give the same records on every machine. Does not define any
 workload.
 """
 
@@ -29,17 +29,17 @@ class Generator(Protocol):
     def add_options(self, parser: argparse.ArgumentParser) -> None: ...
 
     def records(self, options: Any) -> Iterable[Record]:
-        """options: a record of `Options`."""
+        """The requests, in order. options: a record of `Options`."""
 
 
 def load(name: str) -> Generator:
-    """The generator of that name. Raises CallerError that says which exist."""
+    """The generator of that name. Raises CallerError that lists the generators."""
     return cast(Generator, registry.load(GENERATORS, name))
 
 
 def text(name: str, generator: Generator, options: OptionRecord) -> Iterator[str]:
-    """The lines of the trace, the header first, which says how the trace was made."""
-    made = {"generator": name, **dict(sorted(asdict(options).items()))}
-    yield json.dumps(header(made)) + "\n"
+    """The lines of the trace. The header comes first and records how the trace was made."""
+    made_by = {"generator": name, **dict(sorted(asdict(options).items()))}
+    yield json.dumps(header(made_by)) + "\n"
     for record in generator.records(options):
         yield json.dumps(record) + "\n"

@@ -1,9 +1,10 @@
-"""Conversations: each client sends a turn, waits for the answer, thinks, and sends the next.
+"""Conversations: each client sends a turn, waits for the answer, pauses, and sends the next turn.
 
-A turn's prompt is the whole conversation so far (system prompt, questions and answers) and a new
-question, so everything but the question can hit. Closed loop: a turn starts after the one before.
-With page size 64 and the default lengths, round r can hit (8r - 1) / (8r + 4) of its prompt: the
-last generated token has no KV yet, which costs the answer's last page.
+The prompt of a turn is the whole conversation so far (system prompt, questions and answers) and a
+new question, so everything but the question can hit. The loop is closed: a turn starts after the
+turn before it ended. With pages of 64 tokens and the default lengths, round r can hit
+(8r - 1) / (8r + 4) of its prompt. The last generated token has no KV yet, so the last page of an
+answer cannot hit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Random walks down a random tree of prompts: every depth of sharing, splits at odd places.
+"""Random walks down a random tree of prompts: every depth of sharing, and splits at odd places.
 
-A request walks from the root, at each level to one of `fanout` children (low numbers more often),
-cuts the last segment at a random token, and now and then goes on from an earlier request's answer.
-Arrivals are a Poisson process (open loop). Made to exercise a cache, not to resemble a service.
+A request walks down from the root, each time to one of `fanout` children (low numbers more often),
+and cuts the last segment at a random token. Some requests continue the answer of an earlier request
+instead. Arrivals are a Poisson process (open loop). The workload tests a cache; it does not
+resemble a service.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def records(options: Options) -> Iterator[Record]:
     draw = np.random.default_rng([options.seed, 2])
     lengths: dict[str, int] = {}
-    # only the latest may be followed, so that memory and prompts stay bounded
+    # only recent requests are continued, so memory and prompts stay bounded
     latest: list[list[list[str | int]]] = []
     now_us = 0
     for index in range(options.requests):
@@ -68,7 +69,7 @@ def _walk(
     path = "t"
     prompt: list[list[str | int]] = []
     for _ in range(int(draw.integers(1, options.depth + 1))):
-        # the smaller of two draws: low children are visited more often
+        # the smaller of two draws, so low numbers are more frequent
         child = int(draw.integers(options.fanout, size=2).min())
         path = f"{path}.{child}"
         length = int(draw.integers(1, options.segment_tokens + 1))

@@ -1,8 +1,9 @@
-"""Groups of prompts behind long system prompts, asked in rounds by a fixed number of workers.
+"""Groups of questions that share long system prompts, asked in rounds by a fixed set of workers.
 
-Each group has one system prompt and `prompts` questions; a round asks every question of every
-group once, in shuffled order, and the next round asks the same again. A worker sends a request when
-its last one ended. The first round fills the cache, later ones show what the tiers kept of it.
+Each group has one system prompt and `prompts` questions. A round asks every question of every group
+once, in random order; the next round asks the same questions again. A worker sends a request when
+its previous one has ended. The first round fills the cache. Later rounds show how much of it the
+tiers kept.
 """
 
 from __future__ import annotations

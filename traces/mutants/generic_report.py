@@ -1,6 +1,6 @@
-"""What a hunt for generic mutants came to: the table by module, who survived, the JSON.
+"""The results of a hunt for generic mutants: the table by module, the survivors, the JSON.
 
-Lives here: words and numbers. Must not live here: hunting (generic_work) or verdicts (invariants).
+Does not hunt (see generic_work) or decide whether a mutant is killed (see invariants).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from invariants.mutants import mutate, score
 from invariants.mutants.score import Count, Score
 
 from ..terminal.tables import console, pairs, percent, table
-from .limits import Killed
+from .limits import TimedHunt
 
 _SHOWN = 40
 _KINDS = 12
 
 
-def summed(generic: Sequence[Killed], whole: bool) -> Score:
-    """whole: every mutant was hunted, so a listed name that is none of theirs is stale."""
+def summed(generic: Sequence[TimedHunt], whole: bool) -> Score:
+    """The score. whole: all mutants were hunted, so a reviewed name that none has is stale."""
     known = [one.name for one in mutate.mutants()] if whole else None
     return score.score([one.hunt for one in generic], known=known)
 
 
-def document(generic: Sequence[Killed], sum_: Score) -> dict[str, object]:
-    """The score for other tools: the names in it are kept."""
+def document(generic: Sequence[TimedHunt], sum_: Score) -> dict[str, object]:
+    """The score as JSON values. Other programs read it: do not rename its keys."""
     return asdict(sum_) | {
         "by_kind": dict(sum_.by_kind),
         "rate": sum_.total.rate,
@@ -35,24 +35,26 @@ def document(generic: Sequence[Killed], sum_: Score) -> dict[str, object]:
     }
 
 
-def row(one: Killed) -> dict[str, object]:
-    """What is said of one mutant alone."""
-    found = one.hunt
-    return {"differs": found.differs, "reached": found.reached, "decisions": found.decisions}
+def row(one: TimedHunt) -> dict[str, object]:
+    """The fields of one mutant that planted bugs do not have."""
+    hunt = one.hunt
+    return {"differs": hunt.differs, "reached": hunt.reached, "decisions": hunt.decisions}
 
 
-def show(generic: Sequence[Killed], sum_: Score, left: int, stream: TextIO) -> None:
-    """The table by module, what killed most, and every name that somebody has to look at. left:
-    how many nobody has decided on, where the hunt was interrupted."""
+def show(generic: Sequence[TimedHunt], sum_: Score, left: int, stream: TextIO) -> None:
+    """Prints the table by module, the most frequent kinds of kills, and all open names.
+
+    left: after an interrupt, the number of mutants without a result.
+    """
     out = console(stream)
-    shown = table(
+    by_module = table(
         "generic mutants of hicache.core",
         "module", "mutants", "checks", "decisions", "equivalent", "alive", "killed",
     )  # fmt: skip
-    shown.columns[0].no_wrap = True
+    by_module.columns[0].no_wrap = True
     for module, count in (*sum_.by_module.items(), ("together", sum_.total)):
-        shown.add_row(module, *_cells(count))
-    out.print(shown)
+        by_module.add_row(module, *_cells(count))
+    out.print(by_module)
     if left:
         out.print(f"  interrupted: {left:,} more are undecided and not counted")
     total = sum_.total
@@ -62,8 +64,8 @@ def show(generic: Sequence[Killed], sum_: Score, left: int, stream: TextIO) -> N
     out.print(pairs("killed by", rows))
     hunts = {one.hunt.name: one.hunt for one in generic}
     for name in sum_.survivors[:_SHOWN]:
-        found = hunts[name]
-        how = " (differs)" if found.differs else "" if found.reached else " (not reached)"
+        hunt = hunts[name]
+        how = " (differs)" if hunt.differs else "" if hunt.reached else " (not reached)"
         out.print(f"  alive{how}: {name}", markup=False)
     if len(sum_.survivors) > _SHOWN:
         out.print(f"  and {len(sum_.survivors) - _SHOWN:,} more: --json FILE has them all")

@@ -1,12 +1,14 @@
-"""Hunting generic mutants in worker processes, each within its time.
+"""Hunts generic mutants in worker processes, each within a time limit.
 
-Lives here: clocks, the pool, the rounds, which tapes are hunted on. Must not live here: options and
-words (generic_report, commands/mutants), or what a mutant is (invariants).
+Contains the clocks, the processes, the rounds and the choice of tapes. Does not define options or
+output (see commands/mutants and generic_report) or mutants (see invariants/mutants).
 
-    survey   every tape is played once on the plain core: what it runs, how long it is, its digest
-    rounds   each mutant gets a slice of time on the tapes that run its line; those that survive it
-             get the next, longer one, but for those that are known to be equivalent
-    record   what survives them all is played on the recorded tapes, whose decisions CI holds
+    survey   every tape is played once on the unchanged core, to learn which lines it runs, how
+             long it takes, and its digest
+    rounds   each mutant gets a slice of time on the tapes that run its line; survivors get the
+             next, longer slice, except those that are known to be equivalent
+    record   mutants that survive all rounds are played on the recorded tapes, whose decisions the
+             tests hold
 """
 
 from __future__ import annotations
@@ -25,23 +27,25 @@ from invariants.mutants import ground, mutate, score
 from invariants.mutants.ground import Ground
 from invariants.mutants.mutate import Mutant
 
-from .limits import Killed, bounded, limited
+from .limits import TimedHunt, start_worker, time_limit
 
 CORPUS = Path(__file__).resolve().parents[2] / "tests" / "corpus"
 RECORDED = CORPUS / "decisions"
 SLICES_S = (0.4, 5.0)
 LONGEST_S = 20.0
 SHORT, LONG = 40, 120  # entries of a drawn tape
-EACH = 240  # tapes of either length
-VARIED = 5  # every so many of the ways in which a tape of the corpus can go wrong
-LINE = 10  # tapes that are kept for each line
+EACH = 240  # drawn tapes of each length
+VARIED = 5  # take every fifth variation of a tape of the corpus
+LINE = 10  # tapes kept for each line of the core and each state
 
 
 @dataclass(frozen=True)
 class Job:
+    """One mutant for one slice of time. before: its result in earlier rounds."""
+
     mutant: Mutant
     seconds: float
-    before: Killed | None = None
+    before: TimedHunt | None = None
 
 
 _grounds: list[Ground] = []
@@ -50,7 +54,7 @@ _recorded: list[Ground] = []
 
 @contextmanager
 def surveyed(each: int = EACH) -> Iterator[int]:
-    """The tapes to hunt on are known, and the core counts its steps, until the block ends."""
+    """Surveys the tapes for the block; the core counts its steps. Yields the number of tapes."""
     with mutate.counted():
         kept = list(ground.survey(corpus_tapes()))
         _grounds[:] = [*kept, *ground.chosen(ground.survey(tapes(each)), LINE)]
@@ -61,12 +65,15 @@ def surveyed(each: int = EACH) -> Iterator[int]:
 
 
 def corpus_tapes() -> Iterator[Tape]:
-    """Those that are hunted on whatever else runs the same lines."""
+    """The tapes that are always played, even if other tapes run the same lines."""
     return (corpus.read(path) for folder in (CORPUS, RECORDED) for path in corpus.paths(folder))
 
 
 def tapes(each: int) -> Iterator[Tape]:
-    """All that can go wrong in the tapes of the corpus, and so many drawn of each length."""
+    """Variations of the corpus with one fault each, and `each` drawn tapes of each length.
+
+    The corpus is left out if `each` is below EACH.
+    """
     for tape in map(corpus.read, corpus.paths(CORPUS)) if each >= EACH else ():
         yield from ground.varied(tape, VARIED)
     yield from ground.drawn(range(1, each + 1), SHORT)
@@ -74,21 +81,23 @@ def tapes(each: int) -> Iterator[Tape]:
 
 
 def as_recorded(folder: Path) -> list[Ground]:
-    """The recorded tapes. Raises CallerError where the plain core decides otherwise: every mutant
-    would seem to be seen by it."""
-    found = list(ground.survey(map(corpus.read, corpus.paths(folder))))
-    stale = [one.tape.seed for one in found if one.tape.notes.get(ground.NOTE) != one.digest]
+    """The recorded tapes. Raises CallerError if the unchanged core decides otherwise on one.
+
+    Such a tape would seem to kill every mutant.
+    """
+    grounds = list(ground.survey(map(corpus.read, corpus.paths(folder))))
+    stale = [one.tape.seed for one in grounds if one.tape.notes.get(ground.NOTE) != one.digest]
     if stale:
         raise CallerError(
             f"{folder}: expected tapes on which the core decides as recorded, found {len(stale)} "
-            f"of {len(found)} on which it does not (first: seed {stale[0]}); if this change "
+            f"of {len(grounds)} on which it does not (first: seed {stale[0]}); if this change "
             f"is intended, run hicache mutants --record"
         )
-    return found
+    return grounds
 
 
 def record(folder: Path = RECORDED) -> list[Path]:
-    """The recorded tapes decide as this core does from now on. Returns those that are new."""
+    """Stores the decisions of the current core in the recorded tapes; returns those changed."""
     changed = []
     for path in corpus.paths(folder):
         tape = corpus.read(path)
@@ -99,50 +108,50 @@ def record(folder: Path = RECORDED) -> list[Path]:
     return changed
 
 
-def run(mutants: Sequence[Mutant], seconds: float, processes: int) -> Iterator[Killed]:
-    """The mutants, as they are done. Inside `surveyed`."""
+def run(mutants: Sequence[Mutant], seconds: float, processes: int) -> Iterator[TimedHunt]:
+    """Yields the result of each mutant as it is known. Call it inside `surveyed`."""
     jobs = [Job(one, 0.0) for one in mutants]
     if processes <= 1:
         yield from _rounds(jobs, seconds, lambda some: map(work, some))
         return
-    with multiprocessing.get_context("fork").Pool(processes, bounded) as pool:
+    with multiprocessing.get_context("fork").Pool(processes, start_worker) as pool:
         yield from _rounds(jobs, seconds, lambda some: pool.imap_unordered(work, some))
 
 
 def _rounds(
-    jobs: list[Job], seconds: float, each: Callable[[list[Job]], Iterator[tuple[Job, Killed]]]
-) -> Iterator[Killed]:
+    jobs: list[Job], seconds: float, each: Callable[[list[Job]], Iterator[tuple[Job, TimedHunt]]]
+) -> Iterator[TimedHunt]:
     seconds, reviewed = min(seconds, LONGEST_S), score.equivalent()
-    slices = [one for one in SLICES_S if one < seconds] + [seconds]
-    for turn in slices:
-        again: list[Job] = []
-        for job, done in each([replace(job, seconds=turn) for job in jobs]):
-            if done.hunt.killed or turn == slices[-1] or job.mutant.name in reviewed:
+    slices = [limit for limit in SLICES_S if limit < seconds] + [seconds]
+    for slice_s in slices:
+        survivors: list[Job] = []
+        for job, done in each([replace(job, seconds=slice_s) for job in jobs]):
+            if done.hunt.killed or slice_s == slices[-1] or job.mutant.name in reviewed:
                 yield done
             else:
-                again.append(replace(job, before=done))
-        jobs = again
+                survivors.append(replace(job, before=done))
+        jobs = survivors
 
 
-def work(job: Job) -> tuple[Job, Killed]:
-    """One hunt, here and now."""
+def work(job: Job) -> tuple[Job, TimedHunt]:
+    """Hunts one mutant in this process."""
     began = time.monotonic()
-    before = job.before
+    earlier = job.before
 
     def more() -> bool:
         return time.monotonic() - began < job.seconds
 
-    skip = before.hunt.sequences if before is not None else 0
-    found = score.hunt(job.mutant, _grounds, more, limited, skip)
+    skip = earlier.hunt.sequences if earlier is not None else 0
+    hunt = score.hunt(job.mutant, _grounds, more, time_limit, skip)
     seconds = time.monotonic() - began
-    if before is not None:
-        found = replace(
-            found,
-            operations=found.operations + before.hunt.operations,
-            sequences=found.sequences + before.hunt.sequences,
-            differs=found.differs or before.hunt.differs,
+    if earlier is not None:
+        hunt = replace(
+            hunt,
+            operations=hunt.operations + earlier.hunt.operations,
+            sequences=hunt.sequences + earlier.hunt.sequences,
+            differs=hunt.differs or earlier.hunt.differs,
         )
-        seconds += before.seconds
-    if not found.killed:
-        found = replace(found, decisions=score.decides(job.mutant, _recorded, limited))
-    return job, Killed(found, seconds)
+        seconds += earlier.seconds
+    if not hunt.killed:
+        hunt = replace(hunt, decisions=score.decides(job.mutant, _recorded, time_limit))
+    return job, TimedHunt(hunt, seconds)

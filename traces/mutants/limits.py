@@ -1,7 +1,7 @@
-"""What workers that hunt share: how much time and memory one may take.
+"""Limits of the worker processes that hunt mutants: time and memory. Also the result of one mutant.
 
-Lives here: the limits, and what became of a mutant. Must not live here: the hunts (generic_work,
-planted_work), or options and words (commands/mutants).
+Does not hunt (see generic_work and planted_work), and has no options or output (see
+commands/mutants).
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ from invariants.mutants.score import Hunt
 from invariants.mutants.steps import Endless
 
 from ..terminal.alarm import alarm
-from ..terminal.workers import leave_with_the_parent
+from ..terminal.workers import exit_with_parent
 
-SEQUENCE_S = 10.0  # many times what the longest sequence takes: then it is endless
-MEMORY = 4 << 30
+SEQUENCE_S = 10.0  # far more than the longest sequence takes; a longer one counts as endless
+MEMORY_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
-class Killed:
-    """What became of a mutant."""
+class TimedHunt:
+    """The hunt for one mutant, and the seconds that it took."""
 
     hunt: Hunt
     seconds: float
 
 
-def limited(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:
-    """Raises Endless into a block that takes longer."""
+def time_limit(seconds: float = SEQUENCE_S) -> AbstractContextManager[None]:
+    """Raises Endless in a block that takes longer than `seconds`."""
     return alarm(seconds, Endless(f"more than {seconds:.0f} s"))
 
 
-def bounded() -> None:
-    """Of a worker: what eats memory without end crashes instead; Ctrl-C is the parent's to take,
-    and the parent's end is its own."""
+def start_worker() -> None:
+    """Initialises a worker: limits its memory, and leaves Ctrl-C to the parent.
+
+    A mutant that allocates without end crashes. The worker exits when its parent is gone.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # with which the pool ends its workers
-    leave_with_the_parent()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool ends its workers with it
+    exit_with_parent()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -1,7 +1,6 @@
-"""What the hunts for planted bugs came to: the matrix, who is alone in noticing, the faults, JSON.
+"""The results of the hunts for planted bugs: the kill matrix, sole killers, faults, JSON.
 
-Lives here: words and numbers. Must not live here: hunting (planted_work), or what a bug is
-(invariants).
+Does not hunt (see planted_work) or define bugs (see invariants/planted).
 """
 
 from __future__ import annotations
@@ -23,39 +22,41 @@ from invariants.planted.base import load
 from ..terminal.tables import console, pairs, table
 from .planted_work import Row, Trial
 
-_MARKS = 3  # of those that notice a bug, so many are named
+_MOST_NAMED = 3  # checks named for each bug
 
 
 def sole(rows: Sequence[Row]) -> dict[str, int]:
-    """Checks that alone notice a bug, and how many each."""
+    """The checks that alone notice a bug, with the number of such bugs."""
     alone = Counter(row.noticed[0] for row in rows if len(row.noticed) == 1)
     return dict(sorted(alone.items()))
 
 
-def strictly(rows: Sequence[Row]) -> dict[str, int]:
-    """Those of `sole` whose bug nobody else notices in more sequences, either."""
+def sole_in_more(rows: Sequence[Row]) -> dict[str, int]:
+    """Those of `sole` whose bug no other check notices in more sequences either."""
     alone = Counter(
         row.noticed[0] for row in rows if row.others is not None and not row.others.check
     )
     return dict(sorted(alone.items()))
 
 
-def bare_checks(rows: Sequence[Row]) -> Gaps:
-    """Checks that are alone with none of the bugs."""
+def checks_without_bug(rows: Sequence[Row]) -> Gaps:
+    """Checks that are not the sole killer of any bug."""
     return gaps(check_names(), sole(rows), reviewed("implied.txt"))
 
 
-def bare_faults() -> Gaps:
-    """Kinds of faults that no bug says it is exposed by."""
+def faults_without_bug() -> Gaps:
+    """Kinds of faults that do not expose any bug."""
     return gaps(fault_names(), exposing(), reviewed("unexposed.txt"))
 
 
-def is_short(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:
-    """Whether something survived, or is not as its file says. whole: every bug was hunted, so what
-    is on no list, or on a stale line of one, counts too."""
-    if not all(row.killed for row in rows) or not all(trial.as_said for trial in trials):
+def has_gaps(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:
+    """Whether a bug survived, or its file is wrong about a fault.
+
+    whole: every bug was hunted, so missing and stale names of the reviewed lists count, too.
+    """
+    if not all(row.killed for row in rows) or not all(trial.as_expected for trial in trials):
         return True
-    lists = [bare_checks(rows), bare_faults()] if whole and rows else []
+    lists = [checks_without_bug(rows), faults_without_bug()] if whole and rows else []
     return any(one.missing or one.stale for one in lists)
 
 
@@ -63,17 +64,17 @@ def is_short(rows: Sequence[Row], trials: Sequence[Trial], whole: bool) -> bool:
 
 
 def document(rows: Sequence[Row], trials: Sequence[Trial]) -> dict[str, object]:
-    """The kill matrix for other tools: the names in it are kept."""
-    found: dict[str, object] = {"planted": [_row(row) for row in rows]}
-    found |= {"sole_killers": sole(rows), "sole_in_more": strictly(rows)}
+    """The kill matrix as JSON values. Other programs read it: do not rename its keys."""
+    result: dict[str, object] = {"planted": [_row(row) for row in rows]}
+    result |= {"sole_killers": sole(rows), "sole_in_more": sole_in_more(rows)}
     if rows:
-        found |= {"summary": _figures(rows), "checks_without": asdict(bare_checks(rows))}
+        result |= {"summary": _figures(rows), "checks_without": asdict(checks_without_bug(rows))}
     if trials:
-        found |= {
-            "trials": [asdict(trial) | {"as_said": trial.as_said} for trial in trials],
-            "faults_without": asdict(bare_faults()),
+        result |= {
+            "trials": [asdict(trial) | {"as_said": trial.as_expected} for trial in trials],
+            "faults_without": asdict(faults_without_bug()),
         }
-    return found
+    return result
 
 
 def _row(row: Row) -> dict[str, object]:
@@ -99,14 +100,17 @@ def _row(row: Row) -> dict[str, object]:
 
 
 def _figures(rows: Sequence[Row]) -> dict[str, object]:
-    """The numbers of the whole, for reading at a glance."""
+    """Totals and medians over all bugs."""
     times = [row.seconds for row in rows if row.killed]
     small = [row.small for row in rows if row.small is not None]
-    found: dict[str, object] = {"bugs": len(rows), "killed": len(times)}
+    result: dict[str, object] = {"bugs": len(rows), "killed": len(times)}
     if times:
-        found |= {"median_s": round(statistics.median(times), 3), "longest_s": round(max(times), 3)}
+        result |= {
+            "median_s": round(statistics.median(times), 3),
+            "longest_s": round(max(times), 3),
+        }
     if small:
-        found |= {
+        result |= {
             "shrunk": len(small),
             "entries_before": statistics.median(one.before for one in small),
             "entries_after": statistics.median(one.after for one in small),
@@ -115,7 +119,7 @@ def _figures(rows: Sequence[Row]) -> dict[str, object]:
             "shrink_longest_s": round(max(one.seconds for one in small), 1),
             "not_finished": sum(not one.whole for one in small),
         }
-    return found
+    return result
 
 
 # -- tables
@@ -125,7 +129,7 @@ def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: Text
     out = console(stream)
     if rows:
         out.print(_matrix(rows))
-        out.print(pairs("planted bugs, summary", _together(rows, whole)))
+        out.print(pairs("planted bugs, summary", _summary(rows, whole)))
     if trials:
         out.print(_trials(trials))
         out.print(pairs("kinds of faults", _exposed(trials)))
@@ -134,36 +138,36 @@ def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: Text
 def _matrix(rows: Sequence[Row]) -> Table:
     small = any(row.small is not None for row in rows)
     names = ["bug", "noticed by", "operations", "seconds", *["shrunk"] * small]
-    shown = table("planted bugs", *names)
-    shown.columns[0].no_wrap = True
-    shown.columns[1].justify = "left"
+    result = table("planted bugs", *names)
+    result.columns[0].no_wrap = True
+    result.columns[1].justify = "left"
     for row in rows:
         cells = [row.name, _noticed(row), f"{row.operations:,}", f"{row.seconds:.2f}"]
         if small:
             one = row.small
             cells.append("" if one is None else f"{one.before} to {one.after}")
-        shown.add_row(*cells)
-    return shown
+        result.add_row(*cells)
+    return result
 
 
 def _noticed(row: Row) -> str:
-    """The first to notice, and who else would."""
+    """The first check that noticed the bug, and some of the others that would."""
     if not row.killed:
         return "SURVIVED"
     first = row.check.lower()
     others = [name for name in row.noticed if name != first]
-    named = ", ".join([row.check, *others[: _MARKS - 1]])
-    more = len(others) - _MARKS + 1
+    named = ", ".join([row.check, *others[: _MOST_NAMED - 1]])
+    more = len(others) - _MOST_NAMED + 1
     return f"{named} and {more} more" if more > 0 else named
 
 
-def _together(rows: Sequence[Row], whole: bool) -> list[tuple[str, str]]:
+def _summary(rows: Sequence[Row], whole: bool) -> list[tuple[str, str]]:
     figures = _figures(rows)
-    said = [("killed", f"{figures['killed']} of {figures['bugs']}")]
+    lines = [("killed", f"{figures['killed']} of {figures['bugs']}")]
     if "median_s" in figures:
-        said.append(("median, longest", f"{figures['median_s']} s, {figures['longest_s']} s"))
+        lines.append(("median, longest", f"{figures['median_s']} s, {figures['longest_s']} s"))
     if "shrunk" in figures:
-        said += [
+        lines += [
             ("shrunk, median", f"{figures['entries_before']} to {figures['entries_after']} entries,"
              f" at most {figures['most_entries_after']}"),
             ("time of shrinking", f"median {figures['shrink_median_s']} s, longest "
@@ -171,43 +175,45 @@ def _together(rows: Sequence[Row], whole: bool) -> list[tuple[str, str]]:
              f"{figures['not_finished']}"),
         ]  # fmt: skip
     alone = ", ".join(f"{name} {count}" for name, count in sole(rows).items() if name != ALWAYS)
-    said.append(("alone in noticing", alone or "none"))
-    strict = ", ".join(f"{name} {count}" for name, count in strictly(rows).items())
-    said.append(("  in more sequences, too", strict or "none"))
+    lines.append(("alone in noticing", alone or "none"))
+    strict = ", ".join(f"{name} {count}" for name, count in sole_in_more(rows).items())
+    lines.append(("  in more sequences, too", strict or "none"))
     if whole:
-        said += _gaps("checks", bare_checks(rows))
-    return said
+        lines += _gaps("checks", checks_without_bug(rows))
+    return lines
 
 
-def _gaps(what: str, found: Gaps) -> list[tuple[str, str]]:
-    said = [(f"{what} without a bug", ", ".join(found.missing) or "none")]
-    if found.listed:
-        said.append(("  reviewed", ", ".join(found.listed)))
-    if found.stale:
-        said.append(("  listed, but wrong", ", ".join(found.stale)))
-    return said
+def _gaps(what: str, names: Gaps) -> list[tuple[str, str]]:
+    rows = [(f"{what} without a bug", ", ".join(names.missing) or "none")]
+    if names.listed:
+        rows.append(("  reviewed", ", ".join(names.listed)))
+    if names.stale:
+        rows.append(("  listed, but wrong", ", ".join(names.stale)))
+    return rows
 
 
 def _trials(trials: Sequence[Trial]) -> Table:
-    shown = table("exposed by a fault", "bug", "with", "seen by", "sequences", "seconds")
-    shown.columns[0].no_wrap = True
-    shown.columns[1].justify = shown.columns[2].justify = "left"
+    result = table("exposed by a fault", "bug", "with", "seen by", "sequences", "seconds")
+    result.columns[0].no_wrap = True
+    result.columns[1].justify = result.columns[2].justify = "left"
     for trial in trials:
-        shown.add_row(
+        result.add_row(
             trial.name,
             trial.fault or "no fault",
-            (trial.check or "nobody") + ("" if trial.as_said else " (NOT AS LISTED)"),
+            (trial.check or "nobody") + ("" if trial.as_expected else " (NOT AS LISTED)"),
             f"{trial.sequences:,}",
             f"{trial.seconds:.2f}",
         )
-    return shown
+    return result
 
 
 def _exposed(trials: Sequence[Trial]) -> list[tuple[str, str]]:
-    wrong = [trial for trial in trials if not trial.as_said]
-    covered = len(dict.fromkeys(trial.fault for trial in trials if trial.fault and trial.as_said))
-    said = [
+    wrong = [trial for trial in trials if not trial.as_expected]
+    covered = len(
+        dict.fromkeys(trial.fault for trial in trials if trial.fault and trial.as_expected)
+    )
+    rows = [
         ("that expose a bug", f"{covered} of {len(fault_names())}"),
         ("trials", f"{len(trials):,}, different from the bug's file: {len(wrong)}"),
     ]
-    return said + _gaps("kinds", bare_faults())
+    return rows + _gaps("kinds", faults_without_bug())

@@ -1,13 +1,13 @@
-"""Hunting planted bugs in worker processes: who kills each, how small, which fault shows it.
+"""Hunts planted bugs in worker processes: which check kills each, how small, with which fault.
 
-Lives here: clocks, the pool, one hunt as a job. Must not live here: options and words
-(planted_report, commands/mutants), or what a bug is (invariants).
+Contains the clocks, the processes and the single hunts. Does not define options or output (see
+commands/mutants and planted_report) or bugs (see invariants/planted).
 
-    rounds   each bug gets a slice of time, and those that survive it the whole; all times are those
-             of one core, so that others on the machine do not count
-    matrix   the tape that failed is shrunk, if wanted; on it, every check is asked alone; where one
-             alone notices it, the others are asked for more sequences
-    trials   a bug that a kind of fault exposes: with that kind alone, and in calm sequences
+    rounds   each bug gets a slice of time, and survivors get the whole time. Times are processor
+             times of one core, so the load of the machine does not matter.
+    matrix   the failing tape is shrunk if wanted, and played with each check alone. If only one
+             check notices the bug, the others are tried on more sequences.
+    trials   a bug that a kind of fault exposes: once with that kind alone, once without faults
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from invariants.planted import _kill as kill
 from invariants.planted.base import load as bug_of
 from invariants.planted.base import planted
 
-from .limits import SEQUENCE_S, bounded, limited
+from .limits import SEQUENCE_S, start_worker, time_limit
 
 SEEDS = range(1, 1_000_000)
 FIRST_S = 1.0
-MORE = 20  # sequences
+MORE = 20  # sequences after the one that failed
 SHRINK_S = 60.0
-SLOWER = 10  # times that a hunt may take longer than the time of a core that it has
+SLOWER = 10  # most wall-clock time of a hunt, in multiples of its processor time
 CALM_OPERATIONS = 60
 
 Job = TypeVar("Job")
@@ -45,7 +45,7 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True)
 class BugJob:
-    """operations: entries of a sequence. shrink: whether the tape that failed is made small."""
+    """operations: entries of a sequence. shrink: whether to shrink the failing tape."""
 
     name: str
     seconds: float
@@ -55,8 +55,10 @@ class BugJob:
 
 @dataclass(frozen=True)
 class Small:
-    """Entries of a tape before it was shrunk and after, the plays and the time that it took; whole:
-    nothing could be made smaller any more."""
+    """A shrunk tape: entries before and after, plays, processor seconds.
+
+    whole: no further change made it smaller; False if the time ran out.
+    """
 
     before: int
     after: int
@@ -67,8 +69,10 @@ class Small:
 
 @dataclass(frozen=True)
 class Others:
-    """What all but the only check that noticed a tape came to, asked for the same bug in so many
-    sequences: what noticed it, or "" for nobody."""
+    """The hunt for a bug with all checks except the only one that noticed it.
+
+    check: the check that noticed the bug, "" for none. sequences: how many were played.
+    """
 
     check: str
     sequences: int
@@ -76,9 +80,12 @@ class Others:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the matrix. noticed: who notices the failing tape when asked alone, `kill.ALWAYS`
-    for what always looks. seconds: until it was killed, or all that it had. others: where a check
-    was alone in noticing."""
+    """One row of the matrix.
+
+    noticed: the checks that notice the failing tape, with `kill.ALWAYS` if the tape fails without
+    any check. seconds: until the kill, or all the time given. others: only if one check alone
+    noticed the bug.
+    """
 
     name: str
     code: int
@@ -98,7 +105,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TrialJob:
-    """fault: one kind, or "" for calm sequences; so many of them at most."""
+    """fault: one kind, or "" for sequences without faults. sequences: the most to play."""
 
     name: str
     fault: str
@@ -107,7 +114,7 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a bug with one kind of fault, or none. as_said: it was seen, or was not."""
+    """The result of a bug with one kind of fault, or without faults."""
 
     name: str
     fault: str
@@ -118,22 +125,23 @@ class Trial:
     seconds: float
 
     @property
-    def as_said(self) -> bool:
+    def as_expected(self) -> bool:
+        """Whether it was found with the fault, or not found without faults."""
         return bool(self.fault) == (self.code != 0)
 
 
 def each(work: Callable[[Job], Done], jobs: Sequence[Job], processes: int) -> Iterator[Done]:
-    """The jobs, as they are done."""
+    """Yields the result of each job as it is known."""
     if processes <= 1 or len(jobs) <= 1:
         yield from map(work, jobs)
         return
-    with multiprocessing.get_context("fork").Pool(min(processes, len(jobs)), bounded) as pool:
+    with multiprocessing.get_context("fork").Pool(min(processes, len(jobs)), start_worker) as pool:
         yield from pool.imap_unordered(work, jobs)
 
 
 def run(jobs: Sequence[BugJob], processes: int) -> Iterator[Row]:
-    """A slice each first, the whole time for those that survive it."""
-    again: list[BugJob] = []
+    """First a slice of time for each bug, then the whole time for those that survive it."""
+    survivors: list[BugJob] = []
     by_name = {job.name: job for job in jobs}
     first = [replace(job, seconds=min(FIRST_S, job.seconds)) for job in jobs]
     for row in each(work, first, processes):
@@ -141,25 +149,25 @@ def run(jobs: Sequence[BugJob], processes: int) -> Iterator[Row]:
         if row.killed or job.seconds <= FIRST_S:
             yield row
         else:
-            again.append(job)
-    yield from each(work, again, processes)
+            survivors.append(job)
+    yield from each(work, survivors, processes)
 
 
 def work(job: BugJob) -> Row:
-    """One hunt, here and now."""
+    """Hunts one bug in this process."""
     began = time.process_time()
     seeds = itertools.takewhile(lambda _: time.process_time() - began < job.seconds, SEEDS)
     try:
-        with limited(SLOWER * job.seconds + SEQUENCE_S):
-            found = kill.hunt(job.name, seeds, job.operations)
+        with time_limit(SLOWER * job.seconds + SEQUENCE_S):
+            hunt = kill.hunt(job.name, seeds, job.operations)
     except Endless:
         return Row(job.name, LIVENESS, "ENDLESS", 0, 0, -1, time.process_time() - began)
     seconds = time.process_time() - began
-    code, kind = found.found or (0, "")
-    row = Row(job.name, code, kind, found.operations, found.sequences, found.seed, seconds)
-    if found.tape is None:
+    code, kind = hunt.found or (0, "")
+    row = Row(job.name, code, kind, hunt.operations, hunt.sequences, hunt.seed, seconds)
+    if hunt.tape is None:
         return row
-    tape = found.tape
+    tape = hunt.tape
     if job.shrink:
         tape, small = _small(job.name, tape)
         row = replace(row, small=small)
@@ -168,21 +176,21 @@ def work(job: BugJob) -> Row:
 
 
 def _others(row: Row) -> Others | None:
-    """The sequences from the first on, and some behind the one in which the check noticed it."""
+    """Hunts with the other checks, on the same sequences and some more."""
     if len(row.noticed) != 1 or row.noticed[0] not in check_names():
         return None
     asked = [name for name in check_names() if name != row.noticed[0]]
     seeds = SEEDS[: row.sequences + MORE]
     try:
-        with limited(SLOWER * len(seeds) + SEQUENCE_S):
-            found = kill.hunt(row.name, seeds, checks=asked)
+        with time_limit(SLOWER * len(seeds) + SEQUENCE_S):
+            hunt = kill.hunt(row.name, seeds, checks=asked)
     except Endless:
         return Others("ENDLESS", 0)
-    return Others(found.found[1] if found.found else "", found.sequences)
+    return Others(hunt.found[1] if hunt.found else "", hunt.sequences)
 
 
 def _small(name: str, tape: Tape) -> tuple[Tape, Small | None]:
-    """Shrunk for a minute at most: what is tried later counts as no failure."""
+    """The tape shrunk within SHRINK_S. After that time a play counts as no failure."""
     ops = load()
     with planted(name):
         failed = replay(tape, ops)
@@ -197,14 +205,15 @@ def _small(name: str, tape: Tape) -> tuple[Tape, Small | None]:
             late.append(True)
             return replace(failed, failure=None)
 
-        found = shrinker.shrink(tape, failed.failure, play)
-    whole = found.whole and not late
+        shrunk = shrinker.shrink(tape, failed.failure, play)
+    whole = shrunk.whole and not late
     spent = time.process_time() - began
-    return found.tape, Small(len(tape.entries), len(found.tape.entries), found.plays, spent, whole)
+    after = len(shrunk.tape.entries)
+    return shrunk.tape, Small(len(tape.entries), after, shrunk.plays, spent, whole)
 
 
 def trial_jobs(names: Sequence[str], sequences: int) -> list[TrialJob]:
-    """Of each of these bugs that says which kinds of faults expose it: those, and none."""
+    """For each bug that names kinds of faults: one trial for each kind, and one without."""
     return [
         TrialJob(name, fault, sequences)
         for name in names
@@ -214,9 +223,9 @@ def trial_jobs(names: Sequence[str], sequences: int) -> list[TrialJob]:
 
 
 def attempt(job: TrialJob) -> Trial:
-    """One trial, here and now."""
+    """Runs one trial in this process."""
     began = time.process_time()
-    found = exposed.hunt(job.name, job.fault, range(job.sequences), CALM_OPERATIONS)
-    code, kind = found.found or (0, "")
+    hunt = exposed.hunt(job.name, job.fault, range(job.sequences), CALM_OPERATIONS)
+    code, kind = hunt.found or (0, "")
     spent = time.process_time() - began
-    return Trial(job.name, job.fault, code, kind, found.sequences, found.operations, spent)
+    return Trial(job.name, job.fault, code, kind, hunt.sequences, hunt.operations, spent)

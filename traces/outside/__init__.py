@@ -1,1 +1,1 @@
-"""Policies and schedulers of a user's own, from a file or an installed package."""
+"""Policies and schedulers of the user, from a file or an installed package."""

@@ -1,11 +1,11 @@
-"""A user's own policy or scheduler: named on the command line, loaded, and held to the contract
-that ours are held to.
+"""Policies and schedulers that the user names on the command line.
 
     --eviction ./mine.py:Mine     a class (or function) of a file, called without arguments
     --eviction mine               an entry point of the group `hicache.eviction_policies`
 
-Lives here: finding, checking and naming such entries, and handing them to other processes. Only
-what the user names on the command line is loaded: a trace or a tape never names code.
+Finds and loads such an entry, checks it against the contract of the built-in entries, and passes it
+to other processes. Only entries that the command line names are loaded; a trace or tape cannot name
+code.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from invariants.contracts import eviction_policies, schedulers, write_policies
 
 
 class _Kind(NamedTuple):
-    """maker: what an entry of the folder defines. wrong: tries one. takes: what a scheduler is made
-    with."""
+    """One kind of entry.
+
+    group: the group of entry points. maker: the name that a module of the registry folder defines.
+    wrong: returns the contract that an entry violates, or "". takes: arguments of the constructor.
+    """
 
     group: str
     maker: str
@@ -41,13 +44,13 @@ _KINDS = {
     registry.WRITE_POLICIES: _Kind("hicache.write_policies", "policy", write_policies.wrong),
     registry.SCHEDULERS: _Kind("hicache.schedulers", "scheduler", schedulers.wrong, (1,)),
 }
-_said: dict[tuple[str, str], str] = {}  # what the user wrote for an entry, by package and name
+_texts: dict[tuple[str, str], str] = {}  # the text of the option, by package and name
 
-Outside = tuple[tuple[str, str], ...]  # package, and what the user wrote
+Outside = tuple[tuple[str, str], ...]  # package and text of the option
 
 
 def entry(package: str) -> Callable[[str], str]:
-    """A parser of an option's value: the name of ours, or of a user's own that is known then."""
+    """Returns a parser of an option's value: a built-in name, or an entry of the user."""
 
     def parse(text: str) -> str:
         try:
@@ -59,45 +62,44 @@ def entry(package: str) -> Callable[[str], str]:
 
 
 def find(package: str, text: str) -> str:
-    """The name of the entry that the user wrote this for, loaded where it is none of ours. Raises
-    CallerError, one line."""
+    """The name of the entry for this text. Loads an entry of the user. Raises CallerError."""
     stem = text.replace("-", "_")
     for name in registry.spellings(package):
         if name.replace("-", "_") == stem:
             return name
     if text.endswith(".py"):
         raise CallerError(f"expected path.py:Name, found {text!r} without a name")
-    made = _from_file(text) if ".py:" in text else _from_entry_point(package, text)
-    name = _check(package, text, made)
-    registry.add(package, name, SimpleNamespace(**{_KINDS[package].maker: made}))
-    _said[package, name] = text
+    maker = _from_file(text) if ".py:" in text else _from_entry_point(package, text)
+    name = _check(package, text, maker)
+    registry.add(package, name, SimpleNamespace(**{_KINDS[package].maker: maker}))
+    _texts[package, name] = text
     return name
 
 
 def spelled(package: str, name: str) -> str:
-    """What the user would write for this name."""
-    return _said.get((package, name), name)
+    """The text with which the user named this entry; the name itself for a built-in one."""
+    return _texts.get((package, name), name)
 
 
 def given() -> Outside:
-    """All that was loaded here, for another process to `load`."""
-    return tuple((package, text) for (package, _), text in _said.items())
+    """All entries that were loaded here, as arguments of `load` in another process."""
+    return tuple((package, text) for (package, _), text in _texts.items())
 
 
 def options() -> list[str]:
-    """The words of a command line that make known what was loaded here."""
+    """The command-line options that load the same entries again."""
     flags = ((package, how.split()[0]) for package, how in registry.OPEN.items())
     return [
         word
         for package, flag in flags
-        for (kind, _), text in _said.items()
+        for (kind, _), text in _texts.items()
         if kind == package
         for word in (flag, text)
     ]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """For commands that play a tape: the policies of a user's own that it names."""
+    """Adds the options that name the user's policies, for commands that play a tape."""
     for flag, package in (
         ("--eviction", registry.EVICTION_POLICIES),
         ("--write-policy", registry.WRITE_POLICIES),
@@ -111,9 +113,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def load(outside: Sequence[Sequence[str]]) -> None:
-    """What another process was given, unless it is here already."""
+    """Loads the entries that another process was given, unless they are loaded already."""
     for package, text in outside:
-        if text not in _said.values():
+        if text not in _texts.values():
             find(package, text)
 
 
@@ -126,11 +128,11 @@ def _from_file(text: str) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look there for the module of a class
+    sys.modules[name] = module  # dataclasses look up the module of a class here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise CallerError(f"{path}: expected a file that loads, found {_told(error)}") from None
+        raise CallerError(f"{path}: expected a file that loads, found {_summary(error)}") from None
     if not hasattr(module, attribute):
         raise CallerError(f"{path}: expected {attribute or 'a name'} in it, found none")
     return getattr(module, attribute)
@@ -138,29 +140,31 @@ def _from_file(text: str) -> Any:
 
 def _from_entry_point(package: str, text: str) -> Any:
     group = _KINDS[package].group
-    found = import_module("importlib.metadata").entry_points(group=group)
-    if text not in found.names:
+    points = import_module("importlib.metadata").entry_points(group=group)
+    if text not in points.names:
         raise registry.missing(package, text)
     try:
-        return found[text].load()
+        return points[text].load()
     except Exception as error:
-        raise CallerError(f"{group}, {text}: expected to load it, found {_told(error)}") from None
+        raise CallerError(
+            f"{group}, {text}: expected to load it, found {_summary(error)}"
+        ) from None
 
 
-def _check(package: str, text: str, made: Any) -> str:
-    """The entry's name. Raises CallerError unless it keeps to the contract of its kind."""
+def _check(package: str, text: str, maker: Any) -> str:
+    """The entry's name. Raises CallerError if the entry violates its contract."""
     kind = _KINDS[package]
     try:
-        one = made(*kind.takes)
-        found = kind.wrong(made if kind.takes else one)
-        name = getattr(one, "name", None) or getattr(made, "__name__", "")
+        instance = maker(*kind.takes)
+        problem = kind.wrong(maker if kind.takes else instance)
+        name = getattr(instance, "name", None) or getattr(maker, "__name__", "")
     except Exception as error:
-        found, name = f"expected no exception, found {_told(error)}", ""
-    if found:
-        raise CallerError(f"{text}: {found}; docs/policies.md says what is asked")
+        problem, name = f"expected no exception, found {_summary(error)}", ""
+    if problem:
+        raise CallerError(f"{text}: {problem}; docs/policies.md says what is asked")
     return str(name).lower()
 
 
-def _told(error: BaseException) -> str:
+def _summary(error: BaseException) -> str:
     text = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

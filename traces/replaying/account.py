@@ -1,10 +1,10 @@
-"""What was hit, what could have been, and what it is worth, by three definitions of a hit rate.
+"""Counts the hits of a replay, and computes three definitions of a hit rate and their ceiling.
 
-Counts one seating per request (the first: a request that was preempted and came back is not asked
-twice). Must not live here: where the numbers come from (the replays) or how they look (the report).
+Only the first admission of a request counts; one that was preempted and admitted again is not
+counted twice. Does not run a replay (see hits and timed) or print anything (see report).
 
-    token-weighted      hit tokens / prompt tokens                  one long request weighs much
-    block-weighted      hit pages / prompt pages, partial ones count as one
+    token-weighted      hit tokens / prompt tokens                  long requests count more
+    block-weighted      hit pages / prompt pages; a partial page counts as one
     mean per request    the mean of each request's token-weighted rate
 """
 
@@ -23,10 +23,10 @@ from ..formats.base import Paged
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Sums over some requests. Tiers are disjoint: device + host + storage + computed = input.
+    """Sums over some requests, in tokens. device + host + storage + computed = input.
 
-    ceiling: prompt tokens that a cache of unbounded size, filled in file order, would have hit.
-    lost: of the ceiling, what was not hit here: evicted, refused, or still being computed.
+    ceiling: prompt tokens that an unbounded cache, filled in file order, would have hit.
+    lost: tokens of the ceiling that were not hit: evicted, refused, or still being computed.
     """
 
     requests: int
@@ -49,7 +49,7 @@ class Share:
 
     @property
     def first_seen(self) -> int:
-        """Prompt tokens that nothing before them in the trace could have left in a cache."""
+        """Prompt tokens that no earlier request of the trace could have left in a cache."""
         return self.input_tokens - self.ceiling
 
     @property
@@ -61,32 +61,33 @@ class Share:
 
 
 class Account:
-    """Hits of each request of a trace. `ceiling`: int64 per request, from `ceiling_of`."""
+    """Hits of each request of a trace. ceiling: int64 tokens per request, from `ceiling_of`."""
 
     def __init__(self, jobs: Sequence[Job], page_size: int, ceiling: Pages) -> None:
         self._page_size = page_size
         self._ceiling = ceiling
         self._input = np.fromiter((job.input_length for job in jobs), np.int64, len(jobs))
-        self._seated: dict[int, tuple[int, int, int]] = {}
+        self._hits: dict[int, tuple[int, int, int]] = {}
 
     def admit(self, index: int, device: int, host: int, storage: int = 0) -> None:
-        """Request `index` found these prompt tokens on each tier."""
-        self._seated.setdefault(index, (device, host, storage))
+        """Records the prompt tokens that request `index` hit on each tier when it was admitted."""
+        self._hits.setdefault(index, (device, host, storage))
 
     def whole(self) -> Share:
+        """Sums over all requests."""
         return self._share(0)
 
     def steady(self) -> Share:
-        """The second half of the trace; of an odd number of requests, the middle one is in it."""
+        """Sums over the second half of the trace, with the middle one of an odd number."""
         return self._share(len(self._input) // 2)
 
     def hit_tokens(self, indices: Sequence[int]) -> tuple[int, int]:
         """(hit tokens, prompt tokens) of these requests."""
-        hit = sum(sum(self._seated.get(index, ())) for index in indices)
+        hit = sum(sum(self._hits.get(index, ())) for index in indices)
         return hit, int(self._input[list(indices)].sum())
 
     def _share(self, first: int) -> Share:
-        rows = [(index, *hits) for index, hits in self._seated.items() if index >= first]
+        rows = [(index, *hits) for index, hits in self._hits.items() if index >= first]
         if not rows:
             return Share(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
         table = np.array(rows, dtype=np.int64)
@@ -110,33 +111,33 @@ class Account:
 
 
 def ceiling_of(trace: Paged, whole_prompts: bool) -> Pages:
-    """Per request, the prompt tokens that an unbounded cache would hit: the leading pages seen.
+    """Prompt tokens that an unbounded cache would hit, per request: the leading pages seen before.
 
-    whole_prompts: whether the last token may hit, too (counting), or must be computed (an engine
-    needs its logits).
+    whole_prompts: whether the last prompt token may hit (`hits` mode), or must be computed (`timed`
+    mode: an engine needs its logits).
     """
     size = trace.page_size
     seen = np.zeros(1 << 16, dtype=np.bool_)
     ceiling = np.zeros(len(trace.jobs), dtype=np.int64)
-    for place, job in enumerate(trace.jobs):
+    for index, job in enumerate(trace.jobs):
         chain = trace.chain(job)
         if not len(chain):
             continue
-        top = int(chain.max())
-        if top >= len(seen):
-            seen = np.concatenate((seen, np.zeros(max(len(seen), top + 1), dtype=np.bool_)))
+        largest = int(chain.max())
+        if largest >= len(seen):
+            seen = np.concatenate((seen, np.zeros(max(len(seen), largest + 1), dtype=np.bool_)))
         known = seen[chain]
         leading = len(chain) if known.all() else int(known.argmin())
         if whole_prompts:
-            ceiling[place] = min(leading * size, prompt_tokens(job, trace))
+            ceiling[index] = min(leading * size, prompt_tokens(job, trace))
         else:
-            ceiling[place] = min(leading, (job.input_length - 1) // size) * size
+            ceiling[index] = min(leading, (job.input_length - 1) // size) * size
         seen[chain] = True
     return ceiling
 
 
 def prompt_tokens(job: Job, trace: Paged) -> int:
-    """Prompt tokens in pages that have an identity: all of them, or those in whole pages."""
+    """Prompt tokens in pages that the trace identifies: all, or those in whole pages."""
     if trace.knows_output:
         return job.input_length // trace.page_size * trace.page_size
     return job.input_length

@@ -1,7 +1,6 @@
-"""The workload that `hicache replay` runs when it is given no trace.
+"""The workload that `hicache replay` runs when no trace is given: its parameters and sizes.
 
-Lives here: its parameters and what they are chosen to show. Must not live here: how it is made
-(traces/generators) or replayed.
+Does not generate the requests; see traces/generators.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ OPTIONS = multiturn.Options(
     seed=1,
 )
 
-# the conversations end with 0.8 M tokens: a fifth fits the device, most of the rest the host; LRU
-# falls off a cliff at a host a seventh smaller, and at a larger one nothing is computed twice
+# The conversations end with 0.8 M tokens. A fifth of them fits on the device, and most of the rest
+# on the host. The hit rate of LRU falls sharply if the host is a seventh smaller. If it is larger,
+# nothing is computed twice.
 DEVICE_TOKENS = 160_000
 HOST_RATIO = Fraction("3.5")
 
@@ -44,8 +44,8 @@ STORY = (
 )
 
 
-def filled(options: ReplayOptions) -> ReplayOptions:
-    """With the sizes and the checks that the workload is meant for, where none were asked for."""
+def with_defaults(options: ReplayOptions) -> ReplayOptions:
+    """Adds the sizes and the check level of the built-in workload where none were given."""
     if options.device_tokens is None and options.device_pages is None:
         options = replace(options, device_tokens=DEVICE_TOKENS)
     if options.host_ratio is None and options.host_pages is None:
@@ -54,6 +54,6 @@ def filled(options: ReplayOptions) -> ReplayOptions:
 
 
 def builtin_trace(limit: int) -> Trace:
-    """The built-in workload, through the same reader as a file."""
+    """The built-in workload, parsed by the same reader as a file."""
     lines = (line.encode() for line in base.text(GENERATOR, base.load(GENERATOR), OPTIONS))
     return parse(Lines(NAME, lines), limit=limit)

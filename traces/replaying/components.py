@@ -1,7 +1,6 @@
-"""The tables of a replay that has several components, or turns, or a second order of eviction.
+"""Tables of a replay's report: components, turns, and the comparison of two eviction orders.
 
-Must not live here: what the numbers mean (traces/replaying/lookups, traces/replaying/turns), or
-the rest of the report.
+Does not compute the numbers (see lookups and turns) or print the rest of the report (see report).
 """
 
 from __future__ import annotations
@@ -26,34 +25,34 @@ NO_TRUTH = (
 
 
 def component_tables(settings: Settings, run: Run) -> Iterator[Table]:
-    """Pools and their traffic, then what each lookup found. Nothing where there is Full alone."""
+    """The pools and their traffic, then what ended each hit. Nothing for full attention alone."""
     if len(run.components) > 1:
         yield _pools(run.components)
-        yield _found(settings, run)
+        yield _lookup_table(settings, run)
         if rows := list(_examples(settings, run)):
             yield pairs("Costliest hits that were ended by a component other than full", rows)
 
 
 def _pools(components: tuple[ComponentUse, ...]) -> Table:
-    made = table("Pools (pages; for mamba, states)", "", *(use.name for use in components))
+    result = table("Pools (pages; for mamba, states)", "", *(use.name for use in components))
 
     def add(name: str, values: list[str]) -> None:
-        made.add_row(name, *values)
+        result.add_row(name, *values)
 
     add("bytes each", [f"{use.page_bytes:,}" for use in components])
     for place, tier in enumerate(("device", "host")):
         add(tier, [f"{use.capacity[place]:,}" for use in components])
     add("copied to host", [f"{use.backed_up:,}" for use in components])
     add("loaded back", [f"{use.loaded:,}" for use in components])
-    add("peak use, device", [f"{use.most:,}" for use in components])
+    add("peak use, device", [f"{use.peak_pages:,}" for use in components])
     for place, tier in enumerate(("device", "host")):
         add(f"evicted from {tier}", [f"{use.evicted[place]:,}" for use in components])
         if not place:
-            add("  for another pool", [f"{use.along:,}" for use in components])
+            add("  for another pool", [f"{use.evicted_along:,}" for use in components])
     for place, tier in enumerate(("device", "host")):
         add(f"cached at the end, {tier}", [_pair(use.cached, place) for use in components])
         add("  garbage", [_garbage(use, place) for use in components])
-    return made
+    return result
 
 
 def _pair(values: tuple[int, int] | None, place: int) -> str:
@@ -66,25 +65,25 @@ def _garbage(use: ComponentUse, place: int) -> str:
     return f"{use.garbage[place]:,} = {percent(use.garbage[place] / use.cached[place])}"
 
 
-def _found(settings: Settings, run: Run) -> Table:
+def _lookup_table(settings: Settings, run: Run) -> Table:
     size = settings.core.page_size
     lookups = run.lookups
-    count = len(lookups.found)
-    wanted = sum(row.wanted for row in lookups.found.values()) * size
-    alone = lookups.alone()
-    made = table(
+    count = len(lookups.by_request)
+    wanted = sum(row.wanted for row in lookups.by_request.values()) * size
+    alone_pages = lookups.alone()
+    result = table(
         f"What ended each hit ({count:,} lookups)", "", "hits alone", "lookups", "", "tokens lost"
     )
     for cap, capped in lookups.capped().items():
-        rate = percent(alone[cap] * size / wanted) if cap in alone and wanted else ""
-        made.add_row(
+        rate = percent(alone_pages[cap] * size / wanted) if cap in alone_pages and wanted else ""
+        result.add_row(
             _name(settings, cap),
             rate,
             f"{capped.lookups:,}",
             percent(capped.lookups / count) if count else "",
             f"{capped.lost_pages * size:,}",
         )
-    return made
+    return result
 
 
 def _name(settings: Settings, cap: str) -> str:
@@ -104,13 +103,13 @@ def _reason(settings: Settings, component: str) -> str:
 
 
 def _positional(settings: Settings, name: str) -> bool:
-    """Whether its windows can be gone; else its states."""
+    """Whether a hit can end because a window of this component was evicted; else a state."""
     place = settings.core.components.index(name)
     return load_components(settings.core)[place].positional
 
 
 def describe(settings: Settings, row: Lookup) -> str:
-    """What ended one hit, in words: `window evicted at depth 3,072`."""
+    """What ended a hit, in words: `window evicted at depth 3,072`."""
     depth = f"{row.hit * settings.core.page_size:,}"
     if row.cap == NOTHING:
         return "complete hit"
@@ -127,13 +126,13 @@ def describe(settings: Settings, row: Lookup) -> str:
 
 def _examples(settings: Settings, run: Run) -> Iterator[tuple[str, str]]:
     size = settings.core.page_size
-    for cap, capped in _others(run):
+    for cap, capped in _ended_by_others(run):
         for row in capped.examples[: 2 if cap != TOGETHER else 1]:
             known = f"{row.depths[0] * size:,}"
             yield f"request {row.request}", f"{cap}: {describe(settings, row)} of {known} known"
 
 
-def _others(run: Run) -> Iterator[tuple[str, Capped]]:
+def _ended_by_others(run: Run) -> Iterator[tuple[str, Capped]]:
     backbone = run.lookups.components[0]
     for cap, capped in run.lookups.capped().items():
         if cap not in (backbone, NOTHING, UNSEEN):
@@ -141,12 +140,12 @@ def _others(run: Run) -> Iterator[tuple[str, Capped]]:
 
 
 def turn_table(run: Run) -> Table | None:
-    """Hit rates by turn of a conversation; None where there are none."""
+    """Hit rates by turn of a conversation; None if there are no conversations."""
     if not run.turns:
         return None
-    made = table("Turns of conversations", "turn", "requests", "input", "hit", "hit rate")
+    result = table("Turns of conversations", "turn", "requests", "input", "hit", "hit rate")
     for turn in run.turns[:_TURNS]:
-        made.add_row(
+        result.add_row(
             str(turn.turn),
             f"{turn.requests:,}",
             f"{turn.input_tokens:,}",
@@ -154,29 +153,29 @@ def turn_table(run: Run) -> Table | None:
             f"{turn.hit_rate:.6f}",
         )
     if len(run.turns) > _TURNS:
-        made.add_row(f"and {len(run.turns) - _TURNS} more", "", "", "", "")
-    made.add_section()
+        result.add_row(f"and {len(run.turns) - _TURNS} more", "", "", "", "")
+    result.add_section()
     whole = run.account.whole()
-    made.add_row(
+    result.add_row(
         "all",
         f"{whole.requests:,}",
         f"{whole.input_tokens:,}",
         f"{whole.hit_tokens:,}",
         f"{whole.hit_rate:.6f}",
     )
-    return made
+    return result
 
 
 def order_table(settings: Settings, run: Run) -> Table | None:
-    """Two orders of eviction beside each other; None where one was not asked for."""
+    """Hit rates of two eviction orders; None if no comparison was asked for."""
     if run.compared is None:
         return None
-    made = table("Eviction orders: hit rates, token-weighted", "", "whole trace", "last 50 %")
+    result = table("Eviction orders: hit rates, token-weighted", "", "whole trace", "last 50 %")
     name, whole, steady = run.compared
     shares: tuple[tuple[str, Share, Share], ...] = (
         (settings.core.eviction_policy, run.account.whole(), run.account.steady()),
         (name, whole, steady),
     )
     for order, first, second in shares:
-        made.add_row(order, f"{first.hit_rate:.6f}", f"{second.hit_rate:.6f}")
-    return made
+        result.add_row(order, f"{first.hit_rate:.6f}", f"{second.hit_rate:.6f}")
+    return result

@@ -1,15 +1,15 @@
 """The exact LRU curve of a trace: hits at every capacity at once, from reuse distances.
 
 A page hits in an LRU cache of C pages if fewer than C other pages were used since its last use
-(Mattson, Gecsei, Slutz, Traiger, 1970). A request uses its pages tail first, so a page is never
-colder than one behind it, and the pages that hit are always leading ones. With p the page's last
-use, and t the start of the request:
+(Mattson, Gecsei, Slutz, Traiger, 1970). A request uses its pages from the last to the first, so a
+page is never colder than a page after it, and the hits are always the leading pages. With p the
+page's last use, and t the start of the request:
 
     distance = (t - p - 1) - #{uses j < t after p of pages last used after p, too}
              = (t - p - 1) - #{j before this use: last(j) > last(this use)}
 
-The second line counts inversions of `last`: uses within this request add none, because a page
-behind another was never used later. Counted by merging sorted halves, n log n in numpy.
+The second line counts inversions of `last`. Uses of the same request add none, because a page after
+another one was never used later. Inversions are counted by merging sorted halves, in n log n.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ from .account import prompt_tokens
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """distances: sorted reuse distances of prompt pages that were used before. tokens: int64 with
-    one more entry, prompt tokens of the first i of them. unique: pages. largest: of a request."""
+    """Hits as a function of the capacity.
+
+    distances: sorted reuse distances, in pages, of prompt pages that were used before. tokens:
+    int64, one element more; element i is the prompt tokens of the first i pages. unique: different
+    pages of the trace. largest: pages of the largest request.
+    """
 
     distances: Pages
     tokens: Pages
@@ -35,12 +39,12 @@ class Curve:
     largest: int
 
     def hit_tokens(self, capacity: int) -> int:
-        """Prompt tokens that hit in an LRU cache of that many pages."""
+        """Prompt tokens that hit in an LRU cache of `capacity` pages."""
         return int(self.tokens[np.searchsorted(self.distances, capacity, side="left")])
 
 
 def lru_curve(trace: Paged, first: int = 0) -> Curve:
-    """The curve over requests with index >= first, in a cache that saw all before them."""
+    """The curve of requests with index >= first, in a cache that served all earlier ones."""
     size = trace.page_size
     uses: list[Pages] = []
     starts: list[Pages] = []
@@ -62,15 +66,15 @@ def lru_curve(trace: Paged, first: int = 0) -> Curve:
         largest = max(largest, len(chain))
     flat, worth = np.concatenate(uses), np.concatenate(worths)
     last = _last_use(flat)
-    again = (last >= 0) & (worth > 0)
+    reused = (last >= 0) & (worth > 0)
     distance = np.concatenate(starts) - last - 1 - _larger_before(last)
-    order = np.argsort(distance[again], kind="stable")
-    tokens_of = np.concatenate(([0], np.cumsum(worth[again][order])))
-    return Curve(distance[again][order], tokens_of, int((last < 0).sum()), largest)
+    order = np.argsort(distance[reused], kind="stable")
+    tokens_of = np.concatenate(([0], np.cumsum(worth[reused][order])))
+    return Curve(distance[reused][order], tokens_of, int((last < 0).sum()), largest)
 
 
 def _last_use(flat: Pages) -> Pages:
-    """Position of the use before, -1 for a first use."""
+    """For each use, the position of the previous use of the same page; -1 for a first use."""
     order = np.argsort(flat, kind="stable")
     same = flat[order[1:]] == flat[order[:-1]]
     last = np.full(len(flat), -1, dtype=np.int64)
@@ -79,22 +83,22 @@ def _last_use(flat: Pages) -> Pages:
 
 
 def _larger_before(values: Pages) -> Pages:
-    """For each position, how many earlier values are larger than the one there."""
+    """For each position, how many earlier values are larger than its value."""
     count = len(values)
     width = 1
     total = 1 << max(count - 1, 0).bit_length()
     top = total + 2
     padded = np.full(total, top - 1, dtype=np.int64)
     padded[:count] = values + 1
-    found = np.zeros(total, dtype=np.int64)
+    larger = np.zeros(total, dtype=np.int64)
     while width < total:
         rows = padded.reshape(-1, 2, width)
-        # rows are told apart by an offset, so that one search serves all of them
+        # each row has an offset of its own, so one search serves all rows
         offset = np.arange(len(rows), dtype=np.int64)[:, None] * top
         left = (np.sort(rows[:, 0], axis=1) + offset).ravel()
         right = (rows[:, 1] + offset).ravel()
         not_larger = np.searchsorted(left, right, side="right").reshape(-1, width)
         not_larger -= np.arange(len(rows), dtype=np.int64)[:, None] * width
-        found.reshape(-1, 2, width)[:, 1] += width - not_larger
+        larger.reshape(-1, 2, width)[:, 1] += width - not_larger
         width *= 2
-    return found[:count]
+    return larger[:count]

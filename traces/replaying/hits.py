@@ -1,10 +1,10 @@
-"""Counting hits: one request at a time through the real core, no clock, transfers at once.
+"""The `hits` mode: serves one request at a time with the real core, without a clock.
 
-Each request arrives, is admitted whole, computed, finished and forgotten before the next one, so
-what hits depends on the order of the file alone. Every prompt token may hit, the last one included.
-A known output is committed, too; one without identity is left out, because nothing can hit it. An
-output grows a page at a time, so that what lies behind a window is given back as in an engine.
-Must not live here: time, concurrency, or what the counts mean (traces/replaying/account).
+Each request arrives, is admitted, computed and finished before the next one, and transfers end at
+once, so hits depend on the order of the file alone. Every prompt token may hit, the last one too.
+The output is committed if the trace identifies it, and left out otherwise, because nothing can hit
+it. An output grows page by page where there are windows, so pages behind a window are freed as in
+an engine. Does not simulate time or concurrency. Does not interpret the counts; see account.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_ROUNDS = 10_000
 
 
 class HitsReplay:
-    """One core and the trace that goes through it. `run` may be interrupted between requests."""
+    """Runs one trace on one core. `run` may be interrupted between requests."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class HitsReplay:
         self._stepwise = len(config.components) > 1
 
     def run(self, progress: Callable[[int], None]) -> None:
-        """All requests in order of the file. progress: called with the number done so far."""
+        """Serves all requests in file order. progress: called with the number done so far."""
         for job in self._trace.jobs:
             self._serve(job)
             if not job.index & 63:
@@ -68,7 +68,7 @@ class HitsReplay:
         prefill = self._admitted(job, self._granted(job, AdmitWanted(request, length)))
         feed(PrefillDone(prefill.flight))
         while not prefill.completes_prompt:
-            # a component that takes its pages chunk by chunk may have capped the pass
+            # a component that takes its pages chunk by chunk may have limited the pass
             more = self._granted(job, ContinueWanted(request, length - prefill.end_token))
             prefill = _prefill_of(job, more)
             feed(PrefillDone(prefill.flight))
@@ -81,21 +81,21 @@ class HitsReplay:
             self._settle()
 
     def _generate(self, job: Job, final: int) -> None:
-        """Grow to `final` tokens, with windows page by page and at once where there are none."""
-        held = job.input_length
-        step = self._trace.page_size if self._stepwise else max(1, final - held)
-        while held < final:
-            wanted = min((held // step + 1) * step if self._stepwise else final, final)
-            self._granted(job, PagesWanted(job.index, wanted, held))
-            held = wanted
+        """Grows the request to `final` tokens: page by page with windows, else in one step."""
+        length = job.input_length
+        step = self._trace.page_size if self._stepwise else max(1, final - length)
+        while length < final:
+            wanted = min((length // step + 1) * step if self._stepwise else final, final)
+            self._granted(job, PagesWanted(job.index, wanted, length))
+            length = wanted
 
     def _admitted(self, job: Job, outcomes: list[Outcome]) -> Prefill:
-        """Book what was reused, finish the load if there is one; the prefill that is left."""
+        """Records the hit in the account, and waits for a load. Returns the prefill."""
         prefill = _prefill_of(job, outcomes)
-        admitted = next((one for one in outcomes if isinstance(one, Admitted)), None)
+        admitted = next((item for item in outcomes if isinstance(item, Admitted)), None)
         if admitted is None:
             raise StuckError(f"request {job.index}: expected to be admitted, found {outcomes[-2:]}")
-        if any(isinstance(one, Load) for one in outcomes):
+        if any(isinstance(item, Load) for item in outcomes):
             self._executor.start()
             self._driver.poll()
         size, length = self._trace.page_size, job.input_length
@@ -105,10 +105,10 @@ class HitsReplay:
         return prefill
 
     def _granted(self, job: Job, event: Event) -> list[Outcome]:
-        """Feed the event until it is granted. Alone in the cache, only write-backs may delay it."""
+        """Feeds the event until it is not refused. Only transfers can delay it."""
         for _ in range(_MOST_ROUNDS):
             outcomes = self._driver.feed(event)
-            refused = next((one for one in outcomes if isinstance(one, Refused)), None)
+            refused = next((item for item in outcomes if isinstance(item, Refused)), None)
             if refused is None:
                 return outcomes
             alone = not self.core.view.flights
@@ -121,7 +121,7 @@ class HitsReplay:
         raise StuckError(f"request {job.index}: refused alone in the cache, {refused}")
 
     def _settle(self) -> None:
-        """Answer transfers until none is left: a reply may begin another."""
+        """Answers transfers until none is left. A reply may start another transfer."""
         for _ in range(_MOST_ROUNDS):
             self._executor.start()
             self._driver.poll()
@@ -138,7 +138,7 @@ def _prefill_of(job: Job, outcomes: list[Outcome]) -> Prefill:
 
 
 def too_small(job: Job, refused: Refused) -> CallerError:
-    """What to say where a request alone in the cache cannot have what it needs."""
+    """The error for a pool that is too small for one request alone."""
     return CallerError(
         f"{refused.component} pool of the device: expected room for {refused.needed} pages of "
         f"request {job.index} ({job.input_length} prompt tokens), found {refused.available}; "

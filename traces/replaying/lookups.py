@@ -1,21 +1,22 @@
-"""What each lookup found of every component, and which of them kept the hit from going deeper.
+"""What each admission matched in every component, and which component ended the hit.
 
-Lives here: an observer of admissions, one record per request (the first seating, as in account),
-and its sums. Must not live here: tokens reused by tier (traces/replaying/account), or the
-report's looks.
+An observer of admissions: one record per request, for its first admission, and sums of the records.
+Does not count tokens reused by tier (see account) and does not print anything (see components).
 
-A leaf goes whole, whichever pool is short, so Full may be gone because states were: `along` counts
-what an event evicted of a pool that had as much free afterwards.
+Eviction removes whole leaves, so full attention may lose pages because states were needed.
+`evicted_along` counts pages of a pool that an event evicted although the pool had as many free
+pages afterwards.
 
-A hit ends at the deepest boundary at which every component is valid. Alone, each would reach a
-depth of its own; Full's is how much of the prompt is known at all:
+A hit ends at the deepest boundary at which every component is valid. `depths` has the depth that
+each component would reach alone; that of full is how much of the prompt is known at all:
 
-    nothing    all of the prompt hit
-    unseen     hit == depth of Full, and nothing before it in the trace shares more
-    full       hit == depth of Full: what lies behind was evicted, or is still being computed
-    another    hit == its depth, and all others reach deeper: its window is gone, or no state there
-    together   several end there, or no boundary up to the least depth suits all, or a load was left
-               out
+    nothing    the whole prompt hit
+    unseen     hit == depth of full, and no earlier request of the trace shares more
+    full       hit == depth of full; the rest was evicted, or is still being computed
+    another    hit == the depth of one component, and all others reach deeper: its window was
+               evicted, or it has no state there
+    together   several components end there, or no boundary up to the least depth suits all, or a
+               load was left out
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ NOTHING, UNSEEN, TOGETHER = "", "unseen", "together"
 
 
 class Lookup(NamedTuple):
-    """Of one request, in pages. wanted: the most that it could reuse. lost: known, or once known,
-    behind the hit. cap: see the module."""
+    """The match of one request, in pages.
+
+    wanted: the most that it could reuse. lost: pages after the hit that are or were known. cap:
+    what ended the hit; see the module.
+    """
 
     request: int
     wanted: int
@@ -52,7 +56,7 @@ class Lookup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """Of all lookups that one thing ended: how many, the pages that it cost, the costliest few."""
+    """All lookups that one cause ended: their number, the pages lost, the costliest examples."""
 
     lookups: int
     lost_pages: int
@@ -60,16 +64,17 @@ class Capped:
 
 
 class Lookups:
-    """The observer. found: by request. most, along: device pages by component, see the module.
+    """The observer. ceiling: pages per request that an unbounded cache would hit.
 
-    ceiling: pages per request that an unbounded cache would hit.
+    by_request: the lookups. peak_pages: most device pages in use, by component. evicted_along: by
+    component; see the module.
     """
 
     def __init__(self, components: Sequence[str], ceiling: Pages) -> None:
         self.components = tuple(components)
-        self.found: dict[int, Lookup] = {}
-        self.most = [0] * len(components)
-        self.along = [0] * len(components)
+        self.by_request: dict[int, Lookup] = {}
+        self.peak_pages = [0] * len(components)
+        self.evicted_along = [0] * len(components)
         self._ceiling = ceiling
         self._wanted: dict[int, int] = {}
 
@@ -83,32 +88,32 @@ class Lookups:
         evicted: dict[str, int] = {}
         for outcome in outcomes:
             if type(outcome) is Admitted:
-                if outcome.request not in self.found:
-                    self.found[outcome.request] = self._lookup(outcome)
+                if outcome.request not in self.by_request:
+                    self.by_request[outcome.request] = self._lookup(outcome)
             elif type(outcome) is Evicted and outcome.tier == Tier.DEVICE:
                 before = evicted.get(outcome.component, 0)
                 evicted[outcome.component] = before + len(outcome.pages)
         for place, pool in enumerate(view.pools(Tier.DEVICE)):
             free = pool.free
-            if pool.capacity - free > self.most[place]:
-                self.most[place] = pool.capacity - free
+            if pool.capacity - free > self.peak_pages[place]:
+                self.peak_pages[place] = pool.capacity - free
             if pool.component in evicted:
-                self.along[place] += min(evicted[pool.component], free)
+                self.evicted_along[place] += min(evicted[pool.component], free)
 
     def alone(self) -> dict[str, int]:
         """Pages that each component alone would have reached, summed over the lookups."""
-        rows = self.found.values()
+        rows = self.by_request.values()
         return {
             name: sum(row.depths[place] for row in rows)
             for place, name in enumerate(self.components)
         }
 
     def capped(self) -> dict[str, Capped]:
-        """By what ended the hit."""
+        """The lookups by what ended the hit."""
         groups: dict[str, list[Lookup]] = {
             name: [] for name in (NOTHING, UNSEEN, *self.components, TOGETHER)
         }
-        for row in self.found.values():
+        for row in self.by_request.values():
             groups[row.cap].append(row)
         return {
             cap: Capped(

@@ -1,6 +1,6 @@
-"""One replay of a trace, in either mode: observers, the run, and the record of what it came to.
+"""Runs one replay in either mode: sets up the observers, runs, and returns the results.
 
-Must not live here: either mode's loop (hits; sim), options, or what the report looks like.
+Does not define the modes (see hits and sim), the options, or the report.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from .tally import Tally
 from .turns import by_turn, turns_of
 
 
-class _Books:
-    """The observers that count, and the checks if there are any."""
+class _Observers:
+    """The observers that count, and the checks if they are on."""
 
     def __init__(self, settings: Settings, ceiling: Pages, watch: Watch | None) -> None:
         self.tally = Tally()
         self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
-        self.observers: list[Observer] = [self.tally]
-        if len(settings.core.components) > 1:  # Full alone: the account says it all
-            self.observers.append(self.lookups)
+        self.all: list[Observer] = [self.tally]
+        if len(settings.core.components) > 1:  # for full alone, the account is enough
+            self.all.append(self.lookups)
         if watch:
-            self.observers.append(watch)
+            self.all.append(watch)
 
     def components(self, settings: Settings, view: CoreView | None) -> tuple[ComponentUse, ...]:
-        """view: at rest at the end, None if the run was interrupted."""
-        rest = garbage_report(view) if view else {}
-        found, tally, core = [], self.tally, settings.core
+        """The use of each component. view: of the core at the end, None after an interrupt."""
+        garbage = garbage_report(view) if view else {}
+        uses, tally, core = [], self.tally, settings.core
         for place, name in enumerate(core.components):
-            tiers = [rest.get(f"{tier} {name}", {}) for tier in ("device", "host")]
-            found.append(
+            tiers = [garbage.get(f"{tier} {name}", {}) for tier in ("device", "host")]
+            uses.append(
                 ComponentUse(
                     name,
                     settings.page_bytes[place],
@@ -55,13 +55,13 @@ class _Books:
                     tally.loaded[name],
                     tally.backed_up[name],
                     (tally.evicted[Tier.DEVICE, name], tally.evicted[Tier.HOST, name]),
-                    self.lookups.most[place],
-                    self.lookups.along[place],
+                    self.lookups.peak_pages[place],
+                    self.lookups.evicted_along[place],
                     (tiers[0]["cached"], tiers[1]["cached"]) if view else None,
                     (tiers[0]["garbage"], tiers[1]["garbage"]) if view else None,
                 )
             )
-        return tuple(found)
+        return tuple(uses)
 
     def refused(self, backbone: str) -> dict[str, int]:
         return {
@@ -71,28 +71,28 @@ class _Books:
 
 
 def run(trace: Trace, paged: Paged, settings: Settings, watch: Watch | None, start: float) -> Run:
-    """One replay in the mode of the settings. start: when the command began."""
+    """One replay in the mode of the settings. start: time.perf_counter() when the command began."""
     timed = settings.mode == "timed"
     ceiling = ceiling_of(paged, whole_prompts=not timed)
     account = Account(trace.jobs, paged.page_size, ceiling)
-    books = _Books(settings, ceiling, watch)
-    found, view = (_timed if timed else _hits)(paged, settings, account, books, watch)
+    observers = _Observers(settings, ceiling, watch)
+    result, view = (_timed if timed else _hits)(paged, settings, account, observers, watch)
     return replace(
-        found,
-        components=books.components(settings, None if found.interrupted else view),
+        result,
+        components=observers.components(settings, None if result.interrupted else view),
         turns=by_turn(account, turns_of(paged)),
         wall_s=time.perf_counter() - start,
     )
 
 
 def _hits(
-    paged: Paged, settings: Settings, account: Account, books: _Books, watch: Watch | None
+    paged: Paged, settings: Settings, account: Account, observers: _Observers, watch: Watch | None
 ) -> tuple[Run, CoreView]:
     recorder = Recorder(lambda: 0)
-    hits = HitsReplay(paged, settings.core, account, (recorder, *books.observers))
+    hits = HitsReplay(paged, settings.core, account, (recorder, *observers.all))
     interrupted = False
     with progress("replay", len(paged.jobs)) as report:
-        gc.disable()  # reference counting frees what a run drops; a sweep of the tree is slow
+        gc.disable()  # reference counting frees everything; a collection scans the whole tree
         try:
             hits.run(report)
         except KeyboardInterrupt:
@@ -101,19 +101,19 @@ def _hits(
             gc.enable()
     if watch and not interrupted:
         watch.finish(hits.core.view)
-    found = Run(
+    result = Run(
         account=account,
         transfers={
-            "d2h": Transfer(_bytes(settings, books.tally.backed_up), None),
-            "h2d": Transfer(_bytes(settings, books.tally.loaded), None),
+            "d2h": Transfer(_bytes(settings, observers.tally.backed_up), None),
+            "h2d": Transfer(_bytes(settings, observers.tally.loaded), None),
         },
-        lookups=books.lookups,
-        refused=books.refused(settings.core.components[0]),
+        lookups=observers.lookups,
+        refused=observers.refused(settings.core.components[0]),
         checks=_checks(settings, watch),
         digest=recorder.digest(),
         interrupted=interrupted,
     )
-    return found, hits.core.view
+    return result, hits.core.view
 
 
 def _bytes(settings: Settings, pages: Counter[str]) -> int:
@@ -122,33 +122,33 @@ def _bytes(settings: Settings, pages: Counter[str]) -> int:
 
 
 def _timed(
-    paged: Paged, settings: Settings, account: Account, books: _Books, watch: Watch | None
+    paged: Paged, settings: Settings, account: Account, observers: _Observers, watch: Watch | None
 ) -> tuple[Run, CoreView]:
     interrupted = False
     with progress("replay", len(paged.jobs)) as report:
-        world = replay_timed.build(paged, settings, books.observers, report)
+        world = replay_timed.build(paged, settings, observers.all, report)
         try:
             world.run()
         except KeyboardInterrupt:
             interrupted = True
     if watch and not interrupted:
         watch.finish(world.core.view)
-    result = world.result()
-    found = Run(
+    timed = world.result()
+    run_ = Run(
         account=account,
         transfers={
-            "d2h": Transfer(result.d2h.bytes, result.d2h.busy_ns),
-            "h2d": Transfer(result.h2d.bytes, result.h2d.busy_ns),
+            "d2h": Transfer(timed.d2h.bytes, timed.d2h.busy_ns),
+            "h2d": Transfer(timed.h2d.bytes, timed.h2d.busy_ns),
         },
-        lookups=books.lookups,
-        refused=books.refused(settings.core.components[0]),
-        checks=_checks(settings, watch, result.byte_checks, result.access_checks),
-        digest=result.digest,
-        latency=replay_timed.book(result, account),
-        preempted=sum(request.retractions for request in result.requests),
+        lookups=observers.lookups,
+        refused=observers.refused(settings.core.components[0]),
+        checks=_checks(settings, watch, timed.byte_checks, timed.access_checks),
+        digest=timed.digest,
+        latency=replay_timed.record_result(timed, account),
+        preempted=sum(request.retractions for request in timed.requests),
         interrupted=interrupted,
     )
-    return found, world.core.view
+    return run_, world.core.view
 
 
 def _checks(settings: Settings, watch: Watch | None, bytes_: int = 0, accesses: int = 0) -> Checks:

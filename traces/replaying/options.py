@@ -1,7 +1,7 @@
-"""What `hicache replay` was asked for: one frozen record, and the names that its values may have.
+"""The options of `hicache replay` as one frozen record, and the names that their values may have.
 
-Must not live here: how options are read from the command line (traces/commands/replay), or what
-becomes of those that were not given (settings, pools).
+Does not parse the command line (see traces/commands/replay) or fill in what was not given (see
+settings and pools).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
+from hicache.core.components.base import known
 from invariants.watch import Level
 
 from ..terminal.options import Bandwidth, OptionRecord, Unbounded
@@ -17,14 +18,14 @@ from ..terminal.options import Bandwidth, OptionRecord, Unbounded
 Mode = Literal["timed", "hits"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 CHECKS: tuple[Level, ...] = get_args(Level)
-BACKBONE, WINDOW, STATES = "full", "swa", "mamba"
-COMPONENTS = (BACKBONE, WINDOW, STATES)
-MODEL = "llama-3.1-8b"  # where none was given
+COMPONENTS = known()
+BACKBONE = COMPONENTS[0]
+MODEL = "llama-3.1-8b"  # if no model is given
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions(OptionRecord):
-    """None: not given, so that it follows from the model, the hardware or the trace."""
+    """None means not given: the value then follows from the model, the hardware or the trace."""
 
     trace: str | None
     format: str
@@ -41,6 +42,7 @@ class ReplayOptions(OptionRecord):
     host_pages: int | None
     host_bytes: int | None
     write_policy: str
+    exclusive: bool
     eviction: str
     compare_eviction: str | None
     load_threshold: int

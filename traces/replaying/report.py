@@ -1,7 +1,7 @@
-"""The report of a replay, for people: 80 columns, no colour where it is piped.
+"""The report of a replay, for people: 80 columns, no colour when piped.
 
-Every hit rate stands under the name of its definition. Must not live here: any computation that a
-script would miss in the --json document's sources (traces/replaying/account, traces/replaying/run).
+Every hit rate is printed with the name of its definition. Does not compute anything that the
+`--json` document needs too; see account and run.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import TextIO
 
 from rich.table import Table
 
+from hicache.core.components.base import residency
+
 from ..formats.base import Trace
 from ..terminal.tables import console, pairs, percent, table
 from .account import Share
 from .components import NO_TRUTH, component_tables, order_table, turn_table
-from .options import STATES
 from .run import NS_PER_S, Run, Spread, spread
 from .settings import Settings
 
@@ -26,8 +27,8 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print("[bold]Interrupted.[/bold] This report covers the requests served so far.\n")
     out.print(_setting(trace, settings))
     out.print(_hits(run.account.whole(), run.account.steady(), settings))
-    for made in component_tables(settings, run):
-        out.print(made)
+    for rows in component_tables(settings, run):
+        out.print(rows)
     if len(run.components) > 1 and trace.block_size is not None:
         others = " and ".join(use.name for use in run.components[1:])
         out.print("\n" + NO_TRUTH.format(names=others))
@@ -76,22 +77,22 @@ _MODE = {
 
 
 def _sizes(settings: Settings) -> list[tuple[str, str]]:
-    """A line per pool; the first component's go by the tier alone."""
-    core, found = settings.core, settings.pools
+    """One line for each pool. The first component's lines have only the tier's name."""
+    core, pools = settings.core, settings.pools
     rows = []
     for tier, sizes, rules in (
-        ("device", core.device_pages, found.device_rules),
-        ("host", core.host_pages, found.host_rules),
+        ("device", core.device_pages, pools.device_rules),
+        ("host", core.host_pages, pools.host_rules),
     ):
         for place, pages in enumerate(sizes if any(sizes) else sizes[:1]):
             name = f"  {core.components[place]}" if place else tier
             rows.append((name, _pool(place, pages, settings, rules[place])))
-    if found.window:
-        rows.append(("window", f"{found.window:,} tokens"))
-    if found.interval:
-        limit = core.mamba_states_per_path
+    if pools.window:
+        rows.append(("window", f"{pools.window:,} tokens"))
+    if pools.interval:
+        limit = pools.states_per_path
         most = f", at most {limit} on a path" if limit else ""
-        rows.append(("states", f"every {found.interval:,} tokens{most}"))
+        rows.append(("states", f"every {pools.interval:,} tokens{most}"))
     return rows
 
 
@@ -99,13 +100,13 @@ def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
     if not pages:
         return "none"
     size = pages * settings.page_bytes[place] / 1e9
-    if settings.core.components[place] == STATES:
+    if residency(settings.core.components[place]) == "state":
         return f"{pages:,} states, {size:,.1f} GB ({rule})"
     return f"{pages:,} pages, {pages * settings.core.page_size:,} tokens, {size:,.1f} GB ({rule})"
 
 
 def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
-    made = table("Prompt tokens", "", "whole trace", "", "last 50 %", "")
+    result = table("Prompt tokens", "", "whole trace", "", "last 50 %", "")
     counts: tuple[tuple[str, Callable[[Share], int]], ...] = (
         ("device hits", lambda share: share.device),
         ("host hits", lambda share: share.host),
@@ -117,12 +118,12 @@ def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
     )
     for name, read in counts:
         if name == "storage hits" and not whole.storage:
-            continue  # a row of zeros where there is no such tier
+            continue  # no such tier
         cells = []
         for share in (whole, steady):
             cells += [f"{read(share):,}", percent(share.rate(read(share)))]
-        made.add_row(name, *cells)
-    made.add_section()
+        result.add_row(name, *cells)
+    result.add_section()
     rates: tuple[tuple[str, Callable[[Share], float]], ...] = (
         ("hit rate, token-weighted", lambda share: share.hit_rate),
         (f"hit rate, pages of {settings.core.page_size}", lambda share: share.block_rate),
@@ -130,44 +131,44 @@ def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
         ("ceiling, token-weighted", lambda share: share.rate(share.ceiling)),
     )
     for name, rate in rates:
-        made.add_row(name, "", percent(rate(whole)), "", percent(rate(steady)))
-    return made
+        result.add_row(name, "", percent(rate(whole)), "", percent(rate(steady)))
+    return result
 
 
 def _latency(run: Run) -> Table:
     assert run.latency is not None
-    made = table("Latency (virtual time)", "", "mean", "p50", "p90", "p99")
-    for name, found, scale, unit in (
+    result = table("Latency (virtual time)", "", "mean", "p50", "p90", "p99")
+    for name, times, scale, unit in (
         ("time to first token", spread(run.latency.ttft_ns), 1.0, "s"),
         ("time per output token", spread(run.latency.tpot_ns), 1e3, "ms"),
     ):
-        made.add_row(f"{name} ({unit})", *_points(found, scale))
+        result.add_row(f"{name} ({unit})", *_points(times, scale))
     seconds = run.latency.makespan_ns / NS_PER_S
     rate = run.latency.generated_tokens / seconds if seconds else 0.0
-    made.add_section()
-    made.add_row("makespan (s)", f"{seconds:,.1f}", "", "", "")
-    made.add_row("output tokens per second", f"{rate:,.1f}", "", "", "")
-    return made
+    result.add_section()
+    result.add_row("makespan (s)", f"{seconds:,.1f}", "", "", "")
+    result.add_row("output tokens per second", f"{rate:,.1f}", "", "", "")
+    return result
 
 
-def _points(found: Spread, scale: float) -> list[str]:
-    return [f"{value * scale:,.3f}" for value in (found.mean, found.p50, found.p90, found.p99)]
+def _points(times: Spread, scale: float) -> list[str]:
+    return [f"{value * scale:,.3f}" for value in (times.mean, times.p50, times.p90, times.p99)]
 
 
 def _transfers(run: Run) -> Table:
     alone = len(run.components) == 1
     first = run.components[0]
-    made = table("Tiers", "", "pages" if alone else "pages of full", "GB", "busy (s)")
+    result = table("Tiers", "", "pages" if alone else "pages of full", "GB", "busy (s)")
     for way, name, pages in (
         ("d2h", "device to host", first.backed_up),
         ("h2d", "host to device", first.loaded),
     ):
         moved = run.transfers[way]
         busy = "-" if moved.busy_ns is None else f"{moved.busy_ns / NS_PER_S:,.3f}"
-        made.add_row(name, f"{pages:,}", f"{moved.bytes / 1e9:,.2f}", busy)
-    made.add_row("evicted from device", f"{run.evicted[0]:,}", "", "")
-    made.add_row("evicted from host", f"{run.evicted[1]:,}", "", "")
-    return made
+        result.add_row(name, f"{pages:,}", f"{moved.bytes / 1e9:,.2f}", busy)
+    result.add_row("evicted from device", f"{run.evicted[0]:,}", "", "")
+    result.add_row("evicted from host", f"{run.evicted[1]:,}", "", "")
+    return result
 
 
 def _verdict(run: Run) -> Table:
@@ -189,12 +190,12 @@ _WAITS = {
 
 
 def _retries(refused: dict[str, int]) -> str:
-    """Refusals that were asked again: `703 waiting for copies, 12 out of pages of swa`."""
-    said = []
-    for name, count in sorted(refused.items(), key=lambda one: (-one[1], one[0])):
+    """Refusals that were retried: `703 waiting for copies, 12 out of pages of swa`."""
+    parts = []
+    for name, count in sorted(refused.items(), key=lambda item: (-item[1], item[0])):
         reason, of, component = name.partition(" of ")
-        said.append(f"{count:,} {_WAITS.get(reason, reason)}{of}{component}")
-    return ", ".join(said)
+        parts.append(f"{count:,} {_WAITS.get(reason, reason)}{of}{component}")
+    return ", ".join(parts)
 
 
 def _checked(run: Run) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""The `--json` document. Other tools read it: the names below are kept.
+"""The `--json` document of a replay. Other programs read it: do not rename its keys.
 
-Must not live here: anything for people (traces/replaying/report).
+Does not print for people; see report.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .settings import Settings
 
 
 def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
-    """Everything a script may want of a replay. latency_s only where there was a clock."""
-    found: dict[str, object] = {
+    """The results of a replay as JSON values. `latency_s` is present in timed mode only."""
+    result: dict[str, object] = {
         "trace": {
             "path": trace.path,
             "format": trace.format,
@@ -30,34 +30,34 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         "steady": _share(run.account.steady()),
     }
     if run.latency is not None:
-        found["latency_s"] = {
+        result["latency_s"] = {
             "ttft": _spread(spread(run.latency.ttft_ns)),
             "tpot": _spread(spread(run.latency.tpot_ns)),
             "makespan": run.latency.makespan_ns / NS_PER_S,
         }
-    found["transfers"] = {
+    result["transfers"] = {
         way: {
             "bytes": transfer.bytes,
             "busy_s": None if transfer.busy_ns is None else transfer.busy_ns / NS_PER_S,
         }
         for way, transfer in run.transfers.items()
     }
-    found["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
-    found["components"] = uses = {use.name: _component(use) for use in run.components}
+    result["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
+    result["components"] = uses = {use.name: _component(use) for use in run.components}
     if len(run.components) > 1:
         for use in run.components:
-            uses[use.name] |= {"most_in_use": use.most, "evicted_along": use.along}
-        found["lookups"] = list(_lookups(settings, run))
+            uses[use.name] |= {"most_in_use": use.peak_pages, "evicted_along": use.evicted_along}
+        result["lookups"] = list(_lookups(settings, run))
     if run.turns:
-        found["turns"] = [asdict(turn) | {"hit_rate": turn.hit_rate} for turn in run.turns]
+        result["turns"] = [asdict(turn) | {"hit_rate": turn.hit_rate} for turn in run.turns]
     if run.compared is not None:
         order, whole, steady = run.compared
-        found["compared"] = {
+        result["compared"] = {
             "eviction_policy": order,
             "whole": _share(whole),
             "steady": _share(steady),
         }
-    found["checks"] = {
+    result["checks"] = {
         "level": run.checks.level,
         "operations": run.checks.operations,
         "incremental": run.checks.incremental,
@@ -65,9 +65,9 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         "violations": run.checks.violations,
         "not_judged": run.checks.unjudged,
     }
-    found["digest"] = run.digest
-    found["wall_s"] = round(run.wall_s, 3)
-    return found
+    result["digest"] = run.digest
+    result["wall_s"] = round(run.wall_s, 3)
+    return result
 
 
 def _share(share: Share) -> dict[str, object]:
@@ -98,10 +98,10 @@ def _component(use: ComponentUse) -> dict[str, object]:
 
 
 def _lookups(settings: Settings, run: Run) -> Iterator[dict[str, object]]:
-    """Depths and hits in tokens, in order of request."""
+    """Depths and hits in tokens, by request number."""
     size, names = settings.core.page_size, run.lookups.components
-    for index in sorted(run.lookups.found):
-        row = run.lookups.found[index]
+    for index in sorted(run.lookups.by_request):
+        row = run.lookups.by_request[index]
         yield {
             "request": index,
             "wanted": row.wanted * size,
@@ -113,5 +113,5 @@ def _lookups(settings: Settings, run: Run) -> Iterator[dict[str, object]]:
         }
 
 
-def _spread(found: Spread) -> dict[str, float]:
-    return {"mean": found.mean, "p50": found.p50, "p90": found.p90, "p99": found.p99}
+def _spread(times: Spread) -> dict[str, float]:
+    return {"mean": times.mean, "p50": times.p50, "p90": times.p90, "p99": times.p99}

@@ -1,4 +1,4 @@
-"""What a replay leaves behind, in either mode: the record that report and results are made from."""
+"""The results of a replay in either mode, from which the report and the document are made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One direction of the host link. busy_ns: None where there was no clock."""
+    """One direction of the host link. busy_ns: None without a clock."""
 
     bytes: int
     busy_ns: int | None
@@ -36,7 +36,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """int64 nanoseconds per finished request; tpot only where there were two tokens or more."""
+    """int64 nanoseconds per finished request; tpot_ns only for two output tokens or more."""
 
     ttft_ns: Pages
     tpot_ns: Pages
@@ -46,9 +46,11 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """How much was checked: operations seen, incremental and full checks run, violations; and in
-    timed mode SHA-256 comparisons of pages, and accesses that the hazard detector ordered.
-    unjudged: what no check could judge, in words."""
+    """How much was checked: operations seen, incremental and full checks, violations.
+
+    byte_checks, access_checks: in timed mode, pages compared by SHA-256, and accesses ordered by
+    the hazard detector. unjudged: in words, what no check could judge.
+    """
 
     level: str
     operations: int = 0
@@ -62,11 +64,12 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class ComponentUse:
-    """What one component's pools did, in pages or states; pairs are (device, host).
+    """The pools of one component, in pages or states. Pairs are (device, host).
 
-    most: in use on the device at once. along: evicted there with another pool's victim, though this
-    pool had as much free. cached, garbage: at the end; garbage is cached, but no boundary that a
-    request could reuse requires it. None where the run did not come to its end.
+    peak_pages: most in use on device at once. evicted_along: device pages evicted together with
+    another pool's victim, although this pool had as many free. cached, garbage: at the end of the
+    run; garbage is cached, but no boundary that a request could reuse requires it. None after an
+    interrupt.
     """
 
     name: str
@@ -75,8 +78,8 @@ class ComponentUse:
     loaded: int
     backed_up: int
     evicted: tuple[int, int]
-    most: int
-    along: int
+    peak_pages: int
+    evicted_along: int
     cached: tuple[int, int] | None
     garbage: tuple[int, int] | None
 
@@ -85,9 +88,9 @@ class ComponentUse:
 class Run:
     """refused: admissions, chunks and growths refused, by reason. turns: of conversations.
 
-    components, lookups: per component; see their own records.
-    preempted: requests sent back to wait. interrupted: stopped by Ctrl-C; all else is then of the
-    part that ran. compared: another order of eviction, and its hits (whole trace, last half).
+    components, lookups: see their own records. preempted: how often a request was preempted.
+    interrupted: stopped by Ctrl-C; everything else then covers the part that ran. compared: another
+    eviction order and its hits (whole trace, last half).
     """
 
     account: Account
@@ -106,12 +109,12 @@ class Run:
 
     @property
     def evicted(self) -> tuple[int, int]:
-        """Pages of the backbone, by tier (device, host)."""
+        """Pages of the backbone evicted from (device, host)."""
         return self.components[0].evicted
 
 
 def spread(times_ns: Pages) -> Spread:
-    """Mean and percentiles in seconds; zeros for no observation."""
+    """Mean and percentiles in seconds; zeros without observations."""
     if not len(times_ns):
         return Spread(0.0, 0.0, 0.0, 0.0)
     points = np.percentile(times_ns, (50, 90, 99), method="inverted_cdf")

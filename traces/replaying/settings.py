@@ -1,8 +1,8 @@
-"""Option values, resolved: what a replay runs with once every default was filled in.
+"""The settings of a replay: all options with their defaults resolved.
 
-Lives here: turning what the user asked for (tokens, ratios, nothing at all) into page counts and
-profiles, and the messages where it cannot be done. Must not live here: argparse
-(traces/commands/replay).
+Turns what the user asked for (tokens, ratios, nothing at all) into page counts and profiles, and
+raises CallerError where that is impossible. Does not parse the command line; see
+traces/commands/replay.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hicache.core import registry
-from hicache.core.components.base import Component
+from hicache.core.components.base import Component, Shape, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
+from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
@@ -23,16 +24,16 @@ from sim.options import EngineOptions
 from ..formats.base import Paged, Trace
 from ..terminal.options import Bandwidth
 from . import pools
-from .options import STATES, WINDOW, Mode, ReplayOptions
+from .options import Mode, ReplayOptions
 from .pools import Pools
 
-# what serving engines give to weights and cache together; the rest is for activations and graphs
+# the share of memory that engines give to weights and cache; activations and graphs take the rest
 HBM_SHARE = Fraction(9, 10)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that decides a replay's outcome. `pools` says where each size came from."""
+    """Everything that determines the outcome of a replay. `pools` records the rule of each size."""
 
     mode: Mode
     check: Level
@@ -48,12 +49,12 @@ class Settings:
 
     @property
     def page_bytes(self) -> tuple[int, ...]:
-        """Of one page or state of each component, on each of the ranks."""
+        """Bytes of one page or state of each component, on each rank."""
         size, tp = self.core.page_size, self.tp
         return tuple(self.model.bytes_per_page(name, size, tp) for name in self.core.components)
 
     def as_options(self) -> dict[str, object]:
-        """Every option as resolved, by its name on the command line."""
+        """Every resolved option, by its name on the command line."""
         core, engine = self.core, self.engine
         return {
             "mode": self.mode,
@@ -69,6 +70,8 @@ class Settings:
             **self._of_components(),
             "host_bandwidth": str(self.host_bandwidth),
             "write_policy": core.write_policy,
+            "exclusive": bool(core.exchange_pages),
+            "exchange_pages": list(core.exchange_pages),
             "eviction_policy": core.eviction_policy,
             "load_threshold": core.load_threshold_pages,
             "load_quota": core.load_quota_pages,
@@ -82,23 +85,22 @@ class Settings:
 
     def _of_components(self) -> dict[str, object]:
         core = self.core
-        found: dict[str, object] = {}
+        result: dict[str, object] = {}
         for place, name in enumerate(core.components):
             device, host = core.device_pages[place], core.host_pages[place]
-            if name == WINDOW:
-                found["swa_window"] = core.swa_window
-                found["swa_tokens"] = device * core.page_size
-                found["swa_host_tokens"] = host * core.page_size
-            elif name == STATES:
-                found["mamba_states"] = device
-                found["mamba_host_states"] = host
-                found["mamba_interval"] = core.mamba_interval
-                found["mamba_states_per_path"] = core.mamba_states_per_path
-        return found
+            said = document(core)
+            result |= {key: said[key] for key in settings_names(name)}
+            if residency(name) == "window":
+                result[f"{name}_tokens"] = device * core.page_size
+                result[f"{name}_host_tokens"] = host * core.page_size
+            elif residency(name) == "state":
+                result[f"{name}_states"] = device
+                result[f"{name}_host_states"] = host
+        return result
 
 
 def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
-    """Settings for this trace, and its pages. Raises CallerError where sizes do not fit."""
+    """The settings for this trace, and its pages. Raises CallerError where sizes do not fit."""
     paged = trace.paged(options.page_size)
     model = pools.model_of(options)
     profile = _with_bandwidth(hardware.get(options.hardware), options.host_bandwidth)
@@ -124,9 +126,11 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
             eviction_policy=options.eviction,
             load_threshold_pages=options.load_threshold,
             load_quota_pages=options.load_quota,
-            swa_window=sizes.window,
-            mamba_interval=sizes.interval,
-            mamba_states_per_path=options.mamba_states_per_path,
+            exchange_pages=sizes.exchange,
+            settings=settings_for(
+                sizes.components,
+                Shape(sizes.window, sizes.interval, sizes.states_per_path),
+            ),
         ),
         engine=EngineOptions(
             token_budget=options.token_budget,
@@ -136,22 +140,22 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         pools=sizes,
     )
     for place, component in enumerate(load_components(settings.core)):
-        found = settings.core.device_pages[place]
-        if found < component.least_pages:
+        pages = settings.core.device_pages[place]
+        if pages < component.least_pages:
             raise CallerError(
                 f"device pool of {component.name}: expected at least {component.least_pages} pages "
-                f"of {options.page_size} tokens, which any request needs, found {found}; enlarge it"
+                f"of {options.page_size} tokens, which any request needs, found {pages}; enlarge it"
             )
     return settings, paged
 
 
 def load_components(core: Config) -> list[Component]:
-    """What each component of a core requires, in order."""
+    """The components of a core, in order."""
     return [registry.load(registry.COMPONENTS, name).component(core) for name in core.components]
 
 
 def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth) -> HardwareProfile:
     if wanted.bytes_per_s:
-        # what the user states is what a copy reaches, not a peak
+        # the user states the bandwidth that copies reach, not a peak
         return replace(profile, link_bytes_per_s=wanted.bytes_per_s, link_permille=1000, curves={})
     return hardware.scaled_host_bandwidth(profile, *wanted.factor.as_integer_ratio())

@@ -1,6 +1,6 @@
-"""An observer that counts, per component, pages moved and evicted, and refusals. It judges nothing.
+"""An observer that counts pages moved and evicted, and refusals, per component.
 
-Must not live here: the digest, which sim.recorder keeps.
+Does not check anything. Does not compute the digest; see sim/recorder.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from hicache.core.view import CoreView
 
 
 class Tally:
-    """loaded, backed_up: pages by component. evicted: by (tier, component). refused: how often, by
-    (reason, component)."""
+    """loaded, backed_up: pages by component. evicted: pages by (tier, component).
+
+    refused: how often, by (reason, component).
+    """
 
     def __init__(self) -> None:
         self.loaded: Counter[str] = Counter()
@@ -25,7 +27,7 @@ class Tally:
         self.refused: Counter[tuple[str, str]] = Counter()
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        """Nothing to count before the answer is known."""
+        """Counts nothing: only outcomes count."""
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         for outcome in outcomes:

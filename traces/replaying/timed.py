@@ -1,7 +1,6 @@
-"""Measuring time: the simulated world run on a trace, and its result as a `Run` needs it.
+"""The `timed` mode: builds the simulated world for a trace, and reads latencies from its result.
 
-Must not live here: any rule of the simulation (sim), or what the numbers mean
-(traces/replaying/account).
+Does not contain any rule of the simulation (see sim) or interpret the counts (see account).
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ def build(
     observers: Sequence[Observer],
     progress: Callable[[int], None],
 ) -> World:
+    """The simulated world for this trace and these settings."""
     return World(
         trace,
         settings.core,
@@ -38,8 +38,8 @@ def build(
     )
 
 
-def book(result: TimedResult, account: Account) -> Latency:
-    """Enter what was reused into the account; the latencies of the requests that ended."""
+def record_result(result: TimedResult, account: Account) -> Latency:
+    """Adds the hits of the requests to the account; returns the latencies of finished requests."""
     for request in result.requests:
         account.admit(request.request, request.device_tokens, request.host_tokens)
     table = np.array(

@@ -1,7 +1,8 @@
 """Which turn of a conversation each request is, and how much each turn hit.
 
-A request is a turn behind another where it waits for that one's end and its prompt begins with that
-one's. Must not live here: any format's field; requests that only queue behind others are no turns.
+A request is the next turn of another one if it waits for the end of that one and its prompt begins
+with that one's prompt. Requests that only queue behind others are not turns. Does not read fields
+of any format.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .account import Account
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """All requests that are the same turn of their conversations, first seatings."""
+    """All requests that are the same turn of their conversations, at their first admission."""
 
     turn: int
     requests: int
@@ -30,7 +31,7 @@ class Turn:
 
 
 def turns_of(trace: Paged) -> list[int]:
-    """Per request, 0 for a first turn or no conversation."""
+    """The turn of each request, counted from 0; 0 also for a request without conversation."""
     turns: list[int] = []
     for job in trace.jobs:
         turn = 0
@@ -38,23 +39,23 @@ def turns_of(trace: Paged) -> list[int]:
             before = trace.jobs[job.after]
             whole = before.input_length // trace.page_size
             history = trace.chain(before)[:whole]
-            again = trace.chain(job)[:whole]
+            repeated = trace.chain(job)[:whole]
             longer = job.input_length > before.input_length
-            if whole and longer and np.array_equal(history, again):
+            if whole and longer and np.array_equal(history, repeated):
                 turn = turns[job.after] + 1
         turns.append(turn)
     return turns
 
 
 def by_turn(account: Account, turns: Sequence[int]) -> list[Turn]:
-    """One entry per turn; empty where no request continues another."""
+    """One entry for each turn; empty if no request continues another."""
     if not any(turns):
         return []
     groups: list[list[int]] = [[] for _ in range(max(turns) + 1)]
     for index, turn in enumerate(turns):
         groups[turn].append(index)
-    found = []
+    result = []
     for turn, indices in enumerate(groups):
         hit, total = account.hit_tokens(indices)
-        found.append(Turn(turn + 1, len(indices), total, hit))
-    return found
+        result.append(Turn(turn + 1, len(indices), total, hit))
+    return result

@@ -1,7 +1,6 @@
-"""A time limit on the wall for whatever runs in a process's main thread.
+"""A wall-clock time limit for a block of code in the main thread.
 
-Lives here: the signal, and the exception that it raises. Must not live here: how long anything may
-take, or what its end means.
+Does not choose the limit or decide what a timeout means; the callers do.
 """
 
 from __future__ import annotations
@@ -15,19 +14,21 @@ from types import FrameType
 
 @contextmanager
 def alarm(seconds: float, error: BaseException) -> Iterator[None]:
-    """Raises `error` into a block that takes longer. Only a main thread can be told by a signal:
-    in any other there is no limit."""
+    """Raises `error` in the block when the block takes longer than `seconds`.
+
+    Only the main thread can receive the signal. In any other thread there is no limit.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ring(number: int, frame: FrameType | None) -> None:
+    def on_alarm(number: int, frame: FrameType | None) -> None:
         raise error
 
-    before = signal.signal(signal.SIGALRM, ring)
+    previous = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous)

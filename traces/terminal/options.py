@@ -1,6 +1,6 @@
-"""Reading of option values (sizes, ratios, bandwidths, names), and the record that they become.
+"""Parsers of option values (sizes, ratios, bandwidths, names), and the base of option records.
 
-Must not live here: which options exist (each command's and generator's own file).
+Does not define options; each command and each generator defines its own.
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ _MOST = 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class OptionRecord:
-    """What the options of a command or generator derive from: a frozen dataclass with a field for
-    each option, by its name. Only the parser knows the defaults."""
+    """The base of options: a frozen dataclass with one field for each option.
+
+    The argument parser holds the defaults.
+    """
 
     @classmethod
-    def read(cls, found: argparse.Namespace) -> Self:
-        """The record of what a parser found. A repeated option becomes a tuple."""
-        values = vars(found).items()
-        return cls(**{name: tuple(one) if isinstance(one, list) else one for name, one in values})
+    def read(cls, namespace: argparse.Namespace) -> Self:
+        """The record of the parsed arguments. The list of a repeated option becomes a tuple."""
+        values = vars(namespace).items()
+        return cls(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in values}
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """A host link's speed: `factor` times the profile's, or `bytes_per_s` where that is not 0."""
+    """Speed of a host link: `bytes_per_s`, or the profile's times `factor` where that is 0."""
 
     factor: Fraction
     bytes_per_s: int = 0
@@ -47,12 +51,12 @@ class Bandwidth:
 
 def size(text: str) -> int:
     """A count with an optional suffix: K, M, G (thousands) or Ki, Mi, Gi (1,024s)."""
-    found = _SIZE.fullmatch(text)
-    if not found:
+    match = _SIZE.fullmatch(text)
+    if not match:
         raise argparse.ArgumentTypeError(
             f"expected a number such as 1M, 512K or 64Ki, found {text!r}"
         )
-    whole, fraction, unit = found.groups()
+    whole, fraction, unit = match.groups()
     value = Fraction(f"{whole}.{fraction or 0}") * _UNITS[unit]
     if value.denominator != 1:
         raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
@@ -62,7 +66,7 @@ def size(text: str) -> int:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A parser of sizes from `least` on."""
+    """Returns a parser of sizes of `least` or more."""
 
     def parse(text: str) -> int:
         value = size(text)
@@ -74,7 +78,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def between(least: int, most: int) -> Callable[[str], int]:
-    """A parser of sizes from `least` to `most`."""
+    """Returns a parser of sizes from `least` to `most`, both included."""
 
     def parse(text: str) -> int:
         value = size(text)
@@ -86,8 +90,10 @@ def between(least: int, most: int) -> Callable[[str], int]:
 
 
 def name(text: str) -> str:
-    """Of a file or folder: `--replay "$TAPE"` in a shell where TAPE is not set asks for nothing,
-    and must not be taken for an option that is not there."""
+    """The name of a file or folder. Refuses an empty name.
+
+    `--replay "$TAPE"` passes an empty name if TAPE is not set; that must not count as no option.
+    """
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(
             f"expected a name, found {ascii(text) if text else 'none'}"
@@ -101,7 +107,7 @@ def device_pages(text: str) -> int | Unbounded:
 
 
 def ratio(text: str) -> Fraction:
-    """A number of 0 or more, exact."""
+    """An exact number of 0 or more."""
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"expected a number such as 2 or 0.5, found {text!r}")
     return Fraction(text)
@@ -122,13 +128,13 @@ def bandwidth(text: str) -> Bandwidth:
     )
 
 
-def entry(package: str, *also: str) -> Callable[[str], str]:
-    """A name of a registry folder, or one of `also`."""
-    return choice([*also, *registry.names(package)])
+def entry(package: str, *extra: str) -> Callable[[str], str]:
+    """Returns a parser of the names in a registry folder, and of `extra` names."""
+    return choice([*extra, *registry.names(package)])
 
 
 def choice(known: Sequence[str]) -> Callable[[str], str]:
-    """One of these names, hyphens and underscores alike."""
+    """Returns a parser of these names. Hyphens and underscores are the same."""
     spelled = {name.replace("_", "-"): name for name in known}
 
     def parse(text: str) -> str:

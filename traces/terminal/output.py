@@ -1,7 +1,7 @@
-"""Writing files whole or not at all.
+"""Writes a file completely or not at all.
 
-A new file appears under its name only when its last byte was written: the text goes to a file
-beside it, which is renamed. What stood there before stays until then.
+The text goes to a temporary file in the same folder, which then replaces the target. The old file
+stays until then.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ def write_whole(path: str, pieces: Iterable[str]) -> None:
         sys.stdout.flush()
         return
     target, special = _target(path)
-    beside = target if special else target.with_name(f".hicache-{os.getpid()}.tmp")
+    temporary = target if special else target.with_name(f".hicache-{os.getpid()}.tmp")
     try:
-        with open(beside, "w", encoding="utf-8") as stream:
+        with open(temporary, "w", encoding="utf-8") as stream:
             stream.writelines(pieces)
         if not special:
-            os.replace(beside, target)
+            os.replace(temporary, target)
     except OSError as error:
         raise unwritable(path, error.strerror) from None
     finally:
         if not special:
             with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
 
-def write_json(path: str, found: dict[str, object]) -> None:
-    """A document, by `write_whole`."""
-    write_whole(path, [json.dumps(found, indent=1), "\n"])
+def write_json(path: str, document: dict[str, object]) -> None:
+    """Writes `document` as JSON with `write_whole`."""
+    write_whole(path, [json.dumps(document, indent=1), "\n"])
 
 
 def check_writable(path: str) -> None:
-    """Before long work: raises CallerError if `write_whole` could not write there."""
+    """Raises CallerError if `write_whole` could not write to `path`. Call it before long work."""
     if path == "-":
         return
     target, special = _target(path)
@@ -57,22 +57,27 @@ def check_writable(path: str) -> None:
         raise unwritable(path, "no right to write there")
 
 
-def check_apart(**given: str | None) -> None:
-    """Before any work: raises CallerError if two of the files, each by its option, are one."""
-    files = {name: path for name, path in given.items() if path and path != "-"}
-    named = {name: os.path.realpath(path) for name, path in files.items() if "\0" not in path}
-    for name, path in named.items():
-        other = next(one for one, there in named.items() if there == path)
+def check_apart(**paths: str | None) -> None:
+    """Raises CallerError if two options name the same file. Call it before any work.
+
+    paths: by the option's name without its hyphens; None or "-" if there is no file.
+    """
+    given = {name: path for name, path in paths.items() if path and path != "-"}
+    real_paths = {name: os.path.realpath(path) for name, path in given.items() if "\0" not in path}
+    for name, path in real_paths.items():
+        other = next(first for first, there in real_paths.items() if there == path)
         if other != name:
             raise CallerError(
                 f"--{name}: expected another file than the {other}, which it would replace, "
-                f"found {given[name]}; name another file"
+                f"found {paths[name]}; name another file"
             )
 
 
 def _target(path: str) -> tuple[Path, bool]:
-    """The file behind any link, and whether it is a device or a pipe: those are written to, never
-    replaced."""
+    """The file behind any link, and whether it is a device or a pipe.
+
+    Devices and pipes are written to and never replaced.
+    """
     target = Path(os.path.realpath(path))
     try:
         if target.is_dir():
@@ -82,29 +87,31 @@ def _target(path: str) -> tuple[Path, bool]:
         raise unwritable(f"{path[:_SHOWN]}...", error.strerror) from None
 
 
-def unwritable(path: str, found: str | None) -> CallerError:
-    """The error for a file that cannot be written, and why."""
+def unwritable(path: str, reason: str | None) -> CallerError:
+    """The error for a file that cannot be written. reason: why it cannot."""
     return CallerError(
-        f"{path}: expected a file that can be written, found: {found}; name another file"
+        f"{path}: expected a file that can be written, found: {reason}; name another file"
     )
 
 
 def check_folder(path: str, what: str) -> None:
-    """Before long work: raises CallerError if no file could be written into the folder, which may
-    still have to be made. Leaves nothing behind."""
+    """Raises CallerError if no file can be written to the folder. Call it before long work.
+
+    A folder that does not exist counts as writable if it can be created. Nothing is left behind.
+    """
     folder = Path(path).absolute()
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        file = isinstance(error, FileExistsError | NotADirectoryError)
-        found = "a file" if file else error.strerror
+        is_file = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = "a file" if is_file else error.strerror
         raise CallerError(
-            f"{what}: expected a folder that can be written, found: {found}; name another"
+            f"{what}: expected a folder that can be written, found: {reason}; name another"
         ) from None
     finally:
-        for one in missing:
+        for parent in missing:
             with contextlib.suppress(OSError):
-                one.rmdir()
+                parent.rmdir()

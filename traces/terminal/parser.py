@@ -1,7 +1,7 @@
-"""The parser that fails in one line, and how its help looks.
+"""The argument parser whose errors are one line, and the format of its help.
 
-Must not live here: which options exist (each command's and generator's own file), or how a value
-is read (traces/terminal/options).
+Does not define options; each command and each generator defines its own. Does not read values; see
+traces/terminal/options.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from hicache.core.errors import CallerError
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaints are one CallerError instead of a usage screen."""
+    """An ArgumentParser that raises CallerError instead of printing its usage."""
 
     def error(self, message: str) -> NoReturn:
         raise CallerError(f"{message} (see {self.prog} --help)")
 
 
 class Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Says the default of an option that has one, unless its help says it in words."""
+    """Adds the default of an option to its help, unless the help names a default already."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         silent = action.default in (None, False, (), []) or "(default: " in (action.help or "")

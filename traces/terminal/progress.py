@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, now and then a plain line elsewhere."""
+"""Progress on standard error: a bar on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINE_EVERY_S = 5.0
 
 @contextmanager
 def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callable[[int], None]]:
-    """Yields a function to call with how many of the units are done so far."""
+    """Yields a function that takes the number of units done so far."""
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (
@@ -32,11 +32,11 @@ def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callabl
         return
     next_line = time.monotonic() + _LINE_EVERY_S
 
-    def line(done: int) -> None:
+    def print_line(done: int) -> None:
         nonlocal next_line
         if time.monotonic() >= next_line:
             next_line = time.monotonic() + _LINE_EVERY_S
             with ignore_broken_pipe():
                 print(f"{label}: {done} of {total} {unit}", file=sys.stderr, flush=True)
 
-    yield line
+    yield print_line

@@ -1,8 +1,8 @@
-"""Who asks a command to end.
+"""Handles the signals that end a command.
 
-Ctrl-C, SIGTERM (what a CI sends when a job is cancelled or out of time) and SIGHUP mean the same:
-what was found is said and kept. Must not live here: what that is (each command), or what workers do
-then (traces/terminal/workers).
+Ctrl-C, SIGTERM (a CI job that is cancelled or out of time) and SIGHUP have the same effect: the
+command reports and saves its results so far. Does not report or save them; each command does. Does
+not stop worker processes; see traces/terminal/workers.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from types import FrameType
 
 INTERRUPTED = 130  # the exit code
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GRACE_S = 1.0  # the same word may come twice: to a process, and to its group
+GRACE_S = 1.0  # one Ctrl-C can arrive twice: for the process, and for its group
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first signal raises KeyboardInterrupt into the block; one that comes later than the grace
-    ends the process at once. What is ignored (nohup) stays so."""
+    """The first signal raises KeyboardInterrupt in the block.
+
+    A later one, after the grace period, kills the process at once. Signals that are ignored (nohup)
+    stay ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     first: list[float] = []
 
-    def ring(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         if not first:
             first.append(time.monotonic())
             raise KeyboardInterrupt
@@ -37,13 +40,13 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    before = {one: signal.getsignal(one) for one in ENDS}
-    for one in ENDS:
-        if before[one] is not signal.SIG_IGN:
-            signal.signal(one, ring)
+    previous = {end: signal.getsignal(end) for end in ENDS}
+    for end in ENDS:
+        if previous[end] is not signal.SIG_IGN:
+            signal.signal(end, on_signal)
     try:
         yield
     finally:
-        if not first:  # else they go on to mean the end, while the process takes leave
-            for one in ENDS:
-                signal.signal(one, before[one])
+        if not first:  # otherwise a second signal still kills the process while it exits
+            for end in ENDS:
+                signal.signal(end, previous[end])

@@ -1,6 +1,6 @@
-"""The two standard streams: closed, left by their reader, full, or short of characters.
+"""The two standard streams when one is closed, full, no longer read, or limited in its encoding.
 
-Must not live here: files (output), or what is said.
+Does not write files; see traces/terminal/output.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from hicache.core.errors import CallerError
 
 
-def check_folder_is_there() -> None:
-    """Every path is read from where the command runs. Raises CallerError."""
+def check_current_folder() -> None:
+    """Raises CallerError if the current directory is gone; relative paths need it."""
     try:
         os.getcwd()
     except OSError as error:
@@ -25,8 +25,10 @@ def check_folder_is_there() -> None:
 
 
 def harden_std_streams() -> None:
-    """A standard stream that was closed (>&-) is one that nobody reads; one whose encoding lacks a
-    character (LC_ALL=C) shows it by its number."""
+    """Replaces a closed standard stream (>&-) by one that discards its text.
+
+    Characters that the encoding lacks (LC_ALL=C) are printed as escapes.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -37,8 +39,10 @@ def harden_std_streams() -> None:
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """What is said in the block is said to nobody where the reader went away (head): the work goes
-    on, its files are written, and the exit code is that of what was found."""
+    """Discards the output of the block once its reader is gone (head).
+
+    The command goes on: it writes its files and returns its usual exit code.
+    """
     try:
         yield
         flush()
@@ -47,25 +51,27 @@ def ignore_broken_pipe() -> Iterator[None]:
 
 
 def flush() -> None:
-    """Nothing is left to be said. Raises OSError where it cannot be."""
+    """Writes out both standard streams. Raises OSError if one cannot be written."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
 
 
 def silence_std_streams() -> None:
-    """Whichever of the two standard streams takes no more gets nothing from now on, not even at
-    the end of the process."""
+    """Sends a standard stream that can no longer be written to the null device.
+
+    Without this, Python reports an error when it flushes the stream at exit.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            null_device = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null_device, stream.fileno())
+            os.close(null_device)
 
 
-def complain(text: str) -> None:
-    """The last words of a command, behind what it has said; to nobody where nobody takes them."""
+def print_error(text: str) -> None:
+    """Prints an error line after all other output; a standard error that is gone is ignored."""
     silence_std_streams()
     with suppress(OSError):
         print(f"hicache: {text}", file=sys.stderr)

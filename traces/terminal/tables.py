@@ -1,4 +1,4 @@
-"""How tables look: 80 columns, no colour where it is piped. Must not live here: any number."""
+"""The look of tables: 80 columns, no colour when piped. Does not compute any number."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ WIDTH = 80
 
 
 class _Console(Console):
-    """It leaves it to us what becomes of a run whose reader went away; rich ends it with code 1."""
+    """A console that raises BrokenPipeError. rich would end the process with code 1 instead."""
 
     def on_broken_pipe(self) -> None:
         raise
 
 
 def console(stream: TextIO | None = None, piped: int = WIDTH) -> Console:
-    """Standard output: the terminal's own width and colours, or `piped` plain columns."""
+    """A console for standard output, or for `stream`.
+
+    On a terminal it has the terminal's width and colours; elsewhere it has `piped` plain columns.
+    """
     stream = stream or sys.stdout
     width = None if stream.isatty() else piped
     return _Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
 def table(title: str, *columns: str) -> Table:
-    """A titled table whose columns but the first are numbers, unless there are only two."""
-    made = Table(
+    """A table with a title. The first column is text, the others are numbers."""
+    result = Table(
         title=f"\n{title}",
         title_justify="left",
         title_style="bold",
@@ -36,23 +39,23 @@ def table(title: str, *columns: str) -> Table:
         show_edge=False,
         pad_edge=False,
     )
-    for place, column in enumerate(columns):
-        made.add_column(column, justify="right" if place else "left", overflow="fold")
-    made.show_header = any(columns)
-    return made
+    for index, column in enumerate(columns):
+        result.add_column(column, justify="right" if index else "left", overflow="fold")
+    result.show_header = any(columns)
+    return result
 
 
 def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
-    """A table of names and what they stand for."""
-    made = Table(
+    """A table of names and their values."""
+    result = Table(
         title=f"\n{title}", title_justify="left", title_style="bold", box=None, pad_edge=False
     )
-    made.show_header = False
-    made.add_column(no_wrap=True, style="dim")
-    made.add_column(overflow="fold")
+    result.show_header = False
+    result.add_column(no_wrap=True, style="dim")
+    result.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(name, value)
-    return made
+        result.add_row(name, value)
+    return result
 
 
 def percent(rate: float) -> str:

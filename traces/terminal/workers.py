@@ -1,7 +1,6 @@
-"""What the worker processes of a command do when they are asked to end, or when nobody waits for
-their results.
+"""The end of worker processes: they ignore signals, and exit when their parent is gone.
 
-Must not live here: what the command itself does then (traces/terminal/signals).
+Does not handle the signals of the command itself; see traces/terminal/signals.
 """
 
 from __future__ import annotations
@@ -14,25 +13,27 @@ from multiprocessing import parent_process
 
 from .signals import ENDS
 
-_LOOK_EVERY_S = 0.5
+_POLL_S = 0.5
 
 
-def leave_signals_to_the_parent() -> None:
-    """Of a worker, which may be in the middle of something: the parent tells it to end, and where
-    the parent is gone, killed perhaps, it goes too."""
-    for one in ENDS:
-        signal.signal(one, signal.SIG_IGN)
-    leave_with_the_parent()
+def ignore_signals() -> None:
+    """Call in a worker: ignores the signals, since the parent ends its workers.
+
+    The worker also exits if the parent is gone, for example killed.
+    """
+    for end in ENDS:
+        signal.signal(end, signal.SIG_IGN)
+    exit_with_parent()
 
 
-def leave_with_the_parent() -> None:
-    """Of a worker: nobody waits for its result any more."""
+def exit_with_parent() -> None:
+    """Call in a worker: exits the process when the parent is gone."""
     parent = parent_process()
     if parent is not None:
-        threading.Thread(target=_watch, args=(parent.pid,), daemon=True).start()
+        threading.Thread(target=_exit_after, args=(parent.pid,), daemon=True).start()
 
 
-def _watch(parent: int | None) -> None:
+def _exit_after(parent: int | None) -> None:
     while os.getppid() == parent:
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_S)
     os._exit(1)

@@ -11,12 +11,37 @@ transfers or other components.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
+from .. import registry
 from ..types import Pages
 
 UNBOUNDED = 1 << 40
+# How much of a path a prefix requires: all of it, the end that a window covers, or one state.
+Residency = Literal["path", "window", "state"]
+
+
+class Shape(NamedTuple):
+    """What a model or a user says of all components; each takes what it needs. 0: not said."""
+
+    window_tokens: int = 0
+    interval_tokens: int = 0
+    states_per_path: int = 0
+
+
+class ComponentSettings:
+    """What a configuration says of one component. A component that has settings defines a frozen
+    dataclass `Settings` of integers, derived from this; a name that counts tokens ends in _tokens.
+    """
+
+    __slots__ = ()
+    component: ClassVar[str]
+
+    @classmethod
+    def of(cls, shape: Shape) -> Self:
+        """What of a shape is the component's."""
+        raise NotImplementedError
 
 
 class Component(Protocol):
@@ -24,6 +49,7 @@ class Component(Protocol):
 
     positional   whether a node holds one page per page of its run; otherwise it holds one state,
                  at its end, which a request copies before it overwrites it (copy on use).
+    window_tokens tokens that a token reads, itself included (UNBOUNDED: all; 0 for a state).
     window_pages pages right above a boundary that it requires (UNBOUNDED: all of them; 1: the node
                  that ends there).
     slots        pages of an admitted request's own besides those by position: a working state and
@@ -39,6 +65,9 @@ class Component(Protocol):
 
     @property
     def positional(self) -> bool: ...
+
+    @property
+    def window_tokens(self) -> int: ...
 
     @property
     def window_pages(self) -> int: ...
@@ -63,3 +92,29 @@ class Component(Protocol):
 
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
         """What the upper and the lower half hold when a node splits `at` pages from its start."""
+
+
+def residency(name: str) -> Residency:
+    """What the component's file declares. Raises CallerError for a name that is not there."""
+    declared: Residency = _module(name).RESIDENCY
+    return declared
+
+
+def known() -> tuple[str, ...]:
+    """Every component, in the order in which a configuration has them."""
+    kinds = get_args(Residency)
+    return tuple(
+        sorted(
+            registry.stems(registry.COMPONENTS), key=lambda one: (kinds.index(residency(one)), one)
+        )
+    )
+
+
+def settings_for(names: Iterable[str], shape: Shape) -> tuple[ComponentSettings, ...]:
+    """The settings of those components that have some."""
+    found = [getattr(_module(name), "Settings", None) for name in names]
+    return tuple(settings.of(shape) for settings in found if settings is not None)
+
+
+def _module(name: str) -> Any:
+    return registry.load(registry.COMPONENTS, name)

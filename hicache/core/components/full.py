@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from ..config import Config
 from ..types import Pages, kept
-from .base import UNBOUNDED
+from .base import UNBOUNDED, Residency
+
+RESIDENCY: Residency = "path"
 
 
 class Full:
     name = "full"
     positional = True
-    window_pages = UNBOUNDED
+    window_tokens = window_pages = UNBOUNDED
     slots = least_slots = per_path = 0
     least_pages = 1
 

@@ -9,15 +9,44 @@ turns in the two halves of a ping-pong buffer: the older one stays whole while t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from ..config import Config
 from ..errors import CallerError
 from ..types import Pages
+from .base import ComponentSettings, Residency, Shape
+
+RESIDENCY: Residency = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(ComponentSettings):
+    """interval_tokens: between the depths at which a request leaves states; 0 is one page.
+    states_per_path: states kept on one path of the tree; 0 is all of them. Raises CallerError for
+    less than 0."""
+
+    component: ClassVar[str] = "mamba"
+    interval_tokens: int = 0
+    states_per_path: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("mamba_interval", self.interval_tokens),
+            ("mamba_states_per_path", self.states_per_path),
+        ):
+            if value < 0:
+                raise CallerError(f"{name}: expected 0 or more, found {value}")
+
+    @classmethod
+    def of(cls, shape: Shape) -> Settings:
+        return cls(shape.interval_tokens, shape.states_per_path)
 
 
 class Mamba:
     name = "mamba"
     positional = False
+    window_tokens = 0
     window_pages = 1
     slots = 3
     least_slots = least_pages = 1
@@ -34,15 +63,12 @@ class Mamba:
 
 
 def component(config: Config) -> Mamba:
-    """Raises CallerError for an interval that is no multiple of the page, or a negative limit."""
-    interval = config.mamba_interval or config.page_size
-    if interval < 1 or interval % config.page_size:
+    """Raises CallerError for an interval that is no multiple of the page."""
+    settings = config.settings_of(Settings) or Settings()
+    interval = settings.interval_tokens or config.page_size
+    if interval % config.page_size:
         raise CallerError(
             f"mamba_interval: expected a multiple of the page's {config.page_size} tokens, found "
-            f"{config.mamba_interval}"
+            f"{interval}"
         )
-    if config.mamba_states_per_path < 0:
-        raise CallerError(
-            f"mamba_states_per_path: expected 0 or more, found {config.mamba_states_per_path}"
-        )
-    return Mamba(interval, config.mamba_states_per_path)
+    return Mamba(interval, settings.states_per_path)

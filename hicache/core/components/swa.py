@@ -8,10 +8,32 @@ shortest suffix of its path that covers them. Of a shorter path it requires ever
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from ..config import Config
 from ..errors import CallerError
 from ..types import Pages, kept
+from .base import ComponentSettings, Residency, Shape
+
+RESIDENCY: Residency = "window"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(ComponentSettings):
+    """window_tokens: those that a token attends to, itself included. Raises CallerError for less
+    than 1."""
+
+    component: ClassVar[str] = "swa"
+    window_tokens: int
+
+    def __post_init__(self) -> None:
+        if self.window_tokens < 1:
+            raise CallerError(f"swa_window: expected at least 1 token, found {self.window_tokens}")
+
+    @classmethod
+    def of(cls, shape: Shape) -> Settings:
+        return cls(shape.window_tokens)
 
 
 class SlidingWindow:
@@ -19,10 +41,11 @@ class SlidingWindow:
     positional = True
     slots = least_slots = per_path = 0
 
-    def __init__(self, window_pages: int, page_size: int) -> None:
-        self.window_pages = window_pages
+    def __init__(self, window_tokens: int, page_size: int) -> None:
+        self.window_tokens = window_tokens
+        self.window_pages = -(-window_tokens // page_size)
         self.interval = page_size
-        self.least_pages = window_pages + 1
+        self.least_pages = self.window_pages + 1
 
     def required(self, lengths: Sequence[int]) -> range:
         covered, first = 0, len(lengths)
@@ -36,10 +59,8 @@ class SlidingWindow:
 
 
 def component(config: Config) -> SlidingWindow:
-    """Raises CallerError for a window below 1 token."""
-    if config.swa_window < 1:
-        raise CallerError(
-            f"swa_window: expected at least 1 token where swa is a component, found "
-            f"{config.swa_window}"
-        )
-    return SlidingWindow(-(-config.swa_window // config.page_size), config.page_size)
+    """Raises CallerError without settings: a window has no usual size."""
+    settings = config.settings_of(Settings)
+    if settings is None:
+        raise CallerError("swa_window: expected at least 1 token for swa, found no settings")
+    return SlidingWindow(settings.window_tokens, config.page_size)

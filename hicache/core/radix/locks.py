@@ -96,8 +96,6 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
         touched[node.id] = node
         if not holders:
             pools[tier][index].protected -= len(pages)
-            if pools[tier][index].protected < 0:
-                raise CoreBug(f"{pools[tier][index]}: fewer than no pages are protected")
             if index != BACKBONE:
                 offer(queues, policy, node, tier, index)
             if not node.with_pages[tier]:

@@ -109,11 +109,11 @@ def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
         # a state is at its node's end, which a match that ends inside it does not reach
         upto = len(path) - (bool(part) and not component.positional)
         depths.append(_deepest(path, ends, upto, index, component.window_pages, False))
-    best = depths[0]
-    if min(depths) < max(depths):
-        best = _common(state, path, ends, min(depths), False)
+    best = least = min(depths)
+    if least < max(depths):
+        best = _common(state, path, ends, least, False)
     device = _common(state, path, ends, best, True)
-    if not 0 <= device <= best <= min(depths):
+    if not 0 <= device <= best <= least:
         raise CoreBug(f"anchors {device} on device and {best} anywhere, with depths {depths}")
     return Anchors(device, best, tuple(depths))
 

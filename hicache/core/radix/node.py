@@ -150,6 +150,7 @@ class Flight:
     frees        [component]: device pages that come free, or can be evicted, when it ends, because
                  an eviction waits for it, or because their request or the tree gave them up.
     evicts       of a backup: whether an eviction waits for it.
+    gives_up     [component] of a load: host pages that it frees once it has landed.
     end_token    of a prefill: where it ends.
     checkpoints  of a prefill: (component, depth in tokens, slot) of the states that it leaves.
     """
@@ -162,6 +163,7 @@ class Flight:
     lent: list[Pages] = field(default_factory=list)
     frees: list[int] = field(default_factory=list)
     evicts: bool = False
+    gives_up: list[int] = field(default_factory=list)
     end_token: int = 0
     checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
 

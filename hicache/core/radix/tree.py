@@ -148,12 +148,12 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
         raise CoreBug(
             f"{node} cannot take pages on {Tier(tier).name.lower()}", About("node", node.id)
         )
-    if len(pages) != (span(node, state.stride) if state.components[index].positional else 1):
-        raise CoreBug(f"{node} cannot take {len(pages)} pages of component {index}")
     state.pools[tier][index].cache(pages, node.id)
     node.pages[tier][index] = kept(pages)
     state.touched[node.id] = node
     if index == BACKBONE:
+        if len(pages) * state.stride != len(node.key):
+            raise CoreBug(f"{node} takes {len(pages)} pages for {len(node.key)} bytes of its key")
         node.parent.with_pages[tier] += 1
         state.touched[node.parent.id] = node.parent
         if state.config.kv_events:
@@ -216,11 +216,8 @@ def unlink(state: State, node: Node) -> None:
     parent = node.parent
     if parent is None or node.children or node.legs or any(map(any, node.locks)):
         raise CoreBug(f"{node} cannot be removed", About("node", node.id))
-    if any(pages is not None for pages in chain(*node.pages)):
-        raise CoreBug(f"{node} is removed with its pages")
-    if parent.children.get(node.label) is not node:
+    if parent.children.pop(node.label, None) is not node:
         raise CoreBug(f"{node} is not the child of {parent} under its label")
-    del parent.children[node.label]
     parent.children_in_reach.pop(node.id, None)
     node.parent = None
     state.touched[node.id] = node

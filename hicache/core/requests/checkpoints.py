@@ -38,6 +38,8 @@ def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> 
 def choose_checkpoint_slots(state: State, request: Request, flight: Flight, start: int) -> None:
     """Which slots get the states at the boundaries of a pass: the last one the slot that a decode
     would use for it, one before it the other."""
+    if not state.stateful:
+        return
     size = state.config.page_size
     boundaries = boundaries_of_pass(state, request, start, flight.end_token)
     if len(boundaries) > 2:

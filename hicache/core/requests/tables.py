@@ -83,8 +83,8 @@ def state_slots(
     state: State, request: Request, flight: Flight | None = None
 ) -> tuple[StateSlots, ...]:
     """The slots of the others, with what a pass is to do about them."""
-    found = []
-    for index, component in enumerate(state.components):
+    found: list[StateSlots] = []
+    for index, component in enumerate(state.components) if state.stateful else ():
         if component.positional:
             continue
         working, *slots = request.tables[index].tolist()

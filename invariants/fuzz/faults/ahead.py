@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hicache.core.actions import Granted, Prefill
 from hicache.core.events import Finished, PagesWanted, Reply
+from invariants.books.kinds import interval_of
 
 from ..records import Pending
 from .base import Fault, Player
@@ -16,7 +17,7 @@ class RanAhead(Fault):
         job = hand.jobs.get(one.action.request) if isinstance(one.action, Prefill) else None
         if job is None or job.stage != "decoding":
             return
-        more = max(hand.config.page_size, hand.config.mamba_interval)
+        more = interval_of(hand.config)
         outcomes = hand.feed(PagesWanted(job.id, len(job.tokens) + more, 0))
         if any(isinstance(item, Granted) for item in outcomes):
             tokens, ids = [*job.tokens, *([7] * more)], list(job.ids)

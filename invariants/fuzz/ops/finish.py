@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hicache.core.events import Finished
+from invariants.books.kinds import interval_of
 
 from ..draws import Draws
 from ..hand import Hand
@@ -18,7 +19,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     if not jobs:
         return None
     config = hand.config
-    ahead = draws.between(1, max(config.page_size, config.mamba_interval))
+    ahead = draws.between(1, interval_of(config))
     return {"request": draws.one(jobs).id, "ahead": ahead if draws.chance(25) else 0}
 
 

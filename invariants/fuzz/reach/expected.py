@@ -1,7 +1,7 @@
 """The names that a run of many sequences must have counted, each at least once.
 
 A row is (what it needs, words, templates): a template stands for one name per word. Needs: any
-configuration, swa, mamba, bounded (either of them) or both. What can hardly be reached is not here:
+configuration, a window, a state, bounded (either) or both. What can hardly be reached is not here:
 a row is added when a run of 20,000 sequences reaches it. Must not live here: how a name is counted.
 """
 
@@ -74,22 +74,22 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     (
-        "mamba",
+        "state",
         "AdmitWanted EvictWanted Finished PagesWanted PrefillDone Retracted",
         ("Backup of full+mamba by {}",),
     ),
     (
-        "mamba",
+        "state",
         "AdmitWanted EvictWanted Finished PrefillDone Retracted",
         ("Backup of mamba by {}",),
     ),
     (
-        "mamba",
+        "state",
         "AdmitWanted ContinueWanted EvictWanted PagesWanted PrefillDone",
         ("mamba demoted from device by {}",),
     ),
     (
-        "mamba",
+        "state",
         "AdmitWanted ContinueWanted EvictWanted Finished PagesWanted PrefillDone Retracted",
         (
             "mamba lost from device by {}",
@@ -97,7 +97,7 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     (
-        "swa",
+        "window",
         "AdmitWanted ContinueWanted PagesWanted",
         (
             "{} refused: writing_back of swa",
@@ -105,7 +105,7 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     (
-        "swa",
+        "window",
         "AdmitWanted ContinueWanted EvictWanted Finished PagesWanted PrefillDone Retracted",
         (
             "Backup of full+swa by {}",
@@ -114,12 +114,12 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     (
-        "swa",
+        "window",
         "AdmitWanted ContinueWanted EvictWanted PagesWanted PrefillDone",
         ("swa demoted from device by {}",),
     ),
     (
-        "swa",
+        "window",
         "AdmitWanted ContinueWanted EvictWanted Finished PagesWanted PrefillDone",
         ("swa lost from device by {}",),
     ),
@@ -275,7 +275,7 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     (
-        "mamba",
+        "state",
         "",
         (
             "AdmitWanted refused: writing_back of mamba",
@@ -308,7 +308,7 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     (
-        "swa",
+        "window",
         "",
         (
             "Load of full+swa by AdmitWanted",

@@ -23,11 +23,13 @@ from hicache.core.actions import (
     Refused,
     Restarted,
 )
+from hicache.core.components.base import residency
 from hicache.core.config import Config
 from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
+from ...books.kinds import KNOWN
 from .expected import ROWS
 from .rare import RARE_WITH
 from .rates import owed
@@ -38,19 +40,20 @@ _COPIES = (Load, Backup)
 _ANSWERS = (Matched, Granted, Restarted)
 ENOUGH = 20_000  # sequences after which a state that was never met is a fault of the fuzzer
 NEEDS: dict[str, Callable[[Sequence[str]], bool]] = {
-    "any": lambda names: True,
-    "swa": lambda names: "swa" in names,
-    "mamba": lambda names: "mamba" in names,
-    "bounded": lambda names: "swa" in names or "mamba" in names,
-    "both": lambda names: "swa" in names and "mamba" in names,
+    "any": lambda kinds: True,
+    "window": lambda kinds: "window" in kinds,
+    "state": lambda kinds: "state" in kinds,
+    "bounded": lambda kinds: "window" in kinds or "state" in kinds,
+    "both": lambda kinds: "window" in kinds and "state" in kinds,
 }
 
 
 def expected(*components: str) -> tuple[str, ...]:
     """Every name that a run with these components must count; all of them where none is named."""
     found: dict[str, None] = {}
+    kinds = [residency(name) for name in components or KNOWN]
     for need, words, templates in ROWS:
-        if NEEDS[need](components or ("full", "swa", "mamba")):
+        if NEEDS[need](kinds):
             for template in templates:
                 found.update(
                     (template.replace("{}", word), None) for word in words.split() or ("",)

@@ -13,6 +13,7 @@ from dataclasses import MISSING, fields, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from hicache.core.components.base import ComponentSettings
 from hicache.core.config import Config
 
 from ..executors import REPLIES
@@ -33,11 +34,13 @@ def file_name(tape: Tape, failure: Failure) -> str:
 def pytest_file(tape: Tape, failure: Failure, plant: str = "") -> str:
     """The whole file. plant: the planted bug with which the tape fails, if it needs one."""
     acts = any(entry.acts for entry in tape.entries)
+    parts = ", ".join(sorted(one.component for one in tape.config.settings))
+    components = f"from hicache.core.components import {parts}\n" if parts else ""
     names = ["Act"] * acts + ["Entry"] * bool(tape.entries) + ["Tape"]
     return (
         f'"""{_story(tape, failure, plant)}"""\n\n'
         "from __future__ import annotations\n\n"
-        "from hicache.core.config import Config\n"
+        f"{components}from hicache.core.config import Config\n"
         "from invariants.fuzz.ops.base import load\n"
         "from invariants.fuzz.play import replay\n"
         f"from invariants.fuzz.tapes.tape import {', '.join(names)}\n\n"
@@ -142,6 +145,10 @@ def _of_act(act: Act) -> str:
 def _literal(value: Any) -> _Part:
     if isinstance(value, str):
         return _word(value)
+    if isinstance(value, ComponentSettings):
+        told: Any = value
+        said = [_Named(f"{one.name}=", _literal(getattr(value, one.name))) for one in fields(told)]
+        return _Group(f"{value.component}.Settings(", tuple(said), ")")
     if isinstance(value, tuple):
         return _sequence(tuple(map(_literal, value)))
     if isinstance(value, list):

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.runtime import recording_format
+from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
 from ..executors import REPLIES, settings_of
 from ..schedules.base import schedule_of
@@ -89,6 +90,9 @@ _SETTINGS: dict[str, Fits] = {
 }
 
 
+# Settings that are newer than the format: where a tape does not name one, it is as usual.
+
+
 class Act(NamedTuple):
     """What becomes of one action: its reply is due `delay` after it was issued, `tie` orders those
     due at once (all that are due, under order "priority"), and `fault` names what goes wrong."""
@@ -130,7 +134,7 @@ def dumps(tape: Tape) -> str:
         "seed": tape.seed,
         "order": tape.order,
         "notes": tape.notes,
-        "config": asdict(tape.config),
+        "config": written(tape.config),
     }
     if tape.executor != REPLIES:
         head["executor"] = tape.executor
@@ -261,9 +265,9 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _config(document: Any, name: str) -> Config:
-    kinds = {one.name: str(one.type) for one in fields(Config)}
-    given = document if isinstance(document, dict) else {}
+def _config(found: Any, name: str) -> Config:
+    given = {**MAY_LACK, **found} if isinstance(found, dict) else {}
+    kinds = types(given.get("components"))
     if given.keys() != kinds.keys():
         strange = sorted(given.keys() ^ kinds.keys())
         raise CallerError(
@@ -281,7 +285,7 @@ def _config(document: Any, name: str) -> Config:
         key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
     }
     try:
-        return Config(**plain)
+        return config_of(plain)
     except CallerError as error:
         raise CallerError(
             f"{name}: config: expected legal settings, found: {error}; record the tape again"

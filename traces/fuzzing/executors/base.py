@@ -1,6 +1,7 @@
-"""Who plays sequences: a file of this folder defines `run`, which streams results as they come.
+"""The interface of executors. An executor is one file of this folder that defines `run`.
 
-Must not live here: what a sequence is (fuzzing/work).
+`run` plays sequences and returns their results as they arrive. Does not define a sequence; see
+work.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ from hicache.core.errors import CallerError
 from ..work import Result
 
 EXECUTORS = "traces.fuzzing.executors"
-AHEAD = 3  # sequences per worker that are handed out before their turn
+AHEAD = 3  # sequences that are queued for each worker
 
 
 class WorkerLost(AssertionError):
-    """A worker died in the middle of a sequence: what came before it is kept."""
+    """A worker died during a sequence. Results that arrived before are kept."""
 
     exit_code = 17
 
 
 class Results(Protocol):
-    """Results as they come, in any order. `close` ends the workers: what has not begun is not
-    played."""
+    """Results as they arrive, in any order.
+
+    `close` ends the workers; sequences that have not started are not played.
+    """
 
     def __iter__(self) -> Iterator[Result]: ...
 
@@ -35,15 +38,17 @@ class Results(Protocol):
 
 
 class Executor(Protocol):
-    """One way of running sequences on many cores or machines."""
+    """One way to run sequences on several cores or machines."""
 
     def run(self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Results:
-        """Every seed's result. Seeds are taken as workers come free. jobs: workers, 0 for as many
-        as there are."""
+        """Yields the result of every seed. A worker takes the next seed when it is free.
+
+        jobs: number of workers, 0 for one on each core.
+        """
 
 
 def load(name: str) -> Executor:
-    """Raises CallerError where what it runs on is not installed."""
+    """The executor of that name. Raises CallerError if a package that it needs is missing."""
     try:
         return cast(Executor, registry.load(EXECUTORS, name))
     except ModuleNotFoundError as error:

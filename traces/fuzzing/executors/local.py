@@ -1,6 +1,6 @@
-"""The cores of this machine: one process each, fresh ones, so that nothing is shared.
+"""Runs sequences on the cores of this machine, in new processes that share nothing.
 
-Must not live here: what a sequence is.
+Does not define a sequence; see fuzzing/work.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing import get_context
 
-from traces.terminal.workers import leave_signals_to_the_parent
+from traces.terminal.workers import ignore_signals
 
 from ..work import Result
 from .base import AHEAD, Results, WorkerLost
@@ -26,15 +26,15 @@ def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Resul
 
 
 class _Workers:
-    """The results of a pool of processes. An exception, Ctrl-C too, withdraws what has not begun;
-    only `close` waits for what has.
+    """The results of a pool of processes.
 
-    It does wait: the pool's own thread closes a pipe when it ends, and an interpreter that exits at
+    An exception, also Ctrl-C, cancels what has not started; only `close` waits for the rest. The
+    wait is needed: the pool's thread closes a pipe when it ends, and an interpreter that exits at
     that moment writes to the pipe and prints an OSError.
     """
 
     def __init__(self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> None:
-        self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), leave_signals_to_the_parent)
+        self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), ignore_signals)
         self._results = self._played(work, seeds, jobs * AHEAD)
 
     def __iter__(self) -> Iterator[Result]:
@@ -58,19 +58,19 @@ class _Workers:
                 if not under_way:
                     return
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-                for one in sorted(done, key=under_way.__getitem__):
-                    seed = under_way.pop(one)
-                    yield _result(one, seed, most)
+                for future in sorted(done, key=under_way.__getitem__):
+                    seed = under_way.pop(future)
+                    yield _result(future, seed, most)
         finally:
-            for one in under_way:
-                one.cancel()
+            for future in under_way:
+                future.cancel()
 
 
-def _result(one: Future[Result], seed: int, open_: int) -> Result:
+def _result(future: Future[Result], seed: int, open_sequences: int) -> Result:
     try:
-        return one.result()
+        return future.result()
     except BrokenProcessPool:
         raise WorkerLost(
             f"a worker died near the sequence of seed {seed}: out of memory, or killed; to repeat "
-            f"it, use the same options and --seed {seed} --sequences {open_} --jobs 1"
+            f"it, use the same options and --seed {seed} --sequences {open_sequences} --jobs 1"
         ) from None

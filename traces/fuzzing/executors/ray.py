@@ -1,6 +1,6 @@
-"""Many machines: a Ray cluster where one is reachable (RAY_ADDRESS), else this machine's cores.
+"""Runs sequences on a Ray cluster (RAY_ADDRESS), or on this machine's cores if there is none.
 
-Every machine needs this project at the same version. Must not live here: what a sequence is.
+Every machine needs the same version of this project. Does not define a sequence; see fuzzing/work.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Gener
             done, under_way = ray.wait(under_way, num_returns=1)
             yield from _results(done)
     finally:
-        for one in under_way:
-            ray.cancel(one, force=True)
+        for task in under_way:
+            ray.cancel(task, force=True)
         ray.shutdown()
 
 
@@ -39,8 +39,8 @@ def _results(done: list[Any]) -> list[Result]:
     try:
         results: list[Result] = ray.get(done)
     except ray.exceptions.RayError as error:
-        said = (str(error).strip().splitlines() or ["no message"])[-1]
-        raise WorkerLost(f"a worker of the cluster failed: {said}") from None
+        message = (str(error).strip().splitlines() or ["no message"])[-1]
+        raise WorkerLost(f"a worker of the cluster failed: {message}") from None
     return results
 
 

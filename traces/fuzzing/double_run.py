@@ -1,7 +1,7 @@
-"""The double run of one tape: here and in a fresh process with another hash seed, event by event.
+"""The double run of one tape: here, and in a new process with another hash seed, event by event.
 
-Lives here: the trail of a tape, the fresh process, and the first place where two trails part. The
-module is also what the fresh process runs. Must not live here: which seeds are run twice.
+Contains the trail of a tape, the start of the new process, and the search for the first difference
+of two trails. Does not choose the seeds that run twice; see work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LIMIT_S = 120
 
 
 class Source(Protocol):
-    """What drew the tape."""
+    """The draw that a tape came from."""
 
     @property
     def operations(self) -> int: ...
@@ -51,7 +51,7 @@ class Source(Protocol):
     def outside(self) -> Outside: ...
 
     def command(self, seed: int) -> str:
-        """What plays the sequence of a seed again."""
+        """The command that plays the sequence of a seed again."""
 
     def drawn(self, seed: int) -> Tape:
         """The tape of a seed."""
@@ -59,14 +59,14 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """One event and the digest of everything up to it, what the core answered included."""
+    """One event, and the digest of all events and outcomes up to it."""
 
     digest: str
     event: str
 
 
 class Follower(Watch):
-    """A watch that checks nothing and keeps the trail, a step for each event."""
+    """A watch that checks nothing and keeps the trail: one step for each event."""
 
     def __init__(self) -> None:
         super().__init__("off")
@@ -80,13 +80,13 @@ class Follower(Watch):
         self._digest.update(outcome_bytes(outcomes))
         name = type(event).__name__
         request, flight = getattr(event, "request", None), getattr(event, "flight", None)
-        whom = f"request {request}" if request is not None else f"flight {flight}"
+        subject = f"request {request}" if request is not None else f"flight {flight}"
         answers = ", ".join(type(item).__name__ for item in outcomes)
-        self.steps.append(Step(self._digest.hexdigest(), f"{name} ({whom}) -> {answers}"))
+        self.steps.append(Step(self._digest.hexdigest(), f"{name} ({subject}) -> {answers}"))
 
 
 def trail_of(tape: Tape) -> list[Step]:
-    """Of a replay."""
+    """The trail of a replay of the tape."""
     follower, ops = Follower(), operations.load()
     hand = hand_of(tape, follower)
     for entry in tape.entries:
@@ -96,24 +96,24 @@ def trail_of(tape: Tape) -> list[Step]:
 
 
 def differs(tape: Tape, source: Source) -> str:
-    """Empty, or what the first difference of the two runs is."""
-    here = trail_of(tape)
-    there = _elsewhere(tape, source)
-    drawn, text = tapes.loads(there["drawn"]), tapes.dumps(tape)
-    found = first_difference(here, [Step(*step) for step in there["trail"]])
-    if not found and there["drawn"] != text:
+    """Describes the first difference between the two runs; empty if they are equal."""
+    trail = trail_of(tape)
+    child = _run_child(tape, source)
+    drawn, text = tapes.loads(child["drawn"]), tapes.dumps(tape)
+    difference = first_difference(trail, [Step(*step) for step in child["trail"]])
+    if not difference and child["drawn"] != text:
         pairs = zip(tape.entries, drawn.entries, strict=False)
         at = next((at for at, (a, b) in enumerate(pairs) if a != b), len(drawn.entries))
-        found = f"entry {at + 1} of the tape is drawn differently"
-    if not found:
+        difference = f"entry {at + 1} of the tape is drawn differently"
+    if not difference:
         return ""
     sentence = "DETERMINISM: The same input gives the same events in every process."
     command = f"{source.command(tape.seed)} --twice 100"
-    return f"{sentence}\n    {found}\nreplay: {command}"
+    return f"{sentence}\n    {difference}\nreplay: {command}"
 
 
 def first_difference(here: Sequence[Step], there: Sequence[Step]) -> str:
-    """Names the first event after which two trails are not the same; empty where there is none."""
+    """Names the first event at which two trails differ; empty if they are equal."""
     pairs = zip(here, there, strict=False)
     at = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(here), len(there)))
     if at == len(here) == len(there):
@@ -122,8 +122,8 @@ def first_difference(here: Sequence[Step], there: Sequence[Step]) -> str:
     return f"event {at + 1}: here {one[:_SHOWN]}; in the fresh process {other[:_SHOWN]}"
 
 
-def _elsewhere(tape: Tape, source: Source) -> dict[str, Any]:
-    """The same in a fresh process, whose hashes are seeded by what is being run."""
+def _run_child(tape: Tape, source: Source) -> dict[str, Any]:
+    """The same run in a new process. Its hash seed is derived from the tape."""
     text = tapes.dumps(tape)
     given = {
         "tape": text,
@@ -136,8 +136,8 @@ def _elsewhere(tape: Tape, source: Source) -> dict[str, Any]:
         "outside": source.outside,
     }
     hash_seed = int(sha256(text.encode()).hexdigest()[:6], 16)
-    ran = subprocess.run(
-        [sys.executable, "-m", "traces.fuzzing.again"],
+    child = subprocess.run(
+        [sys.executable, "-m", "traces.fuzzing.double_run_child"],
         input=json.dumps(given),
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
         capture_output=True,
@@ -145,8 +145,8 @@ def _elsewhere(tape: Tape, source: Source) -> dict[str, Any]:
         check=False,
         timeout=_LIMIT_S,
     )
-    if ran.returncode:
-        said = (ran.stderr.strip().splitlines() or ["nothing"])[-1]
-        return {"drawn": text, "trail": [("", f"(failed: {said})")]}
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
+    if child.returncode:
+        message = (child.stderr.strip().splitlines() or ["nothing"])[-1]
+        return {"drawn": text, "trail": [("", f"(failed: {message})")]}
+    result: dict[str, Any] = json.loads(child.stdout)
+    return result

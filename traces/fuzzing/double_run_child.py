@@ -1,6 +1,7 @@
-"""What the fresh process of a double run does: draw the tape again, replay it, say both.
+"""The child process of a double run: draws the tape again, replays it, and prints both results.
 
-Reads from standard input what `fuzzing/twice` sends. Must not live here: the comparison.
+Reads JSON from standard input and writes JSON to standard output; see double_run, which starts it
+and compares the results.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import astuple
 from invariants.fuzz.tapes import tape as tapes
 
 from ..outside import entries
+from .double_run import trail_of
 from .planting import planted
-from .twice import trail_of
 from .work import Work
 
 if __name__ == "__main__":

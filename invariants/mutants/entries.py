@@ -1,0 +1,112 @@
+"""Promises of the folders of entries: what each policy declares and how it ranks, which names there
+are, and what a wrong one is told.
+
+Lives here: tables of our own, told again. Must not live here: configurations (contracts), or how a
+policy works in a core (the checks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from hicache.core import registry
+from hicache.core.components.base import known, residency
+from hicache.core.errors import CallerError
+from hicache.core.eviction_policies.base import EvictionPolicy, Facts, before
+from hicache.core.write_policies.base import WritePolicy
+
+from ..books.orders import key_of_facts
+from ..contracts import eviction_policies
+
+Key = Callable[[Facts], tuple[int, ...]]
+_ORDERS: dict[str, tuple[bool, Key]] = {
+    "fifo": (False, lambda one: (one.inserted,)),
+    "lfu": (False, lambda one: (one.hits, one.last_use)),
+    "lru": (False, lambda one: (one.last_use,)),
+    "lru_path": (True, lambda one: (one.last_use,)),
+    "priority": (False, lambda one: (one.priority, one.last_use)),
+    "slru": (False, lambda one: (int(one.hits > 1), one.last_use)),
+}
+_WRITES = {
+    "write_back": (0, True, False),
+    "write_through": (1, False, True),
+    "write_through_selective": (2, False, True),
+}
+_COMPONENTS = {"full": "path", "swa": "window", "mamba": "state"}
+_FACTS = [
+    Facts(last_use, inserted, hits, priority)
+    for last_use in (0, 3, 1 << 40)
+    for inserted in (0, 9)
+    for hits in (1, 2, 3)
+    for priority in (-1, 0, 4)
+]
+
+
+def policies() -> bool:
+    """Each declares what it is known for, and ranks as it declares."""
+    for name, (whole_path, key) in _ORDERS.items():
+        order: EvictionPolicy = registry.load(registry.EVICTION_POLICIES, name).policy()
+        declared = key_of_facts(order)
+        if (order.name, order.whole_path) != (name, whole_path) or declared is None:
+            return False
+        alike = all(
+            (key(one) < key(other)) == (declared(one) < declared(other))
+            for one in _FACTS
+            for other in _FACTS
+        )
+        if not alike or eviction_policies.wrong(order):
+            return False
+    for name, told in _WRITES.items():
+        write: WritePolicy = registry.load(registry.WRITE_POLICIES, name).policy()
+        if (write.name, write.threshold, write.on_evict, write.contiguous) != (name, *told):
+            return False
+    return before(-1, 5) < before(0, 0) < before(0, 1 << 47) < before(1, 0)
+
+
+def folders() -> bool:
+    """The entries of a folder by name, what is added to it, and the words for a wrong name."""
+    package = registry.EVICTION_POLICIES
+    ours = [name for name in known() if name in _COMPONENTS]
+    if ours != list(_COMPONENTS) or any(residency(name) != _COMPONENTS[name] for name in ours):
+        return False
+    names = registry.stems(package)
+    hyphened = [name.replace("_", "-") for name in names]
+    if not {*_ORDERS} <= {*names} or sorted(names) != names:
+        return False
+    if registry.spellings(package) != names or registry.names(package) != hyphened:
+        return False
+    if registry.spellings(registry.COMPONENTS) != registry.names(registry.COMPONENTS):
+        return False
+    one = registry.load(package, "lru-path")
+    mine = SimpleNamespace(policy=None)
+    registry.add(package, "mine-own", mine)
+    found = registry.load(package, "mine_own") is mine and "mine-own" in registry.names(package)
+    registry.remove(package, "mine-own")
+    gone = registry.spellings(package) == names
+    return one is registry.load(package, "lru_path") and found and gone and _refuses(package)
+
+
+def _refuses(package: str) -> bool:
+    for name, hint in (
+        ("lur", "; did you mean lru?; for your own: --eviction path.py:Name"),
+        ("base", "; for your own: --eviction path.py:Name"),
+        ("../lru", "; for your own: --eviction path.py:Name"),
+    ):
+        try:
+            registry.load(package, name)
+        except CallerError as error:
+            text = (
+                f"eviction policies: expected one of {', '.join(sorted(_ORDERS))}, found {name!r}"
+            )
+            if not str(error).startswith(text) or not str(error).endswith(hint):
+                return False
+        else:
+            return False
+    for name in ("lru", "lru-path", "Mine", ""):
+        try:
+            registry.add(package, name, None)
+        except CallerError:
+            continue
+        return False
+    return True

@@ -1,0 +1,24 @@
+"""A core's configuration with the settings of its components under the names that tapes have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core.components import mamba, swa
+from hicache.core.config import Config
+from hicache.runtime.config_document import document
+
+
+def configured(*sizes: Any, **settings: Any) -> Config:
+    """`Config(...)`, where `swa_window`, `mamba_interval` and `mamba_states_per_path` may be said;
+    0 is as if nothing were."""
+    window = settings.pop("swa_window", 0)
+    states = settings.pop("mamba_interval", 0), settings.pop("mamba_states_per_path", 0)
+    told: list[Any] = [swa.Settings(window)] if window else []
+    told += [mamba.Settings(*states)] if any(states) else []
+    return Config(*sizes, **settings, settings=tuple(told))
+
+
+def said(config: Config, name: str) -> int:
+    """What it says under that name; 0 where it says nothing."""
+    return int(document(config).get(name, 0))

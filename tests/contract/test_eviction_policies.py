@@ -1,0 +1,132 @@
+"""Every policy in hicache/core/eviction_policies: it ranks as it declares, and no check of a core
+that follows it finds anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hicache.core import registry
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.eviction_policies.base import EvictionPolicy, Facts, Term, before
+from hicache.core.radix.node import Node
+from invariants.contracts.eviction_policies import wrong
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.ops.base import load
+from invariants.fuzz.play import generate
+from invariants.fuzz.swarm import ORDERS, draw_swarm
+
+NAMES = registry.stems(registry.EVICTION_POLICIES)
+
+
+def policy(name: str) -> EvictionPolicy:
+    made: EvictionPolicy = registry.load(registry.EVICTION_POLICIES, name).policy()
+    return made
+
+
+def test_the_usual_ones_are_there() -> None:
+    assert {"fifo", "lfu", "lru", "lru_path", "priority", "slru"} <= {*NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_keeps_the_contract_and_has_the_name_of_its_file(name: str) -> None:
+    assert wrong(policy(name)) == ""
+    assert policy(name).name == name
+    assert policy(name).order, "ours are all judged"
+    assert Core(Config(1, (4,), eviction_policy=name)).view.eviction.name == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sequences_under_a_policy_are_clean_to_every_check(name: str) -> None:
+    assert name in ORDERS, "the fuzzer draws it"
+    ops = load()
+    for seed in range(4):
+        outcome = generate(draw_swarm(seed, weights_of(ops), eviction=name), ops, seed, 100)
+        assert outcome.hand.config.eviction_policy == name
+        assert outcome.failure is None, outcome.failure.text
+
+
+class Sound:
+    name = "sound"
+    whole_path = False
+    order: object = (Term("hits"), Term("last_use"))
+
+    def rank(self, node: Node, component: int) -> object:
+        return before(node.hits, node.last_use[component])
+
+
+class Falling(Sound):
+    def rank(self, node: Node, component: int) -> object:
+        return -node.last_use[component]
+
+
+class Other(Sound):
+    def rank(self, node: Node, component: int) -> object:
+        return node.last_use[component]
+
+
+class Fickle(Sound):
+    def __init__(self) -> None:
+        self.turn = 0
+
+    def rank(self, node: Node, component: int) -> object:
+        self.turn += 1
+        return self.turn
+
+
+class Text(Sound):
+    def rank(self, node: Node, component: int) -> object:
+        return str(node.hits)
+
+
+class Unranked:
+    name, whole_path, order = "unranked", False, ()
+
+
+class Own(Sound):
+    """No list of facts tells this order: its reference does."""
+
+    order = ()
+
+    def rank(self, node: Node, component: int) -> object:
+        return node.last_use[component] + 8 * node.hits
+
+    def reference(self, facts: Facts) -> tuple[int, ...]:
+        return (facts.last_use + 8 * facts.hits,)
+
+
+class Misjudged(Own):
+    def reference(self, facts: Facts) -> tuple[int, ...]:
+        return (-facts.hits,)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (Sound, ""),
+        (Own, ""),
+        (type("Undeclared", (Other,), {"order": ()}), ""),
+        (Falling, "a rank that only grows"),
+        (Other, "ranks in the declared order"),
+        (Misjudged, "ranks in the declared order"),
+        (Fickle, "the same rank for the same node twice"),
+        (Text, "an integer"),
+        (Unranked, "a method rank"),
+        (type("Nameless", (Sound,), {"name": "Not A Name"}), "a word in lower case"),
+        (type("Unsaid", (Sound,), {"whole_path": None}), "whole_path"),
+        (type("Listed", (Sound,), {"order": ["hits"]}), "a tuple of Term"),
+        (type("Strange", (Sound,), {"order": (Term("size"),)}), "facts of last_use"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_breaks_the_contract_is_said(made: type, words: str) -> None:
+    found = wrong(made())
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_configuration_names_a_file_of_the_folder(name: str) -> None:
+    config = replace(Config(1, (4,)), eviction_policy=name)
+    assert registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy().name == name

@@ -1,0 +1,47 @@
+"""Every trace format in traces/formats: its sample is recognised, and its keys are those of one
+sequence of tokens at every page size."""
+
+from __future__ import annotations
+
+import pytest
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from traces.formats._open import FORMATS, parse
+from traces.formats.base import Lines, Trace
+
+
+def read(text: str, name: str = "auto") -> Trace:
+    return parse(Lines("sample", text.encode().splitlines(keepends=True)), name)
+
+
+def test_the_usual_ones_are_there() -> None:
+    assert {"mooncake", "native"} <= {*registry.names(FORMATS)}
+
+
+@pytest.mark.parametrize("name", registry.names(FORMATS))
+def test_every_format_keeps_the_contract(name: str) -> None:
+    """SAMPLE of a format: two requests that begin alike, as they stand in a file."""
+    entry = registry.load(FORMATS, name)
+    trace = read(entry.SAMPLE)
+    assert registry.summary(FORMATS, name) == entry.SUMMARY
+    assert trace.format == name
+    assert read(entry.SAMPLE, name).jobs == trace.jobs
+    assert len(read(entry.SAMPLE).jobs) == 2
+    assert len(trace.line_numbers) == len(trace.jobs) == 2
+    for size in (1, 16, 64, 512):
+        paged = trace.paged(size)
+        for job in trace.jobs:
+            final = job.input_length + job.output_length - 1
+            whole = paged.key(job, final)
+            assert whole.pages == final // size
+            # a key of less is the beginning of a key of more
+            for length in (0, 1, size, job.input_length):
+                assert paged.key(job, length) == whole.first(length // size)
+            prompt = paged.prompt_key(job)
+            assert prompt.pages in (job.input_length // size, -(-job.input_length // size))
+            assert len(paged.chain(job)) >= prompt.pages
+        first, second = trace.jobs
+        assert paged.chain(first)[0] == paged.chain(second)[0] or size == 512
+    with pytest.raises(CallerError, match="page"):
+        trace.paged(0)

@@ -1,0 +1,182 @@
+"""Every admission order in sim/schedulers: it keeps the contract, serves everybody, and in its own
+order, told again over plain lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hicache.core import registry
+from invariants.contracts.schedulers import wrong
+from sim.options import EngineOptions
+from sim.schedulers.base import Scheduler, make
+from sim.workload import Job
+
+from ..sim.rig import run, shared_prefixes
+
+NAMES = registry.names(registry.SCHEDULERS)
+WINDOW = 3
+
+
+@dataclass(eq=False)
+class Request:
+    job: Job
+    length: int = 1
+    arrival_ns: int = 0
+    retractions: int = 0
+
+
+def request(index: int, session: int = -1, priority: int = 0, length: int = 1) -> Request:
+    return Request(Job(index, 0, length, 1, -1, session, priority), length)
+
+
+def test_the_usual_ones_are_there() -> None:
+    assert {"fcfs", "longest-prefix", "priority", "round-robin"} <= {*NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_order_keeps_the_contract(name: str) -> None:
+    assert wrong(registry.load(registry.SCHEDULERS, name).scheduler) == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_in_any_order_ends_and_serves_everybody(name: str) -> None:
+    workload = shared_prefixes(3, 24)
+    workload.jobs = [
+        replace(job, session=job.index % 3 - 1, priority=job.index % 4) for job in workload.jobs
+    ]
+    found = run(workload, engine=EngineOptions(order=name, max_running=3))
+    assert [one.request for one in found.requests] == list(range(24))
+
+
+# What each order is, over (index, session, priority, length) in order of arrival: a request that
+# was preempted stands before the others of its kind.
+
+Rule = Callable[[list[Request]], Request]
+RULES: dict[str, Rule] = {
+    "fcfs": lambda line: line[0],
+    "longest-prefix": lambda line: max(line[:WINDOW], key=lambda one: one.length),
+    "priority": lambda line: max(line, key=lambda one: one.job.priority),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.integers(0, 2), st.integers(-2, 2), st.integers(1, 4)),
+            st.just(None),
+            st.just("back"),
+        ),
+        max_size=40,
+    )
+)
+def test_an_order_serves_as_its_rule_says(name: str, steps: list[Any]) -> None:
+    """A tuple: a request arrives. None: the best is admitted. "back": it is preempted at once."""
+    scheduler: Scheduler[Request] = make(name, WINDOW)
+    line: list[Request] = []
+    for index, step in enumerate([*steps, *[None] * len(steps)]):
+        if isinstance(step, tuple):
+            session, priority, length = step
+            arrived = request(index, session, priority, length)
+            scheduler.push(arrived)
+            line.append(arrived)
+        elif line:
+            best = scheduler.best(lambda one: one.length)
+            assert best is RULES[name](line)
+            scheduler.remove(best)
+            line.remove(best)
+            if step == "back":
+                scheduler.push_front(best)
+                line.insert(0, best)
+        assert len(scheduler) == len(line)
+    assert not line
+
+
+def served(scheduler: Scheduler[Request]) -> list[int]:
+    found = []
+    while len(scheduler):
+        best = scheduler.best(lambda one: 0)
+        scheduler.remove(best)
+        found.append(best.job.index)
+    return found
+
+
+def test_sessions_take_turns_and_a_preempted_request_comes_first() -> None:
+    line: Scheduler[Request] = make("round-robin", WINDOW)
+    requests = [request(index, session) for index, session in enumerate((7, 7, 7, 8, 9, 9, -1))]
+    for one in requests:
+        line.push(one)
+    assert served(line) == [0, 3, 4, 6, 1, 5, 2]
+    for one in requests:
+        line.push(one)
+    first = line.best(lambda one: 0)
+    line.remove(first)
+    line.push_front(first)
+    assert served(line) == [0, 3, 4, 6, 1, 5, 2], "it has its turn again"
+
+
+def test_a_session_that_was_served_waits_for_the_others() -> None:
+    line: Scheduler[Request] = make("round-robin", WINDOW)
+    for index in range(3):
+        line.push(request(index, 1))
+    line.remove(line.best(lambda one: 0))
+    line.push(request(3, 2))
+    assert served(line) == [1, 3, 2]
+
+
+class Broken:
+    """A queue that forgets: the contract says what is wrong with it."""
+
+    def __init__(self, window: int) -> None:
+        self.queue: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self.queue)
+
+    def push(self, one: Any) -> None:
+        self.queue.append(one)
+
+    push_front = push
+
+    def best(self, reusable: Any) -> Any:
+        return self.queue[0]
+
+    def remove(self, one: Any) -> None:
+        self.queue.remove(one)
+
+
+class Forgets(Broken):
+    def push_front(self, one: Any) -> None:
+        """It is lost."""
+
+
+class Strange(Broken):
+    def best(self, reusable: Any) -> Any:
+        return request(99)
+
+
+class Doubles(Broken):
+    def remove(self, one: Any) -> None:
+        """It stays."""
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (Broken, ""),
+        (Forgets, "a length of"),
+        (Strange, "best to name"),
+        (Doubles, "a length of"),
+        (type("Mute", (Broken,), {"best": None}), "a method best"),
+    ],
+)
+def test_what_breaks_the_contract_is_said(made: Any, words: str) -> None:
+    found = wrong(made)
+    assert words in found
+    assert bool(found) == bool(words)

@@ -1,0 +1,91 @@
+"""Every policy in hicache/core/write_policies, and others that a user might write: what it declares
+is all that the core and the checks ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from hicache.core import registry
+from hicache.core.config import Config
+from hicache.core.core import Core
+from invariants.contracts.write_policies import wrong
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.ops.base import load
+from invariants.fuzz.play import generate
+from invariants.fuzz.swarm import POLICIES, draw_swarm
+
+NAMES = registry.stems(registry.WRITE_POLICIES)
+
+
+def declared(threshold: int, on_evict: bool, contiguous: bool) -> SimpleNamespace:
+    return SimpleNamespace(
+        name="another", threshold=threshold, on_evict=on_evict, contiguous=contiguous
+    )
+
+
+# At the third use; at the second or when evicted; at the first, in any order; never.
+OTHERS = [
+    declared(3, False, True),
+    declared(2, True, False),
+    declared(1, False, False),
+    declared(0, False, True),
+]
+
+
+@pytest.fixture
+def another(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A policy that no file of the folder defines."""
+    entry = SimpleNamespace(policy=lambda: request.param)
+    registry.add(registry.WRITE_POLICIES, "another", entry)
+    yield "another"
+    registry.remove(registry.WRITE_POLICIES, "another")
+
+
+def test_the_usual_ones_are_there() -> None:
+    assert {"write_back", "write_through", "write_through_selective"} <= {*NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_keeps_the_contract_and_has_the_name_of_its_file(name: str) -> None:
+    policy = registry.load(registry.WRITE_POLICIES, name).policy()
+    assert wrong(policy) == ""
+    assert policy.name == name
+    assert Core(Config(1, (4,), write_policy=name)).view.writes.name == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sequences_under_a_policy_are_clean_to_every_check(name: str) -> None:
+    assert name in POLICIES, "the fuzzer draws it"
+    clean(name)
+
+
+@pytest.mark.parametrize("another", OTHERS, indirect=True, ids=repr)
+def test_so_are_those_under_one_that_only_declares_other_properties(another: str) -> None:
+    assert wrong(registry.load(registry.WRITE_POLICIES, another).policy()) == ""
+    clean(another)
+
+
+def clean(name: str) -> None:
+    ops = load()
+    for seed in range(6):
+        outcome = generate(draw_swarm(seed, weights_of(ops), policy=name), ops, seed, 100)
+        assert outcome.hand.config.write_policy == name
+        assert outcome.failure is None, outcome.failure.text
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (declared(-1, False, True), "threshold"),
+        (declared(True, False, True), "threshold"),
+        (declared(1, True, True), "contiguous"),
+        (SimpleNamespace(name="x", threshold=1, on_evict=None, contiguous=True), "on_evict"),
+        (SimpleNamespace(name="X y", threshold=1, on_evict=True, contiguous=False), "name"),
+        (SimpleNamespace(), "name"),
+    ],
+)
+def test_what_breaks_the_contract_is_said(policy: SimpleNamespace, words: str) -> None:
+    assert words in wrong(policy)

@@ -1,0 +1,82 @@
+"""An exclusive host tier: both tiers together hit what one LRU of their summed size hits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from traces.cli import main
+
+EXCLUSIVE = ("--write-policy", "write_back", "--exclusive")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("exclusive") / "turns.jsonl"
+    words = ["multiturn", "--clients", "12", "--rounds", "6", "-o", str(path)]
+    assert main(["generate", *words]) == 0
+    return path
+
+
+def hit_tokens(trace: Path, device_pages: int, host_pages: int, *options: str) -> dict[str, int]:
+    """By tier."""
+    out = trace.with_name("out.json")
+    sizes = ["--device-pages", str(device_pages), "--host-pages", str(host_pages)]
+    mode = ["--mode", "hits", "--page-size", "16", "--check", "sampled"]
+    assert main(["replay", str(trace), *mode, *sizes, *options, "--json", str(out)]) == 0
+    found: dict[str, int] = json.loads(out.read_text())["whole"]["hit_tokens"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("device_pages", "host_pages"), [(250, 250), (400, 800), (800, 300), (250, 2500), (1200, 900)]
+)
+def test_both_tiers_hit_what_one_lru_of_their_summed_size_hits(
+    trace: Path, device_pages: int, host_pages: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = hit_tokens(trace, device_pages + host_pages, 0)
+    both = hit_tokens(trace, device_pages, host_pages, *EXCLUSIVE)
+    assert both["device"] + both["host"] == one["device"] > 0
+    assert both["host"] > 0
+    capsys.readouterr()
+
+
+def test_the_report_says_what_the_exchange_takes(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hit_tokens(trace, 400, 800, *EXCLUSIVE)
+    line = next(one for one in capsys.readouterr().out.splitlines() if one.startswith("host  "))
+    assert line.split()[1] != "800"
+    assert "as given, and" in line
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--host-pages", "100", "--exclusive"],
+        ["--host-ratio", "0", "--write-policy", "write_back", "--exclusive"],
+    ],
+)
+def test_without_a_host_that_is_written_on_eviction_it_is_one_line(
+    trace: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(trace), "--device-tokens", "64K", *options]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("hicache: --exclusive: expected a host pool and a write policy")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("write_policy", "exchange"),
+    [("write_through", (1,)), ("write_back", (4,)), ("write_back", (0, 0))],
+)
+def test_the_core_refuses_an_exchange_that_cannot_be(
+    write_policy: str, exchange: tuple[int, ...]
+) -> None:
+    with pytest.raises(CallerError, match="exchange_pages: expected"):
+        Core(Config(4, (8,), (4,), write_policy=write_policy, exchange_pages=exchange))

@@ -1,0 +1,209 @@
+"""Policies and schedulers of a user's own: named on the command line, held to the contract, and
+never loaded because a file says so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache.core import registry
+from traces import cli
+from traces.outside import entries
+
+from .rig import HEADER, native, write
+
+MINE = '''
+from hicache.core.eviction_policies.base import Term, before
+
+class Mine:
+    """What few requests used goes first, the oldest of it before all."""
+
+    name = "mine"
+    whole_path = False
+    order = (Term("hits", 3), Term("inserted"))
+
+    def rank(self, node, component):
+        return before(min(node.hits, 3), node.inserted)
+
+class Silent(Mine):
+    name = "silent"
+    order = ()
+
+class Wrong(Mine):
+    name = "wrong"
+
+    def rank(self, node, component):
+        return node.inserted
+
+class Lru(Mine):
+    name = "lru"
+
+class Third:
+    name, threshold, on_evict, contiguous = "third", 3, False, True
+
+class Shortest:
+    """The shortest prompt first."""
+
+    def __init__(self, window):
+        self.line = []
+
+    def __len__(self):
+        return len(self.line)
+
+    def push(self, request):
+        self.line.append(request)
+
+    def push_front(self, request):
+        self.line.insert(0, request)
+
+    def best(self, reusable):
+        return min(self.line, key=lambda one: one.length)
+
+    def remove(self, request):
+        self.line.remove(request)
+
+def broken():
+    raise RuntimeError("no such\\nluck")
+'''
+REQUESTS = [
+    native((f"s{index % 5}", 64), (f"q{index}", 200), output=(f"a{index}", 20))
+    for index in range(40)
+]
+SMALL = ["--page-size", "16", "--device-tokens", "1600", "--host-ratio", "1", "--check", "every"]
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A file of a user's own, in the folder where the command runs; forgotten afterwards."""
+    (tmp_path / "mine.py").write_text(MINE)
+    write(tmp_path / "trace.jsonl", HEADER, *REQUESTS)
+    monkeypatch.chdir(tmp_path)
+    yield "./mine.py"
+    for package, name in list(entries._said):
+        registry.remove(package, name)
+    entries._said.clear()
+
+
+def replayed(*options: str) -> dict[str, Any]:
+    assert cli.main(["replay", "trace.jsonl", *SMALL, "--json", "out.json", *options]) == 0
+    found: dict[str, Any] = json.loads(Path("out.json").read_text())
+    return found
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    try:
+        code: object = cli.main(list(arguments))
+    except SystemExit as error:
+        code = error.code
+    assert code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1, said
+    return said
+
+
+def test_a_policy_from_a_file_is_checked_like_ours(mine: str) -> None:
+    found = replayed("--eviction", f"{mine}:Mine", "--write-policy", f"{mine}:Third")
+    assert found["config"]["eviction_policy"] == "mine"
+    assert found["config"]["write_policy"] == "third"
+    assert found["checks"]["violations"] == 0
+    assert found["checks"]["not_judged"] == ""
+    assert found["digest"] != replayed()["digest"]
+
+
+def test_a_scheduler_from_a_file_admits_in_its_own_order(mine: str) -> None:
+    found = replayed("--scheduler", f"{mine}:Shortest", "--max-running", "1")
+    assert found["config"]["scheduler"] == "shortest"
+
+
+def test_an_order_that_is_not_declared_is_said_to_be_unjudged(
+    mine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = replayed("--eviction", f"{mine}:Silent")
+    assert "silent declares none" in found["checks"]["not_judged"]
+    assert "not judged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--eviction {}:Wrong", "expected ranks in the declared order"),
+        ("--eviction {}:Nothing", "expected Nothing in it, found none"),
+        ("--eviction {}:broken", "RuntimeError: no such luck"),
+        ("--eviction {}:Lru", "expected a name in lower case that none of fifo"),
+        ("--eviction {}", "expected path.py:Name"),
+        ("--eviction ./other.py:Mine", "found no file './other.py'"),
+        ("--eviction mine", "for your own: --eviction path.py:Name"),
+        ("--write-policy {}:Mine", "expected threshold"),
+        ("--scheduler {}:Mine", "expected no exception, found TypeError"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(
+    mine: str, option: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in fails(capsys, "replay", "trace.jsonl", *option.format(mine).split())
+
+
+def test_a_file_that_does_not_load_is_one_line(
+    mine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text, words in (("import nothing_of_that_name", "ModuleNotFoundError"), ("1 +", "Syntax")):
+        Path("bad.py").write_text(text)
+        assert words in fails(capsys, "replay", "trace.jsonl", "--eviction", "bad.py:Mine")
+
+
+def test_an_entry_point_is_loaded_when_it_is_named(
+    mine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(".")
+    point = EntryPoint("installed", "mine:Mine", "hicache.eviction_policies")
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda group: EntryPoints([point] if group == point.group else []),
+    )
+    sys.modules.pop("mine", None)
+    assert entries.find(registry.EVICTION_POLICIES, "installed") == "mine"
+    assert entries.options() == ["--eviction", "installed"]
+
+
+def test_the_fuzzer_takes_it_and_its_tapes_are_refused_without_it(
+    mine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["--eviction", f"{mine}:Mine"]
+    hunt = ["fuzz", "--sequences", "3", "--jobs", "1", "--seed", "3", "--twice", "100"]
+    assert cli.main([*hunt, *own, "--json", "out.json"]) == 0
+    assert json.loads(Path("out.json").read_text())["settings"]["eviction"] == "mine"
+
+    entries_of_a_tape = (
+        '{"tape":"hicache-fuzz","version":1,"seed":0,"order":"time","notes":{},"config":'
+        '{"page_size":1,"device_pages":[4],"host_pages":[0],"components":["full"],'
+        '"write_policy":"write_through","eviction_policy":"mine","load_threshold_pages":1,'
+        '"load_quota_pages":0,"max_backups":8,"kv_events":false,"swa_window":0,'
+        '"mamba_interval":0,"mamba_states_per_path":0}}\n'
+        '{"op":"quiesce","args":{},"gap":1,"poll":true,"acts":[]}\n{"end":1}\n'
+    )
+    Path("tape.jsonl").write_text(entries_of_a_tape)
+    assert cli.main(["fuzz", "--replay", "tape.jsonl", *own]) == 0
+    registry.remove(registry.EVICTION_POLICIES, "mine")
+    entries._said.clear()
+    for command in (["fuzz", "--replay"], ["explain"], ["shrink"]):
+        said = fails(capsys, *command, "tape.jsonl")
+        assert "found 'mine'; for your own: --eviction path.py:Name" in said
+
+
+def test_a_tape_that_fails_says_how_to_play_it_again(
+    mine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["--eviction", f"{mine}:Mine"]
+    hunt = ["fuzz", "--sequences", "1", "--jobs", "1", "--seed", "3", "--plant"]
+    assert cli.main([*hunt, "release-forgets-its-locks", *own]) != 0
+    assert f"--eviction {mine}:Mine" in capsys.readouterr().out
+    [tape] = Path("fuzz-failures").glob("*.jsonl")
+    assert cli.main(["shrink", str(tape), "-o", "small.jsonl", "--plays", "50", *own]) == 0
+    assert "--export" in fails(capsys, "shrink", str(tape), "--export", "tests", *own)
