@@ -68,6 +68,13 @@ def check_chunk(chunk: int) -> None:
         raise CallerError(f"chunk: expected at least 1 token, found {chunk}")
 
 
+def check_growth(length: object, computed_tokens: object) -> None:
+    """Raises CallerError for lengths that are no numbers of tokens."""
+    if not isinstance(length, int) or not isinstance(computed_tokens, int):
+        whole("length", length)
+        whole("computed_tokens", computed_tokens)
+
+
 def check_key(key: Key) -> None:
     """Raises CallerError for what is no key of whole rows."""
     if not isinstance(key, Key) or not isinstance(key.raw, bytes):
