@@ -132,8 +132,9 @@ def prefill_done(state: State, event: PrefillDone) -> None:
 
 def want_pages(state: State, event: PagesWanted) -> None:
     request = idle(state, event.request)
-    whole("length", event.length)
-    whole("computed_tokens", event.computed_tokens)
+    if type(event.length) is not int or type(event.computed_tokens) is not int:
+        whole("length", event.length)
+        whole("computed_tokens", event.computed_tokens)
     total = pages_of(state, event.length)
     if request.computed_tokens < request.length:
         raise CallerError(

@@ -56,8 +56,8 @@ class Durable(Check):
         if self._excused or not book.history:
             return
         for number in view.touched_requests:
-            seat = book.seats.by_id.get(number)
-            self._longest = max(self._longest, len(seat.tables[0]) if seat is not None else 0)
+            req = book.requests.by_id.get(number)
+            self._longest = max(self._longest, len(req.tables[0]) if req is not None else 0)
         backups = sum(type(one.action) is Backup for one in book.tickets.open.values())
         self._excused = backups >= book.config.max_backups or any(
             view.pool(pages.tier, pages.component).free < self._longest

@@ -51,30 +51,30 @@ ROOMY = {"durable", "work-bound"}
 # Bugs that a check, not only the core's own asserts, must see soon: in a core of full attention
 # alone, and in one of all components.
 OF_ANY = (
-    "duplicates-leak",
-    "evicts-the-whole-request",
+    "duplicate-pages-leak",
+    "eviction-asks-for-the-whole-request",
     "failed-backup-is-published",
     "failed-backup-keeps-its-lock",
     "failed-load-is-adopted",
     "load-source-is-not-locked",
-    "release-forgets-its-locks",
-    "split-loses-its-locks",
-    "warmest-victims-first",
-    "write-back-strands-what-host-refuses",
+    "released-receipt-keeps-its-locks",
+    "split-upper-half-has-no-locks",
+    "most-recently-used-is-evicted-first",
+    "write-back-leaves-an-empty-node",
 )
 IN_HYBRIDS = (
-    "boundaries-never-die",
+    "lost-boundaries-stay-live",
     "donated-slot-stays-with-its-request",
-    "gap-counter-is-not-reset",
-    "garbage-has-no-precedence",
-    "hit-warms-states-on-the-way",
-    "hit-warms-windows-above-its-own",
-    "loads-bring-the-backbone-only",
+    "match-accepts-window-with-a-gap",
+    "garbage-is-not-evicted-first",
+    "hit-refreshes-every-state-on-the-path",
+    "hit-refreshes-every-window-on-the-path",
+    "loads-copy-the-backbone-only",
     "pages-behind-the-window-leak",
-    "ping-pong-halves-mixed-up",
-    "tombstones-are-made-without-a-copy",
-    "windows-above-stay-locked",
-    "windows-and-states-stay-off-host",
+    "checkpoint-slots-mixed-up",
+    "tombstone-made-without-writing-back",
+    "windows-left-behind-stay-locked",
+    "only-backbone-is-backed-up",
 )
 
 
