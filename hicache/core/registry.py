@@ -29,6 +29,7 @@ OPEN = {
     WRITE_POLICIES: "--write-policy path.py:Name",
     SCHEDULERS: "--scheduler path.py:Name",
 }
+OUTSIDE = "outside_"  # the modules of users' files are named so
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _added: dict[str, dict[str, Any]] = {}  # by package, then by name
 _SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
 from .. import registry
+from ..errors import CallerError
 from ..types import Pages
 
 UNBOUNDED = 1 << 40
@@ -95,8 +96,16 @@ class Component(Protocol):
 
 
 def residency(name: str) -> Residency:
-    """What the component's file declares. Raises CallerError for a name that is not there."""
-    declared: Residency = _module(name).RESIDENCY
+    """What the component's file declares. Raises CallerError for a name that is not there, and for
+    a file that declares none."""
+    said: Any = getattr(_module(name), "RESIDENCY", None)
+    if said not in get_args(Residency):
+        kinds = ", ".join(get_args(Residency))
+        raise CallerError(
+            f"hicache/core/components/{name}.py: expected RESIDENCY, one of {kinds}, found "
+            f"{said!r}"
+        )
+    declared: Residency = said
     return declared
 
 
