@@ -1,11 +1,11 @@
-"""The decisions of a core in one number: a rolling digest of every outcome, without any time.
+"""A rolling digest of all decisions of a core.
 
-Lives here: which values of each outcome a digest covers, under which name, and an exact, framed
-encoding of them and its BLAKE2b. Must not live here: events, times or anything of a device, so that
-two runs that were told the same events have the same digest whatever carried them out.
+This file lists which values of each outcome the digest covers, and encodes them so that different
+values never give the same bytes. The digest is BLAKE2b. It covers no events, no times and nothing
+of a device, so two runs with the same events have the same digest on any device.
 
-The table is written out, so digests that were recorded once stay what they are when a record of the
-core gets another name, or its fields another order.
+The values are listed explicitly. So a recorded digest stays valid when a record of the core is
+renamed or its fields change their order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hicache.core.actions import (
 )
 
 _SHORT = 8
-_REASONS = {"writing_back": "draining"}  # what a digest calls a reason that has another name now
+_REASONS = {"writing_back": "draining"}  # renamed reasons, with the name that digests still use
 
 
 def _copies(copies: Sequence[Copy]) -> tuple[object, ...]:
@@ -118,7 +118,7 @@ _COVERED: dict[type, tuple[bytes, Callable[[Any], tuple[object, ...]]]] = {
 
 
 class Decisions:
-    """Feed it the outcomes of one event after another."""
+    """The digest of one run. Call `add` with the outcomes of each event, in order."""
 
     __slots__ = ("_hash", "events")
 
@@ -127,7 +127,7 @@ class Decisions:
         self.events = 0
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
-        """The outcomes of the next event; none is an answer, too."""
+        """Add the outcomes of the next event, even if there are none."""
         parts: list[bytes] = [b"%d!" % len(outcomes)]
         for outcome in outcomes:
             name, covered = _COVERED[type(outcome)]
@@ -137,16 +137,16 @@ class Decisions:
         self.events += 1
 
     def digest(self) -> str:
-        """Of everything so far, in hexadecimal."""
+        """The digest of all decisions so far: 32 hexadecimal digits."""
         return self._hash.hexdigest()
 
     def short(self) -> str:
-        """The first digits of `digest`: enough to see where two runs part."""
+        """The first 8 digits of `digest`, enough to see where two runs differ."""
         return self._hash.hexdigest()[:_SHORT]
 
 
 def _encode(parts: list[bytes], value: object) -> None:
-    """Append a value so that no two different values give the same bytes."""
+    """Append the encoding of a value. Different values never give the same bytes."""
     if isinstance(value, np.ndarray):
         parts += (b"a%d:" % len(value), np.ascontiguousarray(value, dtype="<i8").tobytes())
     elif isinstance(value, tuple):
