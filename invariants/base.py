@@ -24,12 +24,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from hicache.core.errors import About
 from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 
 from .books.book import Book
-from .books.shadow import Shadow
-from .books.story import About
+from .books.mirror import NodeMirror
 
 CRASH, INVARIANT, WRONG_BYTES, HAZARD, LIVENESS = 10, 11, 12, 13, 14
 NONDETERMINISM, HARNESS = 16, 17
@@ -105,7 +105,7 @@ class Check:
     of_several: ClassVar[bool] = False  # says nothing where full attention is the only component
     watches: ClassVar[tuple[type, ...]] = ()
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         """For each node that changed, and for each node in a full check."""
 
     def totals(self, book: Book, view: CoreView) -> None:

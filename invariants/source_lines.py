@@ -21,7 +21,7 @@ PLANTED = ROOT / "invariants" / "planted"
 DRIVER = "hicache/runtime/driver.py"  # between the core and whoever feeds it
 
 
-class Spot(NamedTuple):
+class SourceLine(NamedTuple):
     """One line of the code: its file from the project's root, and the function around it."""
 
     file: str
@@ -35,19 +35,19 @@ class Spot(NamedTuple):
 class Call(NamedTuple):
     """A function of the core was called: where it begins, and how deep."""
 
-    spot: Spot
+    source_line: SourceLine
     depth: int
 
 
-def spot_of(function: Any) -> Spot | None:
+def line_of(function: Any) -> SourceLine | None:
     """Where a function begins, if that is in hicache or in a planted bug."""
     code = getattr(function, "__code__", None)
-    return _spot(code, code.co_firstlineno) if code is not None else None
+    return _source_line(code, code.co_firstlineno) if code is not None else None
 
 
-def _spot(code: Any, line: int) -> Spot | None:
+def _source_line(code: Any, line: int) -> SourceLine | None:
     file = _file(code.co_filename)
-    return Spot(file, line, code.co_name) if file else None
+    return SourceLine(file, line, code.co_name) if file else None
 
 
 @cache
@@ -59,25 +59,29 @@ def _file(name: str) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def spots_now() -> tuple[Spot, ...]:
+def running_lines() -> tuple[SourceLine, ...]:
     """The lines of the core that are being run, innermost first."""
     found = []
     frame: Any = sys._getframe(2)
     while frame is not None:
-        spot = _spot(frame.f_code, frame.f_lineno)
-        if spot is not None and spot.file == DRIVER:
+        source_line = _source_line(frame.f_code, frame.f_lineno)
+        if source_line is not None and source_line.file == DRIVER:
             break
-        if spot is not None:
-            found.append(spot)
+        if source_line is not None:
+            found.append(source_line)
         frame = frame.f_back
     return tuple(found)
 
 
-def raised(error: Exception) -> tuple[Spot, ...]:
+def raised(error: Exception) -> tuple[SourceLine, ...]:
     """The lines of hicache that an error came through, innermost first."""
     lines = traceback.walk_tb(error.__traceback__)
-    found = (_spot(frame.f_code, line) for frame, line in lines)
-    return tuple(spot for spot in found if spot is not None and spot.file != DRIVER)[::-1]
+    found = (_source_line(frame.f_code, line) for frame, line in lines)
+    return tuple(
+        source_line
+        for source_line in found
+        if source_line is not None and source_line.file != DRIVER
+    )[::-1]
 
 
 @contextmanager
@@ -85,10 +89,10 @@ def calls(report: Callable[[Call], None]) -> Iterator[None]:
     """Until the block ends, every function of the core's modules reports that it was called."""
     depth = 0
 
-    def watched(real: Any, spot: Spot) -> Any:
+    def watched(real: Any, source_line: SourceLine) -> Any:
         def call(*args: Any, **named: Any) -> Any:
             nonlocal depth
-            report(Call(spot, depth))
+            report(Call(source_line, depth))
             depth += 1
             try:
                 return real(*args, **named)
@@ -101,9 +105,9 @@ def calls(report: Callable[[Call], None]) -> Iterator[None]:
         made: dict[Any, Any] = {}
         for space in _spaces():
             for key, held in list(space.items()):
-                spot = spot_of(held) if isinstance(held, FunctionType) else None
-                if spot is not None:
-                    made.setdefault(held, watched(held, spot))
+                source_line = line_of(held) if isinstance(held, FunctionType) else None
+                if source_line is not None:
+                    made.setdefault(held, watched(held, source_line))
                     space[key] = made[held]
                     stack.callback(space.__setitem__, key, held)
         yield

@@ -17,15 +17,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from hicache.core.actions import Outcome
+from hicache.core.errors import About
 from hicache.core.events import BackupDone, Event, Flushed, LoadDone, PrefillDone
 from hicache.core.view import CoreView
 
 from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
 from .books import story
 from .books.book import Book
+from .books.mirror import DEVICE, DUPLICATE, HOST
 from .books.nodes import Queue
 from .books.recount import Mismatch, compare, recount
-from .books.shadow import DEVICE, DUPLICATE, HOST
 
 AUDIT_EVERY = 64
 SHAPES = ("node", "totals", "issue", "see", "audit", "still")
@@ -160,12 +161,12 @@ class Watch:
         self.audit(view)
         if self.book is None or self.level != "every":
             return
-        if not self.book.tickets.open and not self.book.seats.admitted:
+        if not self.book.tickets.open and not self.book.requests.admitted:
             self._guard(self._be_still, view)
 
     def recent(self) -> list[str]:
         """The last operations, and the event with which the core was busy if it did not answer."""
-        lines = self._story.about(())
+        lines = self._told(())
         if self._event is not None:
             lines.append(f"last event: {story.brief(self._event)}")
         return lines
@@ -179,10 +180,10 @@ class Watch:
         assert book is not None
         book.after(event, outcomes, view, self._issue)
         asks = self._nodes
-        for shadow in book.nodes.dirty.values():
-            node = shadow.node
+        for mirror in book.nodes.dirty.values():
+            node = mirror.node
             for ask in asks:
-                ask(book, shadow, node)
+                ask(book, mirror, node)
         for ask in self._totals:
             ask(book, view)
         see = self._see
@@ -202,9 +203,9 @@ class Watch:
         if self.level == "every":
             compare(book, counted)
             book.nodes.queues = list(_queues(book, view))
-        for shadow in counted.nodes.by_id.values():
+        for mirror in counted.nodes.by_id.values():
             for ask in self._nodes:
-                ask(counted, shadow, shadow.node)
+                ask(counted, mirror, mirror.node)
         for ask in self._totals:
             ask(counted, view)
         if self.level == "every":
@@ -216,13 +217,16 @@ class Watch:
         for one in self.checks:
             one.still(self.book, view)
 
+    def _told(self, whom: Sequence[About]) -> list[str]:
+        return self._story.about(whom, self.book.kinds[0].name if self.book is not None else "")
+
     def _guard(self, work: Callable[..., None], *args: Any) -> None:
         """Run checks; a finding becomes a report with the story of whom it is about."""
         try:
             work(*args)
         except Broken as finding:
             self.violations += 1
-            check, lines = finding.check, self._story.about(finding.about)
+            check, lines = finding.check, self._told(finding.about)
             raise KINDS[check.kind](
                 check.name,
                 check.sentence,
@@ -233,7 +237,7 @@ class Watch:
             ) from None
         except Mismatch as finding:
             self.violations += 1
-            lines = self._story.about(finding.about)
+            lines = self._told(finding.about)
             raise KINDS[HARNESS](
                 "AUDIT",
                 "The books that were kept step by step equal a recount of the whole state.",

@@ -6,7 +6,7 @@ how a defect is found.
 
 from __future__ import annotations
 
-from hicache.core.errors import CallerError, HicacheError
+from hicache.core.errors import About, CallerError, HicacheError
 from hicache.core.types import RequestId
 
 
@@ -23,8 +23,8 @@ class SimError(HicacheError):
 
     exit_code = 10
 
-    def __init__(self, text: str, rule: str = "") -> None:
-        super().__init__(text)
+    def __init__(self, text: str, rule: str = "", *about: About) -> None:
+        super().__init__(text, *about)
         self.rule = rule
 
 

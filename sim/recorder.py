@@ -1,6 +1,7 @@
 """The run in one number: a rolling digest of everything the core was told and answered, and when.
 
-Lives here: the digest and two counters. An observer; it judges nothing.
+Lives here: the digest and two counters. An observer; it judges nothing. Must not live here: which
+numbers of an outcome count (hicache.runtime.encoding).
 """
 
 from __future__ import annotations
@@ -9,62 +10,12 @@ from array import array
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
-from hicache.core.actions import (
-    Admitted,
-    Backup,
-    Cached,
-    Evicted,
-    Granted,
-    KvRemoved,
-    KvStored,
-    Load,
-    Matched,
-    Outcome,
-    Prefill,
-    Refused,
-    Released,
-    Restarted,
-)
-from hicache.core.events import (
-    Aborted,
-    AdmitWanted,
-    Arrived,
-    BackupDone,
-    ContinueWanted,
-    Event,
-    EvictWanted,
-    Finished,
-    Flushed,
-    LoadDone,
-    MatchWanted,
-    PagesWanted,
-    PrefillDone,
-    Retracted,
-)
+from hicache.core.actions import Evicted, Outcome
+from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
+from hicache.runtime.encoding import add_words
 
-_CODES: dict[type, int] = {
-    kind: code
-    for code, kind in enumerate(
-        (
-            *(
-                Arrived,
-                MatchWanted,
-                AdmitWanted,
-                ContinueWanted,
-                PagesWanted,
-                Finished,
-                Aborted,
-                Retracted,
-            ),
-            *(EvictWanted, Flushed, LoadDone, BackupDone, PrefillDone),
-            *(Load, Backup, Prefill, Matched, Admitted, Refused, Granted, Cached, Released),
-            *(Restarted, Evicted, KvStored, KvRemoved),
-        ),
-        start=1,
-    )
-}
 _FLUSH_WORDS = 8192
 
 
@@ -85,34 +36,12 @@ class Recorder:
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         self.events += 1
         words = self._words
-        first = event[0] if event else 0
-        words.extend((self._now_ns(), _CODES[type(event)], int(first), len(outcomes)))
+        words.append(self._now_ns())
+        add_words(words, event, outcomes)
         for outcome in outcomes:
-            kind = type(outcome)
-            words.append(_CODES[kind])
-            if kind is Load or kind is Backup:
-                words.append(outcome.flight)  # type: ignore[union-attr]
-                for copy in outcome.copies:  # type: ignore[union-attr]
-                    words.frombytes(copy.source.tobytes())
-                    words.frombytes(copy.target.tobytes())
-            elif isinstance(outcome, Evicted):
-                place, count = (outcome.tier, outcome.component), len(outcome.pages)
-                self.evicted[place] = self.evicted.get(place, 0) + count
-                words.append(int(outcome.tier))
-                words.frombytes(outcome.pages.tobytes())
-            elif isinstance(outcome, Prefill):
-                words.extend(
-                    (outcome.flight, outcome.request, outcome.start_token, outcome.end_token)
-                )
-                for table in outcome.tables:
-                    words.frombytes(table.tobytes())
-                for slots in outcome.states:
-                    words.extend((slots.source, slots.working, *slots.checkpoint_slots))
-                    words.extend(number for pair in slots.checkpoints for number in pair)
-            elif isinstance(outcome, Refused):
-                words.extend((outcome.request, outcome.needed, outcome.available, outcome.preempt))
-            else:
-                words.extend([field for field in outcome if type(field) is int])
+            if type(outcome) is Evicted:
+                place = (outcome.tier, outcome.component)
+                self.evicted[place] = self.evicted.get(place, 0) + len(outcome.pages)
         if len(words) > _FLUSH_WORDS:
             self._flush()
 

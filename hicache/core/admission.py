@@ -45,6 +45,7 @@ from .types import BACKBONE, Key, RequestId, Tier
 from .validation import (
     check_chunk,
     check_committed,
+    check_growth,
     check_new,
     check_priority,
     check_prompt,
@@ -132,8 +133,7 @@ def prefill_done(state: State, event: PrefillDone) -> None:
 
 def want_pages(state: State, event: PagesWanted) -> None:
     request = idle(state, event.request)
-    whole("length", event.length)
-    whole("computed_tokens", event.computed_tokens)
+    check_growth(event.length, event.computed_tokens)
     total = pages_of(state, event.length)
     if request.computed_tokens < request.length:
         raise CallerError(

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .errors import CoreBug
+from .errors import About, CoreBug
 from .radix.locks import lock_required
 from .radix.lru import offer
 from .radix.matching import cut, match
@@ -62,7 +62,10 @@ def insert(
     since, request.shared_pages = request.shared_pages, upto
     request.shared_node = path[-1] if path else None
     if (path[-1].end_page if path else 0) != upto:
-        raise CoreBug(f"request {request.id}: a path to {path[-1:]} holds its {upto} pages")
+        raise CoreBug(
+            f"request {request.id}: a path to {path[-1:]} holds its {upto} pages",
+            About("request", request.id),
+        )
     lock_required(state, request.receipt, path, since)
     use(state, request, path, new)
     for node in path:
@@ -242,7 +245,8 @@ def _grow(
     covered = path[-1].end_page if path else 0
     if covered < request.shared_pages:
         raise CoreBug(
-            f"request {request.id} shares {request.shared_pages} pages, its path {covered}"
+            f"request {request.id} shares {request.shared_pages} pages, its path {covered}",
+            About("request", request.id),
         )
     for end in (*(at for at in _cuts(state, boundaries) if covered < at < upto), upto):
         rows = key.raw[covered * key.stride : end * key.stride]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import CoreBug
+from .errors import About, CoreBug
 from .types import NO_PAGES, Pages, PageState, Tier, frozen
 
 _FREE, _OWNED, _CACHED, _LENT, _RETIRING = (int(state) for state in PageState)
@@ -117,7 +117,9 @@ class Pool:
         state = self.state[pages].tobytes()
         found = {value: state.count(value) for value in set(state)}
         if _FREE in found or _RETIRING in found:
-            raise CoreBug(f"{self}: double free among pages {pages.tolist()[:8]}")
+            raise CoreBug(
+                f"{self}: double free among pages {pages.tolist()[:8]}", *self._pages(pages)
+            )
         for value, count in found.items():
             self.counts[value] -= count
         self.owner[pages] = -1
@@ -132,7 +134,7 @@ class Pool:
         """`give_back` of a single page, without arrays: what a state is, and many a window."""
         value = int(self.state[page])
         if value in (_FREE, _RETIRING):
-            raise CoreBug(f"{self}: double free of page {page}")
+            raise CoreBug(f"{self}: double free of page {page}", self._page(page))
         self.counts[value] -= 1
         self.owner[page] = -1
         if self._open_loans and self.loans[page]:
@@ -159,7 +161,9 @@ class Pool:
         where = _where(pages)
         left = self.loans[where] - 1
         if left.min() < 0:
-            raise CoreBug(f"{self}: loan of pages {pages.tolist()[:8]} repaid twice")
+            raise CoreBug(
+                f"{self}: loan of pages {pages.tolist()[:8]} repaid twice", *self._pages(pages)
+            )
         self.loans[where] = left
         self._open_loans -= len(pages)
         if self._open_loans < 0:
@@ -171,7 +175,10 @@ class Pool:
 
     def _take(self, count: int, owner: int, state: int) -> Pages:
         if not 0 <= count <= self._top:
-            raise CoreBug(f"{self}: {count} pages wanted, {self._top} free")
+            raise CoreBug(
+                f"{self}: {count} pages wanted, {self._top} free",
+                About("pool", -1, int(self.tier), self.component),
+            )
         if not count:
             return NO_PAGES
         pages = self._stack[self._top - count : self._top][::-1].copy()
@@ -198,7 +205,10 @@ class Pool:
         """Check that all pages are owned, or all lent, and take them out of that count."""
         before = int(self.state[pages[0]])
         if before not in (_OWNED, _LENT):
-            raise CoreBug(f"{self}: page {pages[0]} is {PageState(before).name.lower()}")
+            page = int(pages[0])
+            raise CoreBug(
+                f"{self}: page {page} is {PageState(before).name.lower()}", self._page(page)
+            )
         if len(pages) > 1:
             self._expect(pages, before)
         self.counts[before] -= len(pages)
@@ -206,7 +216,16 @@ class Pool:
     def _expect(self, pages: Pages, state: int) -> None:
         if self.state[pages].tobytes().count(state) < len(pages):
             found = sorted(PageState(value).name.lower() for value in np.unique(self.state[pages]))
-            raise CoreBug(f"{self}: expected {PageState(state).name.lower()} pages, found {found}")
+            raise CoreBug(
+                f"{self}: expected {PageState(state).name.lower()} pages, found {found}",
+                *self._pages(pages[self.state[pages] != state]),
+            )
+
+    def _page(self, page: int) -> About:
+        return About("page", page, int(self.tier), self.component)
+
+    def _pages(self, pages: Pages) -> list[About]:
+        return [self._page(page) for page in pages.tolist()[:8] if page >= 0]
 
     def __str__(self) -> str:
         return f"{self.tier.name.lower()} pool of {self.component}"

@@ -68,6 +68,13 @@ def check_chunk(chunk: int) -> None:
         raise CallerError(f"chunk: expected at least 1 token, found {chunk}")
 
 
+def check_growth(length: object, computed_tokens: object) -> None:
+    """Raises CallerError for lengths that are no numbers of tokens."""
+    if not isinstance(length, int) or not isinstance(computed_tokens, int):
+        whole("length", length)
+        whole("computed_tokens", computed_tokens)
+
+
 def check_key(key: Key) -> None:
     """Raises CallerError for what is no key of whole rows."""
     if not isinstance(key, Key) or not isinstance(key.raw, bytes):
@@ -87,7 +94,6 @@ def check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
     if not isinstance(length, int) or length < 1:
         whole("length", length)
         raise CallerError(f"length: expected at least 1 token, found {length}")
-    whole("match_pages", match_pages)
     check_key(key)
     in_use = state.requests or state.root.children
     if in_use and key.stride != state.stride:
@@ -96,7 +102,8 @@ def check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
             f"found {key.stride}; one core takes one page size and one kind of key"
         )
     most = -(-length // state.config.page_size)
-    if key.pages > most or not 0 <= match_pages <= most:
+    if not isinstance(match_pages, int) or key.pages > most or not 0 <= match_pages <= most:
+        whole("match_pages", match_pages)
         raise CallerError(
             f"key: expected at most {most} pages for {length} tokens, "
             f"found {key.pages} with match_pages {match_pages}"

@@ -101,7 +101,7 @@ class Marks:
             )
         return mark in self._failed
 
-    def drain(self, line: Line) -> None:
+    def settle(self, line: Line) -> None:
         """Let go of every mark of a stream that is known to have ended."""
         while line.waiting:
             self._retire(line)

@@ -1,6 +1,6 @@
 """What a CUDA device puts on one of its streams: copies, contents, looks, and page numbers.
 
-Lives here: issuing, on a lane that the caller chose, with everything checked before. Must not live
+Lives here: issuing, on a line that the caller chose, with everything checked before. Must not live
 here: marks and streams (cuda), how a copy is made (_movers), calls of CUDA (_accelerator).
 
 Lifetimes: a tensor that a call makes is made, used and let go on one stream, whose order torch's
@@ -56,7 +56,7 @@ class Runtime(Protocol):
 _REMEMBERED = 16  # more than one load has components
 
 
-class Lane(Line):
+class TorchLine(Line):
     """One stream, and page numbers lately sent to it: by the arrays' names, arrays and tensor."""
 
     __slots__ = ("numbers", "stream")
@@ -76,86 +76,86 @@ class Traffic:
         self._mover = mover
         self._routes = _routes(arena)
 
-    def copy(self, lane: Lane, job: CopyJob) -> None:
+    def copy(self, line: TorchLine, job: CopyJob) -> None:
         """Queue a copy in every pool of the component."""
         pages = (job.source, job.target)
-        with self._runtime.on(lane.stream):
+        with self._runtime.on(line.stream):
             for way in self._routes[job.direction, job.component]:
-                self._move(lane, way, pages, way.source.plan.layers_in(*job.layers))
+                self._move(line, way, pages, way.source.plan.layers_in(*job.layers))
 
-    def write(self, lane: Lane, area: Area, seeds: Words) -> None:
+    def write(self, line: TorchLine, area: Area, seeds: Words) -> None:
         """Layer by layer, so that a long prompt's bytes are not all there twice."""
         pages, below = area.pages, area.tier is Tier.HOST
         if not len(pages):
             return
-        with self._runtime.on(lane.stream):
-            roots = self._keep(lane, as_seeds(seeds))
+        with self._runtime.on(line.stream):
+            roots = self._keep(line, as_seeds(seeds))
             for number, pool in enumerate(self._arena.pools(area.tier, area.component)):
                 chosen = pool.plan.layers_in(*area.layers)
                 aim, numbers = pool, pages
                 if below:
                     aim, numbers = self._scratch(pool, len(pages))
-                there = self._sent(lane, numbers)[0]
+                there = self._sent(line, numbers)[0]
                 for layer in chosen:
                     rows = stamp_tensor(pool.plan, roots, number, range(layer, layer + 1))
                     aim.view[layer].index_copy_(0, there, rows[0])
                 if below:
-                    self._move(lane, route(aim, pool), (numbers, pages), chosen)
+                    self._move(line, route(aim, pool), (numbers, pages), chosen)
 
-    def read(self, lane: Lane, area: Area) -> None:
+    def read(self, line: TorchLine, area: Area) -> None:
         """Nobody wants to know what is there: the device alone reads its own pages."""
         if not len(area.pages):
             return
-        with self._runtime.on(lane.stream):
-            numbers = self._sent(lane, area.pages)[0]
+        with self._runtime.on(line.stream):
+            numbers = self._sent(line, area.pages)[0]
             for pool in self._arena.pools(area.tier, area.component):
                 for layer in pool.plan.layers_in(*area.layers):
                     pool.view[layer].index_select(0, numbers)
 
-    def look(self, lane: Lane, area: Area, then: Peeker) -> None:
+    def look(self, line: TorchLine, area: Area, then: Peeker) -> None:
         """Queue a copy of the pages' bytes to the host, which `then` gets."""
         pages = area.pages
         arrived: list[torch.Tensor] = []
-        with self._runtime.on(lane.stream):
+        with self._runtime.on(line.stream):
             for pool in self._arena.pools(area.tier, area.component):
                 chosen = pool.plan.layers_in(*area.layers)
                 aim, numbers = pool, pages
                 if area.tier is Tier.HOST:
                     aim, numbers = self._scratch(pool, len(pages))
-                    self._move(lane, route(pool, aim), (pages, numbers), chosen)
+                    self._move(line, route(pool, aim), (pages, numbers), chosen)
                 rows = aim.view[chosen.start : chosen.stop]
-                rows = rows.index_select(1, self._sent(lane, numbers)[0])
+                rows = rows.index_select(1, self._sent(line, numbers)[0])
                 arrived.append(self._runtime.download(rows.contiguous()))
-        lane.after.append(lambda: then(tuple(rows.numpy() for rows in arrived)))
+        line.after.append(lambda: then(tuple(rows.numpy() for rows in arrived)))
 
     def _scratch(self, pool: TorchPool, pages: int) -> tuple[TorchPool, Pages]:
         """Device memory for so many pages of a host pool, of the stream that is current."""
         made = scratch(pool.plan, pages, self._runtime.place)
         return made, np.arange(pages, dtype=np.int64)
 
-    def _move(self, lane: Lane, way: Route, pages: tuple[Pages, Pages], layers: range) -> None:
-        """Queue one pool's copy on the lane's stream, which is current."""
+    def _move(self, line: TorchLine, way: Route, pages: tuple[Pages, Pages], layers: range) -> None:
+        """Queue one pool's copy on the line's stream, which is current."""
         if layers and len(pages[0]):
-            numbers = self._sent(lane, *pages) if self._mover.needs_numbers else None
+            numbers = self._sent(line, *pages) if self._mover.needs_numbers else None
             self._mover.copy(Move(way, pages, numbers, layers))
 
-    def _sent(self, lane: Lane, *pages: Pages) -> torch.Tensor:
+    def _sent(self, line: TorchLine, *pages: Pages) -> torch.Tensor:
         """Page numbers on the device, int64[arrays, n]; sent once, though the layer groups of a
         load come back to the same arrays, one component after the other."""
         key = tuple(map(id, pages))
-        known = lane.numbers.get(key)
+        known = line.numbers.get(key)
         if known is not None:
             return known[1]
-        numbers = self._keep(lane, np.stack(pages).astype(np.int64, copy=False))
-        if len(lane.numbers) == _REMEMBERED:
-            del lane.numbers[next(iter(lane.numbers))]
-        lane.numbers[key] = (pages, numbers)  # the arrays, too: a name is theirs while they live
+        numbers = self._keep(line, np.stack(pages).astype(np.int64, copy=False))
+        if len(line.numbers) == _REMEMBERED:
+            del line.numbers[next(iter(line.numbers))]
+        line.numbers[key] = (pages, numbers)  # the arrays, too: a name is theirs while they live
         return numbers
 
-    def _keep(self, lane: Lane, words: Numbers) -> torch.Tensor:
+    def _keep(self, line: TorchLine, words: Numbers) -> torch.Tensor:
         """The words on the device; they and their source live until the next mark is seen."""
         tensor, source = self._runtime.upload(words)
-        lane.kept += (tensor, source)
+        line.kept += (tensor, source)
         return tensor
 
 

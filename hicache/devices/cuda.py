@@ -26,7 +26,7 @@ from ._accelerator import Accelerator, unusable
 from ._marks import Event, Marks
 from ._movers.base import Mover, Options
 from ._streamed import Streamed
-from ._traffic import Lane, Runtime, Traffic, mover_of
+from ._traffic import Runtime, TorchLine, Traffic, mover_of
 from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream
 
 __all__ = ["BLOCKS", "CudaDevice", "Runtime", "unusable"]
@@ -36,7 +36,7 @@ _SPAN_MS = 1000.0
 _DEFAULTS = DeviceOptions()
 
 
-class CudaDevice(Streamed[Lane]):
+class CudaDevice(Streamed[TorchLine]):
     """Implements `Holdable`. Close it, or use it in a `with` statement, to unpin its memory."""
 
     def __init__(
@@ -92,17 +92,17 @@ class CudaDevice(Streamed[Lane]):
 
     def record(self, stream: Stream) -> Mark:
         """A new mark behind everything issued on the stream so far."""
-        lane = self._line(stream)
+        line = self._line(stream)
         event = self._accelerator.event(self._timed)
-        event.record(lane.stream)
-        return self._marks.record(lane, event)
+        event.record(line.stream)
+        return self._marks.record(line, event)
 
     def wait(self, stream: Stream, mark: Mark) -> None:
         """Later work on the stream starts only after the mark. Does not block the caller."""
-        lane = self._line(stream)
+        line = self._line(stream)
         event = self._marks.event(mark)
         if event is not None:
-            lane.stream.wait_event(event)
+            line.stream.wait_event(event)
 
     def query(self, mark: Mark) -> bool:
         """Whether the host may rely on the mark. Never blocks."""
@@ -128,34 +128,34 @@ class CudaDevice(Streamed[Lane]):
         with self._accelerator.on(self._aside):
             return self.arena.digest(tier, component, page)
 
-    def _make_line(self, name: str) -> Lane:
-        return Lane(self._accelerator.stream())
+    def _make_line(self, name: str) -> TorchLine:
+        return TorchLine(self._accelerator.stream())
 
-    def _put_copy(self, line: Lane, job: CopyJob) -> None:
+    def _put_copy(self, line: TorchLine, job: CopyJob) -> None:
         if len(job.source) and self._fails(job):
             line.failed = True
             return
         self._traffic.copy(line, job)
 
-    def _put_write(self, line: Lane, area: Area, seeds: Words) -> None:
+    def _put_write(self, line: TorchLine, area: Area, seeds: Words) -> None:
         self._traffic.write(line, area, seeds)
 
-    def _put_look(self, line: Lane, area: Area, then: Peeker) -> None:
+    def _put_look(self, line: TorchLine, area: Area, then: Peeker) -> None:
         """`then` is called when a later mark is seen."""
         self._traffic.look(line, area, then)
 
-    def _put_read(self, line: Lane, area: Area) -> None:
+    def _put_read(self, line: TorchLine, area: Area) -> None:
         self._traffic.read(line, area)
 
-    def _put_rest(self, line: Lane, time_ns: int) -> None:
+    def _put_rest(self, line: TorchLine, time_ns: int) -> None:
         self._accelerator.hold(line.stream, time_ns)
 
     def _end(self) -> None:
         """Waits for what was issued, then unpins the host's memory."""
         try:
             self._accelerator.finish()
-            for lane in self._lines:
-                self._marks.drain(lane)
+            for line in self._lines:
+                self._marks.settle(line)
         finally:
             self.arena.close()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from hicache.core.errors import CallerError, HicacheError
+from hicache.core.errors import About, CallerError, HicacheError
 
 T = TypeVar("T")
 Values: TypeAlias = tuple[int, ...]
@@ -27,9 +27,9 @@ class RankError(HicacheError):
 
     exit_code = 15
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, kind: str, text: str, *about: About) -> None:
         self.kind = kind
-        super().__init__(f"{kind}: {text}")
+        super().__init__(f"{kind}: {text}", *about)
 
 
 class UnequalCollectives(RankError):
@@ -42,8 +42,8 @@ class UnequalCollectives(RankError):
 class Diverged(RankError):
     """Ranks decided differently. what: which kind of decision it was."""
 
-    def __init__(self, what: str, text: str) -> None:
-        super().__init__(f"RANK-EQ {what}", f"ranks take the same decisions; {text}")
+    def __init__(self, what: str, text: str, *about: About) -> None:
+        super().__init__(f"RANK-EQ {what}", f"ranks take the same decisions; {text}", *about)
 
 
 class Call(NamedTuple):

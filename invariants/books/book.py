@@ -4,8 +4,8 @@ Lives here: the order in which one operation is filed, so that every fact is ret
 successor is claimed. Must not live here: verdicts (checks), or code of the core: what the core
 computes is computed again here, from what it was told and what it answered.
 
-    landed bytes -> committed bytes -> retract nodes, leavers -> file actions -> retract seats
-      -> claim nodes, seats -> pin paths -> clock -> refresh what changed
+    landed bytes -> committed bytes -> retract nodes, leavers -> file actions -> retract requests
+      -> claim nodes, requests -> pin paths -> clock -> refresh what changed
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from hicache.core.types import Key, RequestId, Tier
 from hicache.core.view import CoreView
 
 from .kinds import kinds_of, needs_of
-from .leaving import branch_of, commit, made_of, note_tracks
+from .leaving import branch_of, commit, made_of, note_checkpoint_slots
 from .nodes import NodeBook
 from .orders import order_of
 from .pages import NODE, PageBook
 from .pins import pin
 from .reference import find
-from .seats import Seat, SeatBook, tags_of
+from .requests import RequestBook, RequestMirror, tags_of
 from .tags import Tags
 from .tickets import Move, Ticket, TicketBook, Use, moves_of, uses_of
 
@@ -84,7 +84,7 @@ class Book:
         )
         self.nodes.root.node = view.root
         self.tickets = TicketBook(self.pages, kinds, config.page_size)
-        self.seats = SeatBook(self.pages[: self.width], kinds, self.nodes)
+        self.requests = RequestBook(self.pages[: self.width], kinds, self.nodes)
         self.operations = 0
         self.history = True  # whether every operation was filed
         self.event: Event = Flushed()
@@ -98,9 +98,11 @@ class Book:
         self.uses: list[Use] = []  # of the pass being filed
         self.missing: list[str] = []  # paths that were used but are not in the tree
         self.answered: Ticket | None = None  # the ticket that the present event answered
-        self._arriving = Seat(-1, Key(b"", 1), 0, 0, self.width)
-        self.left: tuple[Seat, Tags, list[int]] | None = None  # a request that committed and left
-        self.parted: list[Seat] = []  # requests that are not admitted any more
+        self._arriving = RequestMirror(-1, Key(b"", 1), 0, 0, self.width)
+        self.left: tuple[RequestMirror, Tags, list[int]] | None = (
+            None  # a request that committed and left
+        )
+        self.parted: list[RequestMirror] = []  # requests that are not admitted any more
 
     def before(self, event: Event, view: CoreView) -> None:
         """The core is about to see the event: note what only the state before can tell."""
@@ -115,21 +117,21 @@ class Book:
         kind = type(event)
         if kind is Arrived:
             key, pages = event.key, event.match_pages  # type: ignore[union-attr]
-            seat = Seat(event.request, key, event.length, pages, self.width)  # type: ignore[union-attr]
-            seat.priority = event.priority  # type: ignore[union-attr]
-            self._expect(seat)
-            self._arriving = seat
+            req = RequestMirror(event.request, key, event.length, pages, self.width)  # type: ignore[union-attr]
+            req.priority = event.priority  # type: ignore[union-attr]
+            self._expect(req)
+            self._arriving = req
         elif kind is PrefillDone:
             for one in self.kinds:
                 if not one.positional:
                     self.idle_before[one.at] = self.pages[one.at].idle()
         elif kind is AdmitWanted or kind is MatchWanted:
-            known = self.seats.by_id.get(event.request)  # type: ignore[union-attr]
+            known = self.requests.by_id.get(event.request)  # type: ignore[union-attr]
             if known is not None:
                 self._expect(known)
 
-    def _expect(self, seat: Seat) -> None:
-        seat.expected = find(seat.known, self.nodes.resident, self.kinds)
+    def _expect(self, req: RequestMirror) -> None:
+        req.expected = find(req.known, self.nodes.resident, self.kinds)
 
     def pool(self, tier: int, index: int = 0) -> PageBook:
         """The page book of a component on a tier."""
@@ -152,7 +154,7 @@ class Book:
         self.missing, self.left, self.answered, self.parted = [], None, None, []
         self.tickets.fresh, self.tickets.settled = [], self.tickets.latest
         if type(event) is Arrived:
-            self.seats.by_id[event.request] = self._arriving
+            self.requests.by_id[event.request] = self._arriving
             self.nodes.stride = event.key.stride
         landed = _EVENTS.get(type(event))
         if landed is not None:
@@ -178,19 +180,19 @@ class Book:
                 self._file(item, view)  # type: ignore[arg-type]
         self._heard(event, outcomes)
         for request_id in touched:
-            self._sit(request_id, view)
+            self._admit(request_id, view)
         self.nodes.claim()
-        self.seats.claim()
+        self.requests.claim()
         for ticket in self.tickets.fresh:
-            stray = pin(ticket, self.tickets, self.nodes, self.seats)
+            stray = pin(ticket, self.tickets, self.nodes, self.requests)
             if stray:
                 self.missing.append(stray)
         self._advance_clock(outcomes)
         self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
         for book in self.changed:
             book.sort_out()
-        for shadow in self.nodes.dirty.values():
-            self.nodes.refresh(shadow)
+        for mirror in self.nodes.dirty.values():
+            self.nodes.refresh(mirror)
 
     def glance(self, event: Event) -> None:
         """All that a recount needs to have been told, where operations are not filed."""
@@ -200,28 +202,30 @@ class Book:
 
     def _leave(self, request_id: RequestId, view: CoreView) -> None:
         """A request that is not admitted any more gives everything back."""
-        seat, request = self.seats.by_id.get(request_id), view.requests.get(request_id)
-        if seat is None or (request is not None and request.admitted):
+        req, request = self.requests.by_id.get(request_id), view.requests.get(request_id)
+        if req is None or (request is not None and request.admitted):
             return
-        self.parted.append(seat)
-        if seat.admitted:
-            prefill = self.tickets.open.get(seat.prefill)
-            load = self.tickets.open.get(seat.load)
-            locked = self.seats.leave(seat, keep_locks=prefill is not None)
+        self.parted.append(req)
+        if req.admitted:
+            prefill = self.tickets.open.get(req.prefill)
+            load = self.tickets.open.get(req.load)
+            locked = self.requests.leave(req, keep_locks=prefill is not None)
             if prefill is not None:
                 prefill.locked, prefill.request = locked, -1
-                prefill.path = sum(tag in self.nodes.at for tag in seat.tags.tolist())
+                prefill.path = sum(tag in self.nodes.at for tag in req.tags.tolist())
             if load is not None:
                 load.request = -1
         if request is None:
-            del self.seats.by_id[request_id]
+            del self.requests.by_id[request_id]
         elif type(self.event) is Retracted:
             event = self.event
-            again = Seat(request_id, event.key, event.length, event.match_pages, self.width)
-            again.may_load, again.priority = seat.may_load, seat.priority
-            self.seats.by_id[request_id] = again
+            again = RequestMirror(
+                request_id, event.key, event.length, event.match_pages, self.width
+            )
+            again.may_load, again.priority = req.may_load, req.priority
+            self.requests.by_id[request_id] = again
         elif any(type(item) is Restarted for item in self.outcomes):
-            seat.may_load = False
+            req.may_load = False
 
     def _file(self, action: Load | Backup | Prefill, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)
@@ -230,13 +234,13 @@ class Book:
             ticket.generations.append((one[move.source], other[move.target]))
         if type(action) is Backup:
             return
-        seat = self.seats.by_id.get(action.request)  # type: ignore[union-attr]
-        if seat is None:
+        req = self.requests.by_id.get(action.request)  # type: ignore[union-attr]
+        if req is None:
             return
         if type(action) is Load:
-            seat.load = action.flight
+            req.load = action.flight
         else:
-            seat.prefill, seat.states = action.flight, action.states  # type: ignore[union-attr]
+            req.prefill, req.states = action.flight, action.states  # type: ignore[union-attr]
 
     def _uses(self, action: Prefill, view: CoreView) -> list[Use]:
         record = view.requests.get(action.request)
@@ -246,73 +250,71 @@ class Book:
     def _heard(self, event: Event, outcomes: Sequence[Outcome]) -> None:
         """What requests were told: the boundary that they stand on, the slots of their states."""
         if type(event) is PagesWanted and event.computed_tokens:
-            grown = self.seats.by_id.get(event.request)
+            grown = self.requests.by_id.get(event.request)
             refused = any(getattr(item, "reason", "") == "too_large" for item in outcomes)
             if grown is not None and not refused:
-                self.seats.lower(grown, event.computed_tokens)
-        elif type(event) is ContinueWanted and event.request in self.seats.by_id:
-            grown = self.seats.by_id[event.request]
-            self.seats.lower(grown, grown.computed_tokens)
+                self.requests.lower(grown, event.computed_tokens)
+        elif type(event) is ContinueWanted and event.request in self.requests.by_id:
+            grown = self.requests.by_id[event.request]
+            self.requests.lower(grown, grown.computed_tokens)
         for item in outcomes:
             kind = type(item)
             if kind is not Admitted and kind is not Cached and kind is not Granted:
                 continue
-            seat = self.seats.by_id.get(item.request)  # type: ignore[union-attr]
-            if seat is None:
+            req = self.requests.by_id.get(item.request)  # type: ignore[union-attr]
+            if req is None:
                 continue
             if kind is not Admitted:
                 room = (
-                    len(seat.tables[0]) * self.page_size
-                    if kind is Granted
-                    else seat.computed_tokens
+                    len(req.tables[0]) * self.page_size if kind is Granted else req.computed_tokens
                 )
-                note_tracks(seat, item.states, room)  # type: ignore[union-attr]
+                note_checkpoint_slots(req, item.states, room)  # type: ignore[union-attr]
             if kind is Granted:
                 continue
-            seat.rehold = True
+            req.rehold = True
             if kind is Cached:
-                seat.boundary = int(item.pages)  # type: ignore[union-attr]
-                seat.made = branch_of(seat, self.kinds, self._since(), self.page_size)
-                self.seats.lower(seat, seat.computed_tokens)
+                req.boundary = int(item.pages)  # type: ignore[union-attr]
+                req.made = branch_of(req, self.kinds, self._since(), self.page_size)
+                self.requests.lower(req, req.computed_tokens)
             else:
-                self.seats.sit_down(seat, item)  # type: ignore[arg-type]
+                self.requests.admit(req, item)  # type: ignore[arg-type]
 
     def _since(self) -> int:
         """The token at which the pass began that the present event ended."""
         action = self.answered.action if self.answered is not None else None
         return action.start_token if type(action) is Prefill else 0
 
-    def _sit(self, request_id: RequestId, view: CoreView) -> None:
-        seat, request = self.seats.by_id.get(request_id), view.requests.get(request_id)
-        if seat is None or request is None or not request.admitted:
+    def _admit(self, request_id: RequestId, view: CoreView) -> None:
+        req, request = self.requests.by_id.get(request_id), view.requests.get(request_id)
+        if req is None or request is None or not request.admitted:
             return
-        load = self.tickets.open.get(seat.load)
+        load = self.tickets.open.get(req.load)
         awaited = 0
         if load is not None and not load.landed:
             awaited = sum(len(move.target) for move in load.moves if not move.at)
-        self.seats.retract(seat, request, awaited)
+        self.requests.retract(req, request, awaited)
 
     def _advance_clock(self, outcomes: Sequence[Outcome]) -> None:
-        """One tick per event that uses a path: a seat, computed pages, or committed pages."""
+        """One tick per event that uses a path: an admission, computed pages, or committed pages."""
         for item in outcomes:
             if type(item) is Admitted:
-                seat = self.seats.by_id.get(item.request)
-                if seat is not None:
-                    seat.used = 0
-                    self._use(seat, seat.tags, item.device_pages + item.host_pages)
+                req = self.requests.by_id.get(item.request)
+                if req is not None:
+                    req.used = 0
+                    self._use(req, req.tags, item.device_pages + item.host_pages)
             elif type(item) is Cached:
-                seat = self.seats.by_id.get(item.request)
-                if seat is not None:
-                    gone = self._gone() if seat.made else ()
-                    made = made_of(seat, self.nodes, self.kinds, gone)
-                    self._use(seat, seat.tags, item.pages, made)
+                req = self.requests.by_id.get(item.request)
+                if req is not None:
+                    gone = self._evicted_after_use() if req.made else ()
+                    made = made_of(req, self.nodes, self.kinds, gone)
+                    self._use(req, req.tags, item.pages, made)
         if self.left is not None:
-            seat, tags, ends = self.left
-            self._use(seat, tags, ends[0], ends[1:])
+            req, tags, ends = self.left
+            self._use(req, tags, ends[0], ends[1:])
 
-    def _gone(self) -> list[str]:
-        """Components that gave up what they had on device after this event used it: one that went
-        before it made room for the insertion, and its boundary did not come to be."""
+    def _evicted_after_use(self) -> list[str]:
+        """Components evicted from device after this event's last use. What was evicted before that
+        made room for the insertion, and its boundary was not made."""
         return [
             item.component
             for item in self.outcomes
@@ -321,16 +323,16 @@ class Book:
             and item.last_use > self.nodes.clock
         ]
 
-    def _use(self, seat: Seat, tags: Tags, pages: int, above: Sequence[int] = ()) -> None:
+    def _use(self, req: RequestMirror, tags: Tags, pages: int, above: Sequence[int] = ()) -> None:
         """A use of the boundary at `pages`, and of those above it that were made with it."""
         self.nodes.clock += 1
-        since, seat.used = seat.used, max(seat.used, pages)
+        since, req.used = req.used, max(req.used, pages)
         if not pages:
             return
         if pages > len(tags) or not self.nodes.used(
-            int(tags[pages - 1]), above, seat.priority, since
+            int(tags[pages - 1]), above, req.priority, since
         ):
-            self.missing.append(f"{pages} pages of request {seat.id} end at no node")
+            self.missing.append(f"{pages} pages of request {req.id} end at no node")
 
     # What an event says about bytes and tickets, before anything the core did about it.
 
@@ -338,17 +340,17 @@ class Book:
         ticket = self.answered = self.tickets.open.get(event.flight)
         if ticket is None:
             return
-        seat = self.seats.by_id.get(ticket.request)
-        if seat is not None and seat.prefill == ticket.id:
-            seat.prefill = 0
-            load = self.tickets.open.get(seat.load)
+        req = self.requests.by_id.get(ticket.request)
+        if req is not None and req.prefill == ticket.id:
+            req.prefill = 0
+            load = self.tickets.open.get(req.load)
             if event.ok:
                 if load is not None:
                     self.tickets.land(load, True)
-                    seat.rehold = True
-                seat.load = 0
-                seat.computed_tokens = seat.working = ticket.action.end_token  # type: ignore[union-attr]
-            self.tickets.land_prefill(ticket, event.ok, seat.tags)
+                    req.rehold = True
+                req.load = 0
+                req.computed_tokens = req.working = ticket.action.end_token  # type: ignore[union-attr]
+            self.tickets.land_prefill(ticket, event.ok, req.tags)
         else:
             self.tickets.land_prefill(ticket, False, self.nodes.root.tags)
         self.tickets.close(ticket)
@@ -359,9 +361,9 @@ class Book:
             return
         self.tickets.land(ticket, event.ok)
         self.tickets.close(ticket)
-        seat = self.seats.by_id.get(ticket.request)
-        if seat is not None and seat.load == ticket.id:
-            seat.load, seat.rehold = 0, True
+        req = self.requests.by_id.get(ticket.request)
+        if req is not None and req.load == ticket.id:
+            req.load, req.rehold = 0, True
 
     def _backup_done(self, event: BackupDone) -> None:
         ticket = self.answered = self.tickets.open.get(event.flight)
@@ -377,11 +379,11 @@ class Book:
         self._commit(event.request, event.key.first(whole), event.committed_tokens)
 
     def _commit(self, request: RequestId, key: Key, length: int) -> None:
-        seat = self.seats.by_id.get(request)
-        if seat is not None:
+        req = self.requests.by_id.get(request)
+        if req is not None:
             tags = tags_of(key)
-            made = commit(seat, tags, length, self.pages, self.kinds, self.page_size)
-            self.left = (seat, tags, made)
+            made = commit(req, tags, length, self.pages, self.kinds, self.page_size)
+            self.left = (req, tags, made)
 
 
 _EVENTS: dict[type, Callable[[Book, Any], None]] = {

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from hicache.core.eviction_policies.base import EvictionPolicy, Facts, Term
 
-from .shadow import Key, Shadow
+from .mirror import Key, NodeMirror
 
-KeyOf = Callable[[Shadow, int], Key]
+KeyOf = Callable[[NodeMirror, int], Key]
 RECENCY = (Term("last_use"),)
 # Whoever uses a node uses all above it, so a node has no less of these than one below it.
 _NO_LESS_ABOVE = {"last_use", "hits", "priority"}
@@ -36,9 +36,9 @@ def order_of(policy: EvictionPolicy) -> Order:
     if key is None:
         return Order(None, False)
     if order == RECENCY and not own:
-        return Order(lambda shadow, index: (shadow.use[index],), True)
+        return Order(lambda mirror, index: (mirror.use[index],), True)
     known = not own and all(term.fact in _NO_LESS_ABOVE for term in order)
-    return Order(lambda shadow, index: key(facts_of(shadow, index)), known)
+    return Order(lambda mirror, index: key(facts_of(mirror, index)), known)
 
 
 def key_of_facts(policy: EvictionPolicy) -> Callable[[Facts], Key] | None:
@@ -53,5 +53,5 @@ def key_of_facts(policy: EvictionPolicy) -> Callable[[Facts], Key] | None:
     return lambda facts: tuple([min(facts[at], most) for at, most in terms])
 
 
-def facts_of(shadow: Shadow, index: int) -> Facts:
-    return Facts(shadow.use[index], shadow.inserted, shadow.hits, shadow.priority)
+def facts_of(mirror: NodeMirror, index: int) -> Facts:
+    return Facts(mirror.use[index], mirror.inserted, mirror.hits, mirror.priority)

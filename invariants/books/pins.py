@@ -10,16 +10,16 @@ Lives here: the pins of one ticket, taken when it is filed. Must not live here: 
 
 from __future__ import annotations
 
+from .mirror import NodeMirror
 from .nodes import NodeBook
 from .pages import NODE
-from .seats import SeatBook
-from .shadow import Shadow
+from .requests import RequestBook
 from .tickets import Ticket, TicketBook
 
 
-def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, seats: SeatBook) -> str:
+def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook) -> str:
     """Says what it reads that is no node's, and pins nothing more then; nothing where all is."""
-    deepest: Shadow | None = None
+    deepest: NodeMirror | None = None
     for move in ticket.moves:
         slot, _ = tickets.slots(ticket, move.at)
         book = tickets.pages[slot]
@@ -28,22 +28,22 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, seats: SeatBook) -
             if code & 3 != NODE:
                 return f"flight {ticket.id} reads page {page} of no node"
         for code in dict.fromkeys(codes if move.at else codes[-1:]):
-            shadow = nodes.by_id[code >> 2]
-            nodes.dirty[shadow.id] = shadow
-            if deepest is None or shadow.end_page > deepest.end_page:
-                deepest = shadow
+            mirror = nodes.by_id[code >> 2]
+            nodes.dirty[mirror.id] = mirror
+            if deepest is None or mirror.end_page > deepest.end_page:
+                deepest = mirror
         if move.at:
             book.locks[move.source] += 1
             ticket.pins.append((slot, move.source))
-    seat = seats.by_id.get(ticket.request)
-    if seat is not None and ticket.moves and seat.boundary:  # a load: to the boundary it is for
-        deepest = nodes.at.get(int(seat.tags[seat.boundary - 1]), deepest)
-    for shadow in nodes.path(deepest.id) if deepest is not None else ():
+    req = reqs.by_id.get(ticket.request)
+    if req is not None and ticket.moves and req.boundary:  # a load: to the boundary it is for
+        deepest = nodes.at.get(int(req.tags[req.boundary - 1]), deepest)
+    for mirror in nodes.path(deepest.id) if deepest is not None else ():
         ticket.path += 1
         for slot in (0, tickets.width):
-            pages = shadow.pages[slot]
+            pages = mirror.pages[slot]
             if pages is not None:
                 tickets.pages[slot].locks[pages] += 1
                 ticket.pins.append((slot, pages))
-                nodes.dirty[shadow.id] = shadow
+                nodes.dirty[mirror.id] = mirror
     return ""

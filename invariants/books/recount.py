@@ -15,16 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from hicache.core.errors import About
 from hicache.core.radix.node import Node, Receipt
 from hicache.core.types import NO_PAGES
 from hicache.core.view import CoreView
 
 from . import story
 from .book import Book
+from .mirror import NodeMirror, candidacy
 from .nodes import NodeBook
 from .pages import FLIGHT, NODE, REQUEST, PageBook, code_of, name_of
-from .seats import own_of
-from .shadow import Shadow, candidacy
+from .requests import own_of
 from .tags import run_tags, seed_of
 
 SAMPLE = 16
@@ -33,7 +34,7 @@ SAMPLE = 16
 class Mismatch(Exception):
     """Kept and recounted books differ."""
 
-    def __init__(self, equation: str, *about: story.About) -> None:
+    def __init__(self, equation: str, *about: About) -> None:
         super().__init__(equation)
         self.equation = equation
         self.about = about
@@ -51,79 +52,79 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
     for slot, owned in enumerate(book.pages):
         owned.claim_all(
             [
-                (pages, code_of(NODE, shadow.id))
-                for shadow in book.nodes.by_id.values()
-                if (pages := shadow.pages[slot]) is not None
+                (pages, code_of(NODE, mirror.id))
+                for mirror in book.nodes.by_id.values()
+                if (pages := mirror.pages[slot]) is not None
             ]
         )
-    _seats(book, view, kept, history)
+    _requests(book, view, kept, history)
     if history:
         _open_tickets(book, kept)
     else:
         _flights(book, view)
-    for shadow in book.nodes.by_id.values():
-        for slot, pages in enumerate(shadow.pages):
+    for mirror in book.nodes.by_id.values():
+        for slot, pages in enumerate(mirror.pages):
             if pages is not None and len(pages):
-                count = shadow.locked[slot] = int(book.pages[slot].locks[pages[0]])
+                count = mirror.locked[slot] = int(book.pages[slot].locks[pages[0]])
                 book.pages[slot].protected += len(pages) if count else 0
-        shadow.candidate = candidacy(shadow, book.width)
+        mirror.candidate = candidacy(mirror, book.width)
     book.changed = book.pages
-    book.seats.admitted = sum(request.admitted for request in view.requests.values())
+    book.requests.admitted = sum(request.admitted for request in view.requests.values())
     return book
 
 
 def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
     before = kept.by_id.get(node.id)
-    shadow = nodes.root if node.parent is None else Shadow(node.id, nodes.width)
-    shadow.node, shadow.key, shadow.label, shadow.end_page = (
+    mirror = nodes.root if node.parent is None else NodeMirror(node.id, nodes.width)
+    mirror.node, mirror.key, mirror.label, mirror.end_page = (
         node,
         node.key,
         node.label,
         node.end_page,
     )
-    nodes.by_id[node.id] = shadow
+    nodes.by_id[node.id] = mirror
     parent = nodes.by_id.get(node.parent.id) if node.parent is not None else None
     known = before is not None and history
-    shadow.use = before.use if before is not None and known else list(node.last_use)
+    mirror.use = before.use if before is not None and known else list(node.last_use)
     facts = before if before is not None and known else node
-    shadow.inserted, shadow.hits, shadow.priority = facts.inserted, facts.hits, facts.priority
+    mirror.inserted, mirror.hits, mirror.priority = facts.inserted, facts.hits, facts.priority
     if parent is None:
         return
-    shadow.parent = parent
-    shadow.span = len(node.key) // nodes.stride
+    mirror.parent = parent
+    mirror.span = len(node.key) // nodes.stride
     parent.kids += 1
     if parent is nodes.root:
-        shadow.namespace = node.label[: -nodes.stride].rstrip(b"\0").decode()
-        above = seed_of(shadow.namespace)
+        mirror.namespace = node.label[: -nodes.stride].rstrip(b"\0").decode()
+        above = seed_of(mirror.namespace)
     else:
-        shadow.namespace = parent.namespace
+        mirror.namespace = parent.namespace
         above = parent.tags[-1] if len(parent.tags) else seed_of(parent.namespace)
     same = before is not None and before.key is node.key and before.parent is not None
     if before is not None and same and (node.id + kept.recounts) % SAMPLE:
-        shadow.tags = before.tags
+        mirror.tags = before.tags
     elif history:
-        shadow.tags = run_tags(node.key, nodes.stride, parent.end_page, above)
+        mirror.tags = run_tags(node.key, nodes.stride, parent.end_page, above)
     on_device, on_host = node.pages
-    shadow.pages = [*on_device, *on_host]
+    mirror.pages = [*on_device, *on_host]
     parent.kids_on[0] += on_device[0] is not None
     parent.kids_on[1] += on_host[0] is not None
 
 
-def _seats(book: Book, view: CoreView, kept: Book, history: bool) -> None:
+def _requests(book: Book, view: CoreView, kept: Book, history: bool) -> None:
     """What requests own and, where history tells their boundaries, what they lock."""
     for request in view.requests.values():
         if not request.admitted:
             continue
-        seat, code = kept.seats.by_id.get(request.id), code_of(REQUEST, request.id)
+        req, code = kept.requests.by_id.get(request.id), code_of(REQUEST, request.id)
         for kind in book.kinds:
             book.pool(0, kind.at).claim(own_of(request, kind), code)
         if not history:
             _locked(book, request.receipt)
-        elif seat is not None:
-            book.device.locks[seat.shared_pages] += 1
-            settled = not seat.load and not seat.low
-            for index, before in enumerate(seat.held, 1):
-                held = kept.seats.required(seat, index) if settled else before
+        elif req is not None:
+            book.device.locks[req.shared_pages] += 1
+            settled = not req.load and not req.low
+            for index, before in enumerate(req.held, 1):
+                held = kept.requests.required(req, index) if settled else before
                 for pages in held:
                     book.pool(0, index).locks[pages] += 1
 
@@ -176,13 +177,16 @@ def compare(kept: Book, counted: Book) -> None:
             story.node(odd[0]),
         )
     sizes = [0] * len(kept.pages)
-    for shadow in counted.nodes.by_id.values():
-        _compare_node(kept.nodes.by_id[shadow.id], shadow)
-        for slot, pages in enumerate(shadow.pages):
+    for mirror in counted.nodes.by_id.values():
+        _compare_node(kept.nodes.by_id[mirror.id], mirror)
+        for slot, pages in enumerate(mirror.pages):
             sizes[slot] += 0 if pages is None else len(pages)
     for book, cached, known in zip(kept.pages, sizes, kept.nodes.resident, strict=True):
         if len(known) != cached:
-            raise Mismatch(f"{book.where}: cached prefixes kept {len(known)}, recounted {cached}")
+            raise Mismatch(
+                f"{book.where}: cached prefixes kept {len(known)}, recounted {cached}",
+                story.pool(book),
+            )
 
 
 def _compare_pages(one: PageBook, other: PageBook) -> None:
@@ -198,14 +202,15 @@ def _compare_pages(one: PageBook, other: PageBook) -> None:
     if (one.held, one.protected) != (other.held, other.protected):
         raise Mismatch(
             f"{one.where} pages held by (-, nodes, requests, flights) and protected: "
-            f"kept {one.held} {one.protected}, recounted {other.held} {other.protected}"
+            f"kept {one.held} {one.protected}, recounted {other.held} {other.protected}",
+            story.pool(one),
         )
 
 
 _FIELDS = ("end_page", "kids", "kids_on", "locked", "candidate", "namespace")
 
 
-def _compare_node(one: Shadow, other: Shadow) -> None:
+def _compare_node(one: NodeMirror, other: NodeMirror) -> None:
     kept: Any
     for name in _FIELDS:
         kept, found = getattr(one, name), getattr(other, name)

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from hicache.core.actions import Outcome
+from hicache.core.errors import About
 from hicache.core.events import Event
 from hicache.core.types import Key
 
 from .pages import PageBook
 
 KEEP, TELL = 4096, 16
-
-
-class About(NamedTuple):
-    """Whose story to tell: a "node", "request", "flight", or a "page" of a component on a tier."""
-
-    kind: str
-    number: int
-    tier: int = -1
-    component: str = ""
-    backbone: bool = True
 
 
 def node(number: int) -> About:
@@ -44,7 +35,17 @@ def flight(number: int) -> About:
 
 
 def page(book: PageBook, number: int) -> About:
-    return About("page", number, int(book.tier), book.name, not book.component)
+    return About("page", number, int(book.tier), book.name)
+
+
+def pool(book: PageBook) -> About:
+    return About("pool", -1, int(book.tier), book.name)
+
+
+def named_by(item: Any) -> list[About]:
+    """The request and the flight that an event or outcome names."""
+    named = ((kind, getattr(item, kind, None)) for kind in ("request", "flight"))
+    return [About(kind, number) for kind, number in named if number is not None]
 
 
 class Story:
@@ -60,40 +61,44 @@ class Story:
     ) -> None:
         self._ring.append((operation, event, outcomes, nodes))
 
-    def about(self, whom: Sequence[Any]) -> list[str]:
-        """The last operations that concern any of `whom`, or the very last where none is named."""
+    def about(self, whom: Sequence[About], backbone: str) -> list[str]:
+        """The last operations that concern any of `whom`, or the very last where none but a pool is
+        named. backbone: the first component."""
         lines: list[str] = []
+        whom = [one for one in whom if one.kind != "pool"]
         for operation, event, outcomes, nodes in reversed(self._ring):
-            if whom and not any(_concerns(one, event, outcomes, nodes) for one in whom):
+            if whom and not any(_concerns(one, backbone, event, outcomes, nodes) for one in whom):
                 continue
             lines.extend(f"         -> {brief(item)}" for item in reversed(outcomes))
             lines.append(f"op {operation}: {brief(event)}")
             if sum(line.startswith("op ") for line in lines) >= TELL:
                 break
         if whom:
-            lines.append("about " + ", ".join(_named(one) for one in whom))
+            lines.append("about " + ", ".join(_named(one, backbone) for one in whom))
         return lines[::-1]
 
 
-def _named(one: About) -> str:
+def _named(one: About, backbone: str) -> str:
     where = {0: "device ", 1: "host "}.get(one.tier, "")
-    return f"{where}{'' if one.backbone else one.component + ' '}{one.kind} {one.number}"
+    other = "" if one.component in ("", backbone) else f"{one.component} "
+    return f"{where}{other}{one.kind} {one.number}"
 
 
 def _concerns(
-    one: About, event: Event, outcomes: Sequence[Outcome], nodes: tuple[int, ...]
+    one: About, backbone: str, event: Event, outcomes: Sequence[Outcome], nodes: tuple[int, ...]
 ) -> bool:
     if one.kind == "node":
         return one.number in nodes
     if one.kind == "page":
-        return any(_has_page(item, one) for item in outcomes)
+        return any(_has_page(item, one, backbone) for item in outcomes)
     return any(getattr(item, one.kind, None) == one.number for item in (event, *outcomes))
 
 
-def _has_page(item: Any, one: About) -> bool:
+def _has_page(item: Any, one: About, backbone: str) -> bool:
     arrays: list[Any] = []
     if one.tier == 0:
-        arrays = [getattr(item, "table", None)] if one.backbone else list(_tables(item)[1:])
+        first = one.component == backbone
+        arrays = [getattr(item, "table", None)] if first else list(_tables(item)[1:])
     if getattr(item, "tier", None) == one.tier and getattr(item, "component", "") == one.component:
         arrays.append(getattr(item, "pages", None))
     for copy in getattr(item, "copies", ()):

@@ -11,8 +11,9 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.kinds import Kind
-from invariants.books.shadow import DEVICE, DUPLICATE, HOST, Shadow
+from invariants.books.mirror import DEVICE, DUPLICATE, HOST, NodeMirror
 from invariants.books.story import node as node_story
+from invariants.books.story import pool as pool_story
 
 
 class AuxQueue(Check):
@@ -21,7 +22,7 @@ class AuxQueue(Check):
     tier: ClassVar[Tier]
     of_several = True
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if node.parent is None:
             return
         on_device, on_host = node.pages
@@ -59,15 +60,16 @@ class AuxQueue(Check):
             for garbage in (False, True):
                 part = 2 * (3 * kind.at + queue) + garbage
                 for node_id in book.nodes.queues[part].members:
-                    shadow = nodes.get(node_id)
-                    if shadow is None or not shadow.candidate >> 3 * kind.at + queue & 1:
+                    mirror = nodes.get(node_id)
+                    if mirror is None or not mirror.candidate >> 3 * kind.at + queue & 1:
                         continue
-                    rank = shadow.rank[kind.at]
+                    rank = mirror.rank[kind.at]
                     if rank is not None and rank[0] != garbage:
-                        held = shadow.pages[self.tier * book.width + kind.at]
+                        held = mirror.pages[self.tier * book.width + kind.at]
                         pages += 0 if held is None else len(held)
         if pages != pool.evictable:
             self.fail(
                 f"{self.tier.name.lower()} {kind.name}: the queues lead to {pages} pages, expected "
-                f"the {pool.evictable} evictable ones"
+                f"the {pool.evictable} evictable ones",
+                pool_story(book.pages[self.tier * book.width + kind.at]),
             )

@@ -6,8 +6,8 @@ from hicache.core.actions import Cached, Evicted, Refused
 from hicache.core.events import AdmitWanted, EvictWanted, PagesWanted
 from hicache.core.types import Tier
 from invariants.books.book import Book
+from invariants.books.mirror import HOST
 from invariants.books.pages import NODE, PageBook
-from invariants.books.shadow import HOST
 
 
 def wanted(book: Book, slot: int) -> int:
@@ -22,14 +22,22 @@ def wanted(book: Book, slot: int) -> int:
             for item in book.outcomes
             if type(item) is Refused and item.reason == "writing_back"
         )
+    if pages.tier == Tier.HOST:
+        needed += kept_free(book, pages.component)
     return max(0, needed - book.free_before[slot])
 
 
+def kept_free(book: Book, index: int) -> int:
+    """Host pages, at most, that stay free for exchanges whatever room is made."""
+    spare = book.config.exchange_pages
+    return spare[index] if spare else 0
+
+
 def _at_most(book: Book, item: Refused) -> int:
-    """What a request can have wanted of a pool, where it was another one that had to drain."""
-    seat = book.seats.by_id.get(item.request)
+    """What a request can have wanted of a pool, where it was another one that had to write back."""
+    req = book.requests.by_id.get(item.request)
     event = book.event
-    tokens = event.length if type(event) is PagesWanted else seat.length if seat is not None else 0
+    tokens = event.length if type(event) is PagesWanted else req.length if req is not None else 0
     return max(-(-tokens // book.page_size), *(kind.slots for kind in book.kinds))
 
 
@@ -48,8 +56,8 @@ def thinned(book: Book, pages: PageBook, page: int) -> bool:
     """Whether it was one state too many on the path that a request has just extended."""
     if not book.kinds[pages.component].per_path:
         return False
-    seats = [book.seats.by_id.get(item.request) for item in book.outcomes if type(item) is Cached]
-    tags = [seat.tags for seat in seats if seat is not None]
+    reqs = [book.requests.by_id.get(item.request) for item in book.outcomes if type(item) is Cached]
+    tags = [req.tags for req in reqs if req is not None]
     if book.left is not None:
         tags.append(book.left[1])
     tag = int(pages.content[page])
@@ -66,13 +74,13 @@ def sheltered(book: Book) -> set[int]:
     on host only in this operation, those that became garbage in it, and those on the path of a
     request being admitted, which were locked even where the admission was refused in the end."""
     hosted = sum(1 << 3 * kind.at + HOST for kind in book.kinds)
-    found = {shadow.id for shadow in book.nodes.dirty.values() if shadow.candidate & hosted}
+    found = {mirror.id for mirror in book.nodes.dirty.values() if mirror.candidate & hosted}
     found |= book.nodes.sank
     if type(book.event) is not AdmitWanted:
         return found
-    seat = book.seats.by_id.get(book.event.request)
-    for tag in seat.known if seat is not None else ():
-        shadow = book.nodes.at.get(tag)
-        if shadow is not None:
-            found.add(shadow.id)
+    req = book.requests.by_id.get(book.event.request)
+    for tag in req.known if req is not None else ():
+        mirror = book.nodes.at.get(tag)
+        if mirror is not None:
+            found.add(mirror.id)
     return found

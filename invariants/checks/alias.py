@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from hicache.core.actions import Backup, Cached, Granted, Load, Prefill
+from hicache.core.errors import About
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.pages import FLIGHT, name_of
-from invariants.books.story import About, flight, request
+from invariants.books.pages import FLIGHT, KINDS, name_of
+from invariants.books.story import flight, request
 
 
 class Alias(Check):
@@ -23,7 +24,10 @@ class Alias(Check):
         for pages in book.changed:
             for claimed, code in pages.claimed:
                 if code & 3 != FLIGHT and _writable(claimed):
-                    self.fail(f"pages of {name_of(code)}: expected read-only, found writable")
+                    self.fail(
+                        f"pages of {name_of(code)}: expected read-only, found writable",
+                        About(KINDS[code & 3], code >> 2),
+                    )
 
     def see(
         self, book: Book, item: Load | Backup | Prefill | Granted | Cached, view: CoreView
@@ -37,14 +41,14 @@ class Alias(Check):
         tables = item.tables  # type: ignore[union-attr]
         if any(map(_writable, tables)):
             self.fail(f"a table of request {item.request} is writable", about)  # type: ignore[union-attr]
-        seat = book.seats.by_id.get(item.request)  # type: ignore[union-attr]
-        if seat is not None and (not seat.handed or seat.handed[0][0] is not tables[0]):
-            self._unchanged(seat.handed, about)
-            seat.handed = tuple((table, table.tobytes()) for table in tables)
+        req = book.requests.by_id.get(item.request)  # type: ignore[union-attr]
+        if req is not None and (not req.handed or req.handed[0][0] is not tables[0]):
+            self._unchanged(req.handed, about)
+            req.handed = tuple((table, table.tobytes()) for table in tables)
 
     def audit(self, book: Book, view: CoreView) -> None:
-        for seat in book.seats.by_id.values():
-            self._unchanged(seat.handed, request(seat.id))
+        for req in book.requests.by_id.values():
+            self._unchanged(req.handed, request(req.id))
 
     def _unchanged(self, handed: tuple[tuple[Pages, bytes], ...], about: About) -> None:
         if any(table.tobytes() != copy for table, copy in handed):

@@ -8,7 +8,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.pages import NODE, name_of
-from invariants.books.seats import Seat
+from invariants.books.requests import RequestMirror
 from invariants.books.story import page, request
 
 
@@ -28,25 +28,25 @@ class AllOrClamp(Check):
                 return
             if not item.ok:
                 self._nothing(book, item)
-            seat = next(
-                (one for one in book.seats.by_id.values() if one.id == ticket.request), None
+            req = next(
+                (one for one in book.requests.by_id.values() if one.id == ticket.request), None
             )
         else:
-            seat = book.seats.by_id.get(item.request)  # type: ignore[union-attr]
-        if seat is not None and seat.admitted and not seat.load:
-            self._whole(book, seat)
+            req = book.requests.by_id.get(item.request)  # type: ignore[union-attr]
+        if req is not None and req.admitted and not req.load:
+            self._whole(book, req)
 
-    def _whole(self, book: Book, seat: Seat) -> None:
-        depth = seat.boundary
+    def _whole(self, book: Book, req: RequestMirror) -> None:
+        depth = req.boundary
         for kind in book.kinds:
             there = book.nodes.resident[kind.at]
-            first = max(0, depth - kind.need, seat.low - kind.need if kind.positional else 0)
+            first = max(0, depth - kind.need, req.low - kind.need if kind.positional else 0)
             for at in range(depth - 1, first - 1, -1):
-                if int(seat.tags[at]) not in there:
+                if int(req.tags[at]) not in there:
                     self.fail(
-                        f"request {seat.id}, boundary {depth}: expected {kind.name} on device at "
+                        f"request {req.id}, boundary {depth}: expected {kind.name} on device at "
                         f"pages {first}..{depth}, page {at} is not there",
-                        request(seat.id),
+                        request(req.id),
                     )
 
     def _nothing(self, book: Book, item: LoadDone) -> None:

@@ -11,9 +11,9 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.kinds import Kind
+from invariants.books.mirror import NodeMirror
 from invariants.books.pages import same
-from invariants.books.seats import Seat
-from invariants.books.shadow import Shadow
+from invariants.books.requests import RequestMirror
 from invariants.books.story import node, request
 
 
@@ -32,18 +32,18 @@ class Anchor(Check):
             self.fail(f"expected a node, found none: {book.missing[0]}", request(item.request))
         if type(item) is Finished or type(item) is Retracted:
             return
-        seat, record = book.seats.by_id.get(item.request), view.requests.get(item.request)
-        if seat is None or record is None:
+        req, record = book.requests.by_id.get(item.request), view.requests.get(item.request)
+        if req is None or record is None:
             self.fail(f"request {item.request} is answered but unknown", request(item.request))
         depth = _depth(item)  # type: ignore[arg-type]
-        shared = seat.shared_pages
+        shared = req.shared_pages
         if len(shared) < depth or (type(item) is Admitted and len(shared) != depth):
             self.fail(
                 f"request {item.request}: expected {depth} shared pages, found {len(shared)}",
                 request(item.request),
             )
         end = len(shared)
-        step = book.nodes.at.get(int(seat.tags[end - 1])) if end else None
+        step = book.nodes.at.get(int(req.tags[end - 1])) if end else None
         while step is not None and step.parent is not None:
             start = step.end_page - step.span
             if not _same(step, shared[start:end]):
@@ -54,7 +54,7 @@ class Anchor(Check):
                 )
             for kind in book.kinds[1:]:
                 if kind.positional:
-                    self._window(seat, step, kind)
+                    self._window(req, step, kind)
             end, step = start, step.parent
         if end:
             self.fail(
@@ -62,22 +62,22 @@ class Anchor(Check):
                 request(item.request),
             )
 
-    def _window(self, seat: Seat, step: Shadow, kind: Kind) -> None:
+    def _window(self, req: RequestMirror, step: NodeMirror, kind: Kind) -> None:
         """A window's pages are the nodes', where it has any and where the boundary requires it."""
         held = step.pages[kind.at]
-        mine = seat.tables[kind.at][step.end_page - step.span : step.end_page]
+        mine = req.tables[kind.at][step.end_page - step.span : step.end_page]
         if held is None or same(mine, held):
             return  # a load fills these positions, or nobody reads them
-        required = np.arange(step.end_page - step.span, step.end_page) >= seat.low - kind.need
-        required &= seat.boundary - kind.need < step.end_page <= seat.boundary
+        required = np.arange(step.end_page - step.span, step.end_page) >= req.low - kind.need
+        required &= req.boundary - kind.need < step.end_page <= req.boundary
         wrong = (mine != held) & ((mine >= 0) | required)
         if wrong.any():
             at = int(wrong.argmax())
             self.fail(
-                f"request {seat.id}, boundary {seat.boundary}: {kind.name} page "
+                f"request {req.id}, boundary {req.boundary}: {kind.name} page "
                 f"{step.end_page - step.span + at} of its table is {mine[at]}, expected node "
                 f"{step.id}'s {held[at]}",
-                request(seat.id),
+                request(req.id),
                 node(step.id),
             )
 
@@ -90,8 +90,8 @@ def _depth(item: Admitted | Cached) -> int:
     return item.device_pages + item.host_pages - loads  # type: ignore[union-attr]
 
 
-def _same(shadow: Shadow, pages: Pages) -> bool:
-    held = shadow.pages[0]
+def _same(mirror: NodeMirror, pages: Pages) -> bool:
+    held = mirror.pages[0]
     return held is not None and held.tobytes() == pages.tobytes()
 
 

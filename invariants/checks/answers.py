@@ -36,7 +36,7 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.story import request
+from invariants.books.story import flight, named_by, request
 
 _NOTICES = {Matched, Admitted, Prefill, Refused, Granted, Cached, Released, Restarted}
 _PAGELESS = {  # outcomes that hand out no pages to work with
@@ -85,14 +85,17 @@ class Answers(Check):
             )
         for one in said:
             if one.request != number:  # type: ignore[union-attr]
-                self.fail(f"{type(one).__name__} of request {one.request}, expected {number}")  # type: ignore[union-attr]
+                self.fail(
+                    f"{type(one).__name__} of request {one.request}, expected {number}",  # type: ignore[union-attr]
+                    request(number),
+                )
             if type(one) is Refused:
                 self._refused(book, item, one, view)
             elif type(one) is Prefill:
                 self._pass(book, item, one, view)
         self._loads(book, said)
         self._frozen(book)
-        self._sit(said)
+        self._admit(said)
 
     def _of_reply(self, book: Book, item: PrefillDone | LoadDone) -> tuple[type, ...]:
         """What follows from the reply of a pass or a load: nothing where its request is gone."""
@@ -103,7 +106,7 @@ class Answers(Check):
             return (Restarted,)
         return (Cached,) if type(item) is PrefillDone else ()
 
-    def _sit(self, said: list[Any]) -> None:
+    def _admit(self, said: list[Any]) -> None:
         for one in said:
             if type(one) is Admitted:
                 self._running[one.request] = None
@@ -111,10 +114,13 @@ class Answers(Check):
                 self._running.pop(one.request, None)
 
     def _loads(self, book: Book, said: list[Any]) -> None:
-        seats = [one for one in said if type(one) is Admitted and any(one.loaded_pages)]
+        reqs = [one for one in said if type(one) is Admitted and any(one.loaded_pages)]
         loads = [one for one in book.outcomes if type(one) is Load]
-        if len(seats) != len(loads):
-            self.fail(f"{len(loads)} loads are begun, expected {len(seats)}")
+        if len(reqs) != len(loads):
+            self.fail(
+                f"{len(loads)} loads are begun, expected {len(reqs)}",
+                *(request(one.request) for one in reqs),
+            )
         if not loads:
             return
         others = [
@@ -122,7 +128,10 @@ class Answers(Check):
         ]
         sources = [(move.at, page) for one in others for move in one.moves for page in move.source]
         if len({*sources}) < len(sources):
-            self.fail(f"{len(others)} loads are under way, and two of them bring the same page")
+            self.fail(
+                f"{len(others)} loads are under way, and two of them bring the same page",
+                *(flight(one.id) for one in others),
+            )
 
     def _frozen(self, book: Book) -> None:
         """What was handed out can be written to by nobody, and says -1 where there is no page."""
@@ -135,7 +144,8 @@ class Answers(Check):
                 if pages.flags.writeable or (len(pages) and pages.min() < -1):
                     self.fail(
                         f"{type(one).__name__}: expected read-only page numbers from -1 up, found "
-                        f"{pages.tolist()[:8]}"
+                        f"{pages.tolist()[:8]}",
+                        *named_by(one),
                     )
             for slots in getattr(one, "states", ()):
                 told = slots.source >= 0 or slots.checkpoints
@@ -143,7 +153,8 @@ class Answers(Check):
                 if least < -1 or (told and type(one) is not Prefill):
                     self.fail(
                         f"{type(one).__name__}: expected slots from -1 up, and copies only of a "
-                        f"pass, found {slots}"
+                        f"pass, found {slots}",
+                        *named_by(one),
                     )
 
     def _refused(self, book: Book, item: Any, one: Refused, view: CoreView) -> None:
@@ -180,10 +191,10 @@ class Answers(Check):
     def _pass(
         self, book: Book, item: AdmitWanted | ContinueWanted, one: Prefill, view: CoreView
     ) -> None:
-        seat = book.seats.by_id.get(one.request)
-        if seat is None:
+        req = book.requests.by_id.get(one.request)
+        if req is None:
             return
-        wanted = min(one.start_token + item.chunk, seat.length)
+        wanted = min(one.start_token + item.chunk, req.length)
         left = [
             view.pool(Tier.DEVICE, kind.at).available
             for kind in book.kinds
@@ -199,7 +210,7 @@ class Answers(Check):
             number
             for number, ticket in book.tickets.open.items()
             if type(ticket.action) is Load and ticket.request == one.request and not ticket.landed
-            if number == seat.load
+            if number == req.load
         )
         if one.after != loads:
             self.fail(

@@ -7,9 +7,10 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.shadow import Shadow, serves
-from invariants.books.story import node
+from invariants.books.mirror import NodeMirror, serves
+from invariants.books.story import flight, node
 from invariants.books.tags import Tags
+from invariants.checks._victims import kept_free
 
 
 class BackupDue(Check):
@@ -33,25 +34,32 @@ class BackupDue(Check):
     def _begun(self, book: Book, item: Backup, view: CoreView, least: int) -> None:
         name = book.writes.name
         if not book.writes.on_evict and any(view.writing_back(kind.at) for kind in book.kinds):
-            self.fail(f"flight {item.flight}: an eviction waits for a copy, under {name}")
+            self.fail(
+                f"flight {item.flight}: an eviction waits for a copy, under {name}",
+                flight(item.flight),
+            )
         if any(
             view.writing_back(kind.at) > book.writing_back_before[kind.at] for kind in book.kinds
         ):
             return
         if not least:
-            self.fail(f"flight {item.flight}: a copy to host that no eviction waits for")
+            self.fail(
+                f"flight {item.flight}: a copy to host that no eviction waits for",
+                flight(item.flight),
+            )
         under_way = sum(type(one.action) is Backup for one in book.tickets.open.values())
         if under_way > book.config.max_backups:
             self.fail(
                 f"flight {item.flight}: {under_way} copies to host are under way, expected at most "
-                f"{book.config.max_backups}"
+                f"{book.config.max_backups}",
+                flight(item.flight),
             )
         ticket = book.tickets.open[item.flight]
         for move in ticket.moves:
             pages = book.pool(Tier.DEVICE, move.at)
             for number in dict.fromkeys((pages.owner[move.source] >> 2).tolist()):
-                shadow = book.nodes.by_id.get(number)
-                hits = _hits(shadow)
+                mirror = book.nodes.by_id.get(number)
+                hits = _hits(mirror)
                 if hits < least:
                     self.fail(
                         f"flight {item.flight} copies node {number}, used {hits} times; expected "
@@ -59,12 +67,12 @@ class BackupDue(Check):
                         node(number),
                     )
 
-    def _path(self, book: Book, item: Cached | Released) -> list[Shadow]:
+    def _path(self, book: Book, item: Cached | Released) -> list[NodeMirror]:
         """The nodes that the operation has used, from the top."""
         tags: Tags
         if type(item) is Cached:
-            seat = book.seats.by_id.get(item.request)
-            pages, tags = item.pages, seat.tags if seat is not None else book.nodes.root.tags
+            req = book.requests.by_id.get(item.request)
+            pages, tags = item.pages, req.tags if req is not None else book.nodes.root.tags
         elif book.left is not None:
             _, tags, made = book.left
             pages = made[0]
@@ -73,7 +81,7 @@ class BackupDue(Check):
         deepest = book.nodes.at.get(int(tags[pages - 1])) if 0 < pages <= len(tags) else None
         return list(book.nodes.path(deepest.id))[::-1] if deepest is not None else []
 
-    def _put_off(self, book: Book, path: list[Shadow], view: CoreView, least: int) -> None:
+    def _put_off(self, book: Book, path: list[NodeMirror], view: CoreView, least: int) -> None:
         backups = [one for one in book.tickets.open.values() if type(one.action) is Backup]
         if len(backups) >= book.config.max_backups:
             return
@@ -85,35 +93,39 @@ class BackupDue(Check):
         }
         if any(type(one) is Evicted for one in book.outcomes):
             return  # what it looked at may have been another's until room was made for a copy
-        for shadow in path:
+        for mirror in path:
             missing = [
                 kind.at
                 for kind in book.kinds
-                if shadow.pages[kind.at] is not None
-                and shadow.pages[book.width + kind.at] is None
+                if mirror.pages[kind.at] is not None
+                and mirror.pages[book.width + kind.at] is None
                 and book.pages[book.width + kind.at].capacity
-                and (not kind.at or serves(kind, shadow.live_distance))
-                and (kind.at, shadow.id) not in under_way
+                and (not kind.at or serves(kind, mirror.live_distance))
+                and (kind.at, mirror.id) not in under_way
             ]
             if not missing:
                 continue
-            if _hits(shadow) < least:
+            if _hits(mirror) < least:
                 return
-            if all(view.pool(Tier.HOST, at).free >= _size(shadow, at) for at in missing):
+            if all(_has_room(book, mirror, at, view) for at in missing):
                 self.fail(
-                    f"node {shadow.id}, used {_hits(shadow)} times: expected its components "
+                    f"node {mirror.id}, used {_hits(mirror)} times: expected its components "
                     f"{missing} to be under way to host, which has room",
-                    node(shadow.id),
+                    node(mirror.id),
                 )
             return
 
 
-def _hits(shadow: Shadow | None) -> int:
-    return shadow.hits if shadow is not None else 0
+def _hits(mirror: NodeMirror | None) -> int:
+    return mirror.hits if mirror is not None else 0
 
 
-def _size(shadow: Shadow, at: int) -> int:
-    pages = shadow.pages[at]
+def _has_room(book: Book, mirror: NodeMirror, at: int, view: CoreView) -> bool:
+    return view.pool(Tier.HOST, at).free - kept_free(book, at) >= _size(mirror, at)
+
+
+def _size(mirror: NodeMirror, at: int) -> int:
+    pages = mirror.pages[at]
     return 0 if pages is None else len(pages)
 
 

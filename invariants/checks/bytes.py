@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from hicache.core.actions import Cached, Granted, Prefill
+from hicache.core.errors import About
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 from invariants.base import WRONG_BYTES, Check
 from invariants.books.book import Book
 from invariants.books.pages import NODE, PageBook, same
-from invariants.books.seats import Seat
-from invariants.books.story import About, page, request
+from invariants.books.requests import RequestMirror
+from invariants.books.story import page, request
 from invariants.books.tags import Tags
 
 
@@ -27,64 +28,64 @@ class Bytes(Check):
         for pages in book.changed if book.history else ():
             for claimed, code in pages.claimed:
                 if code & 3 == NODE:
-                    shadow = book.nodes.by_id.get(code >> 2)
-                    if shadow is not None and len(shadow.tags):
-                        tags = shadow.tags if pages.positional else shadow.tags[-1:]
+                    mirror = book.nodes.by_id.get(code >> 2)
+                    if mirror is not None and len(mirror.tags):
+                        tags = mirror.tags if pages.positional else mirror.tags[-1:]
                         if len(tags) == len(claimed):
-                            self._compare(pages, claimed, tags, "node", shadow.id)
+                            self._compare(pages, claimed, tags, "node", mirror.id)
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
         """What a pass reads, and what the tree and the request agree to share."""
-        seat = book.seats.by_id.get(item.request)
-        if seat is None:
+        req = book.requests.by_id.get(item.request)
+        if req is None:
             return
         if type(item) is Prefill:
-            depth = min(item.start_token // book.page_size, len(seat.tags))
+            depth = min(item.start_token // book.page_size, len(req.tags))
             start = depth
-            awaited = book.tickets.open.get(seat.load)
+            awaited = book.tickets.open.get(req.load)
             if awaited is not None and not awaited.landed:
-                depth = len(seat.shared_pages)
-            self._states(book, seat, item)
+                depth = len(req.shared_pages)
+            self._states(book, req, item)
         else:
-            depth = start = min(seat.computed_tokens // book.page_size, len(seat.tags))
-        self._compare(book.device, item.tables[0][:depth], seat.tags[:depth], "request", seat.id)
+            depth = start = min(req.computed_tokens // book.page_size, len(req.tags))
+        self._compare(book.device, item.tables[0][:depth], req.tags[:depth], "request", req.id)
         tables = iter(item.tables[1:])
         for kind in book.kinds[1:]:
             if kind.positional:
                 pages, held = book.pages[kind.at], next(tables)[:start]
                 here = held >= 0
                 here[here] = pages.writer[held[here]] == 0
-                self._compare(pages, held[here], seat.tags[:start][here], "request", seat.id)
+                self._compare(pages, held[here], req.tags[:start][here], "request", req.id)
 
-    def _states(self, book: Book, seat: Seat, item: Prefill) -> None:
+    def _states(self, book: Book, req: RequestMirror, item: Prefill) -> None:
         """A pass goes on from the state of exactly the prefix before it."""
         kinds = [kind for kind in book.kinds if not kind.positional]
         for kind, state in zip(kinds, item.states, strict=True):
             pages, start = book.pages[kind.at], item.start_token
             if state.source < 0:
-                if start != seat.working:
+                if start != req.working:
                     self.fail(
-                        f"request {seat.id}: a pass from token {start} goes on with a {kind.name} "
-                        f"state that has read {seat.working}",
-                        request(seat.id),
+                        f"request {req.id}: a pass from token {start} goes on with a {kind.name} "
+                        f"state that has read {req.working}",
+                        request(req.id),
                     )
-            elif start % book.page_size or not 0 < start // book.page_size <= len(seat.tags):
+            elif start % book.page_size or not 0 < start // book.page_size <= len(req.tags):
                 self.fail(
-                    f"request {seat.id}: a pass from token {start} copies a {kind.name} state, "
+                    f"request {req.id}: a pass from token {start} copies a {kind.name} state, "
                     f"which no boundary has there",
-                    request(seat.id),
+                    request(req.id),
                 )
             elif not pages.writer[state.source]:
                 depth = start // book.page_size
                 source = np.array([state.source], dtype=np.int64)
-                self._compare(pages, source, seat.tags[depth - 1 : depth], "request", seat.id)
+                self._compare(pages, source, req.tags[depth - 1 : depth], "request", req.id)
 
     def audit(self, book: Book, view: CoreView) -> None:
-        for shadow in book.nodes.by_id.values():
-            for pages, held in zip(book.pages, shadow.pages, strict=True):
+        for mirror in book.nodes.by_id.values():
+            for pages, held in zip(book.pages, mirror.pages, strict=True):
                 if held is not None:
-                    tags = shadow.tags if pages.positional else shadow.tags[-1:]
-                    self._compare(pages, held, tags, "node", shadow.id)
+                    tags = mirror.tags if pages.positional else mirror.tags[-1:]
+                    self._compare(pages, held, tags, "node", mirror.id)
 
     def _compare(self, pages: PageBook, held: Pages, tags: Tags, kind: str, whose: int) -> None:
         found = pages.content[held]

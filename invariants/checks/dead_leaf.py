@@ -6,7 +6,7 @@ from hicache.core.events import AdmitWanted, EvictWanted, PagesWanted
 from hicache.core.radix.node import Node
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.shadow import Shadow
+from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 
 _ENDS_NO_LOCK = (EvictWanted, AdmitWanted, PagesWanted)
@@ -21,12 +21,12 @@ class DeadLeaf(Check):
     )
     of_several = True
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if type(book.event) not in _ENDS_NO_LOCK:
             return  # who held it when its boundary went may have let go of it since
-        if shadow.id not in book.nodes.died or node.children or node.parent is None:
+        if mirror.id not in book.nodes.died or node.children or node.parent is None:
             return
-        held = any(shadow.locked) or any(map(any, node.locks))
+        held = any(mirror.locked) or any(map(any, node.locks))
         if not held and not node.legs:
             self.fail(
                 f"leaf {node.id}, end {node.end_page}, lost its last live boundary: expected it to "

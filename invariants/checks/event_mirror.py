@@ -6,6 +6,7 @@ from hicache.core.actions import KvRemoved, KvStored
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
+from invariants.books.story import pool
 
 
 class EventMirror(Check):
@@ -21,11 +22,17 @@ class EventMirror(Check):
         where = item.tier.name.lower()
         if type(item) is KvStored:
             if not index.isdisjoint(digests):
-                self.fail(f"{where}: {len(digests)} pages stored, some of them a second time")
+                self.fail(
+                    f"{where}: {len(digests)} pages stored, some of them a second time",
+                    pool(book.pool(item.tier, 0)),
+                )
             index.update(digests)
         else:
             if not index.issuperset(digests):
-                self.fail(f"{where}: {len(digests)} pages removed, some of which were not stored")
+                self.fail(
+                    f"{where}: {len(digests)} pages removed, some of which were not stored",
+                    pool(book.pool(item.tier, 0)),
+                )
             index.difference_update(digests)
 
     def totals(self, book: Book, view: CoreView) -> None:
@@ -41,7 +48,10 @@ class EventMirror(Check):
             found = len(self._index[tier]) + pending[tier]
             expected = len(book.nodes.digests[tier])
             if found != expected:
-                self.fail(f"tier {tier}: expected {expected} pages announced, found {found}")
+                self.fail(
+                    f"tier {tier}: expected {expected} pages announced, found {found}",
+                    pool(book.pool(tier, 0)),
+                )
 
     def audit(self, book: Book, view: CoreView) -> None:
         if book.config.kv_events:
@@ -51,7 +61,8 @@ class EventMirror(Check):
                     self.fail(
                         f"tier {tier}: {len(self._index[tier])} pages announced, "
                         f"{len(book.nodes.digests[tier])} there, {len(odd)} differ "
-                        f"(first {min(odd).hex()[:16]})"
+                        f"(first {min(odd).hex()[:16]})",
+                        pool(book.pool(tier, 0)),
                     )
 
 

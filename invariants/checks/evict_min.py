@@ -9,8 +9,9 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
+from invariants.books.mirror import NodeMirror
 from invariants.books.pages import PageBook
-from invariants.books.shadow import Shadow
+from invariants.books.story import pool
 from invariants.checks._victims import thinned, wanted
 
 
@@ -54,7 +55,8 @@ class EvictMinimum(Check):
             if gone[slot] > short + _tombstone(book, victims, slot):
                 self.fail(
                     f"{pages.where}: evicted {gone[slot]} pages that nothing else took along; free "
-                    f"before {book.free_before[slot]}, missing {short}"
+                    f"before {book.free_before[slot]}, missing {short}",
+                    pool(pages),
                 )
 
 
@@ -101,16 +103,16 @@ def _died(book: Book, givers: dict[int, set[int]]) -> set[int]:
     served: what was live among them required one of those copies."""
     nodes = set[int]().union(*givers.values())
     return {
-        shadow.id
-        for shadow in book.nodes.gone
-        if shadow.live_distance or _lost(book, shadow, nodes)
+        mirror.id
+        for mirror in book.nodes.gone
+        if mirror.live_distance or _lost(book, mirror, nodes)
     }
 
 
-def _lost(book: Book, shadow: Shadow, nodes: set[int]) -> bool:
+def _lost(book: Book, mirror: NodeMirror, nodes: set[int]) -> bool:
     need = max((kind.need for kind in book.kinds[1:]), default=0)
-    step: Shadow | None = shadow
-    while step is not None and shadow.end_page - step.end_page < need:
+    step: NodeMirror | None = mirror
+    while step is not None and mirror.end_page - step.end_page < need:
         if step.id in nodes:
             return True
         step = step.parent

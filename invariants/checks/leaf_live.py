@@ -6,7 +6,7 @@ from hicache.core.radix.node import Node
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.liveness import is_live
-from invariants.books.shadow import Shadow
+from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 
 
@@ -18,13 +18,13 @@ class LeafLive(Check):
     )
     of_several = True
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if node.parent is None or node.children or is_live(node, book.kinds):
             return
         for kind in book.kinds:
             for queue in range(3):
                 at = 3 * kind.at + queue
-                if not shadow.candidate >> at & 1:
+                if not mirror.candidate >> at & 1:
                     continue
                 serving, garbage = node.queued >> 2 * at & 1, node.queued >> 2 * at + 1 & 1
                 if not garbage:

@@ -7,7 +7,7 @@ from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.shadow import DEVICE, DUPLICATE, HOST, Shadow, serves
+from invariants.books.mirror import DEVICE, DUPLICATE, HOST, NodeMirror, serves
 from invariants.books.story import node as node_story
 
 _NAMES = ("candidate on device", "candidate on host", "duplicate")
@@ -20,14 +20,14 @@ class LeafSet(Check):
         "find, and each node knows its children on each tier."
     )
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        if node.with_pages != shadow.kids_on:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
+        if node.with_pages != mirror.kids_on:
             self.fail(
-                f"node {node.id}: expected {shadow.kids_on} children on (device, host), found "
+                f"node {node.id}: expected {mirror.kids_on} children on (device, host), found "
                 f"{node.with_pages}",
                 node_story(node.id),
             )
-        bits, queued = shadow.candidate, node.queued
+        bits, queued = mirror.candidate, node.queued
         garbage = not serves(book.kinds[0], node.live_distance)
         for queue in (DEVICE, HOST, DUPLICATE) if bits else ():
             if bits >> queue & 1 and not queued >> 2 * queue + garbage & 1:
@@ -42,12 +42,12 @@ class LeafSet(Check):
         for queue in (DEVICE, HOST, DUPLICATE):
             serving, garbage = book.nodes.queues[2 * queue : 2 * queue + 2]
             known = {*serving.members, *garbage.members}
-            for shadow in book.nodes.by_id.values():
-                if shadow.candidate >> queue & 1 and shadow.id not in known:
+            for mirror in book.nodes.by_id.values():
+                if mirror.candidate >> queue & 1 and mirror.id not in known:
                     self.fail(
-                        f"node {shadow.id} is a {_NAMES[queue]}: expected in queue {queue}, found "
+                        f"node {mirror.id} is a {_NAMES[queue]}: expected in queue {queue}, found "
                         f"{len(serving.members) + len(garbage.members)} other entries",
-                        node_story(shadow.id),
+                        node_story(mirror.id),
                     )
 
 

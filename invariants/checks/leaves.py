@@ -8,7 +8,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.kinds import Kind
-from invariants.books.seats import Seat
+from invariants.books.requests import RequestMirror
 from invariants.books.story import request
 
 
@@ -25,32 +25,30 @@ class Leaves(Check):
         self._planned: dict[int, Prefill] = {}  # by request, its last pass
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
-        seat = book.seats.by_id.get(item.request)
-        if seat is None:
+        req = book.requests.by_id.get(item.request)
+        if req is None:
             return
         if type(item) is Prefill:
             self._planned[item.request] = item
-            self._plan(book, seat, item)
+            self._plan(book, req, item)
             return
         self._filled(book, item.states, item.request, view)
         plan = self._planned.get(item.request)
         if type(item) is Cached and plan is not None:
-            self._made(book, seat, item, plan)
+            self._made(book, req, item, plan)
 
-    def _plan(self, book: Book, seat: Seat, item: Prefill) -> None:
+    def _plan(self, book: Book, req: RequestMirror, item: Prefill) -> None:
         if not item.states:
             return
         size, step = book.page_size, _interval(book)
-        last = _last(book, seat, item.end_token)
-        depths = {last, seat.branch_pages * size // step * step}
+        last = _last(book, req, item.end_token)
+        depths = {last, req.branch_pages * size // step * step}
         made = sorted(depth for depth in depths if item.start_token < depth <= last)
         for slots in item.states:
             turn = made[-1] // slots.interval % 2 if made else 0
-            tracks = (slots.checkpoint_slots[turn], slots.checkpoint_slots[1 - turn])
+            in_turn = (slots.checkpoint_slots[turn], slots.checkpoint_slots[1 - turn])
             wanted = [
-                (depth, track)
-                for depth, track in zip(made[::-1], tracks, strict=False)
-                if track >= 0
+                (depth, slot) for depth, slot in zip(made[::-1], in_turn, strict=False) if slot >= 0
             ]
             if slots.checkpoints != tuple(sorted(wanted)):
                 self.fail(
@@ -68,16 +66,16 @@ class Leaves(Check):
             if free and -1 in slots.checkpoint_slots:
                 self.fail(
                     f"request {number}: {free} slots of {slots.component} are free, and its "
-                    f"tracks are {slots.checkpoint_slots}",
+                    f"checkpoint slots are {slots.checkpoint_slots}",
                     request(number),
                 )
 
-    def _made(self, book: Book, seat: Seat, item: Cached, plan: Prefill) -> None:
-        deepest = _last(book, seat, plan.end_token) // book.page_size
-        if item.pages >= deepest or plan.end_token != seat.computed_tokens:
+    def _made(self, book: Book, req: RequestMirror, item: Cached, plan: Prefill) -> None:
+        deepest = _last(book, req, plan.end_token) // book.page_size
+        if item.pages >= deepest or plan.end_token != req.computed_tokens:
             return
         for kind in book.kinds[1:]:
-            if not _ready(book, seat, plan, kind, deepest):
+            if not _ready(book, req, plan, kind, deepest):
                 return
         self.fail(
             f"request {item.request}: expected a boundary at page {deepest}, for which it has "
@@ -90,19 +88,19 @@ def _interval(book: Book) -> int:
     return max(kind.interval for kind in book.kinds)
 
 
-def _last(book: Book, seat: Seat, end: int) -> int:
+def _last(book: Book, req: RequestMirror, end: int) -> int:
     """The last depth, in tokens, that a pass up to `end` can leave a boundary at."""
     step = _interval(book)
-    return min(end, len(seat.tags) * book.page_size) // step * step
+    return min(end, len(req.tags) * book.page_size) // step * step
 
 
-def _ready(book: Book, seat: Seat, plan: Prefill, kind: Kind, depth: int) -> bool:
+def _ready(book: Book, req: RequestMirror, plan: Prefill, kind: Kind, depth: int) -> bool:
     """Whether a boundary at page `depth` cannot have lacked anything of this component."""
     if kind.positional:
-        table = seat.tables[kind.at][max(0, depth - kind.need) : depth]
+        table = req.tables[kind.at][max(0, depth - kind.need) : depth]
         return bool((table >= 0).all())
-    drains = book.writes.on_evict
-    spare = 0 if drains else book.idle_before[kind.at]
+    on_evict = book.writes.on_evict
+    spare = 0 if on_evict else book.idle_before[kind.at]
     room = book.free_before[kind.at] + spare  # what the insertion itself lets go of comes too late
     left = [at for one in plan.states if one.component == kind.name for at, _ in one.checkpoints]
     return bool(room) and depth * book.page_size in left

@@ -63,11 +63,11 @@ class LiveAck(Check):
             self.fail(f"flight {odd[0]} is in flight for only one side", flight(odd[0]))
 
     def still(self, book: Book, view: CoreView) -> None:
-        draining = sum(view.writing_back(kind.at) for kind in book.kinds)
-        if view.flights or draining:
+        writing_back = sum(view.writing_back(kind.at) for kind in book.kinds)
+        if view.flights or writing_back:
             self.fail(
                 f"expected nothing in flight at quiescence, found {len(view.flights)} flights and "
-                f"{draining} draining pages"
+                f"{writing_back} pages being written back"
             )
 
 

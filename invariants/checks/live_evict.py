@@ -11,9 +11,9 @@ from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
 from invariants.books.coming import coming, copied
+from invariants.books.mirror import DEVICE
 from invariants.books.pages import NODE
-from invariants.books.shadow import DEVICE
-from invariants.books.story import request
+from invariants.books.story import pool, request
 
 
 class LiveEvict(Check):
@@ -36,7 +36,10 @@ class LiveEvict(Check):
         capacity = book.pages[index].capacity
         if item.reason == "too_large":
             if item.needed <= capacity:
-                self.fail(f"too large: {item.needed} {item.component} pages needed of {capacity}")
+                self.fail(
+                    f"too large: {item.needed} {item.component} pages needed of {capacity}",
+                    request(item.request),
+                )
             return
         if item.reason == "arriving":
             ticket = book.tickets.open.get(item.after)
@@ -85,23 +88,23 @@ class LiveEvict(Check):
 
     def _depths(self, book: Book, item: Refused) -> tuple[int, ...]:
         """Boundaries, in pages, that the refused request may have been planned to start from."""
-        seat = book.seats.by_id.get(item.request)
-        if seat is None or type(book.event) is not AdmitWanted:
+        req = book.requests.by_id.get(item.request)
+        if req is None or type(book.event) is not AdmitWanted:
             return (0,)
-        return tuple({seat.expected.device: None, seat.expected.best: None})
+        return tuple({req.expected.device: None, req.expected.best: None})
 
     def _waits_for_a_parent(self, book: Book) -> bool:
-        """Whether some page that is locked now, as the path of what drains is, goes before all
-        that could be evicted: it comes first, once the drain is over."""
+        """Whether some page that is locked now, as the path of a write-back is, is to be evicted
+        before all that could be evicted now: it comes first, once the write-back is over."""
         coldest = book.nodes.coldest(0, DEVICE, ())
         first = coldest.rank[0] if coldest is not None else None
         return first is not None and any(
-            shadow.locked[0]
-            and shadow.pages[0] is not None
+            mirror.locked[0]
+            and mirror.pages[0] is not None
             and rank is not None
             and (rank[1] < first[1] or book.nodes.declared.key is None)
-            for shadow in book.nodes.by_id.values()
-            for rank in shadow.rank[:1]
+            for mirror in book.nodes.by_id.values()
+            for rank in mirror.rank[:1]
         )
 
     def _ahead_of_copies(self, book: Book, goal: int) -> int:
@@ -109,9 +112,9 @@ class LiveEvict(Check):
         holds back what is warmer than the page that it reads."""
         only = copied(book)
         held = [
-            shadow.rank[0]
-            for shadow in book.nodes.by_id.values()
-            for pages in shadow.pages[:1]
+            mirror.rank[0]
+            for mirror in book.nodes.by_id.values()
+            for pages in mirror.pages[:1]
             if pages is not None and only[pages[0]]
         ]
         floor = min((rank for rank in held if rank is not None), default=None)
@@ -123,12 +126,12 @@ class LiveEvict(Check):
 
     def _own_path(self, book: Book, item: Refused, depth: int) -> Pages:
         """Device pages that a prefix of `depth` pages of the refused request requires."""
-        seat = book.seats.by_id.get(item.request)
+        req = book.requests.by_id.get(item.request)
         parts, index = [NO_PAGES], book.index_of(item.component)
-        known = seat.known[max(0, depth - book.kinds[index].need) : depth] if seat else ()
+        known = req.known[max(0, depth - book.kinds[index].need) : depth] if req else ()
         for tag in known:
-            shadow = book.nodes.at.get(tag)
-            held = shadow.pages[index] if shadow is not None else None
+            mirror = book.nodes.at.get(tag)
+            held = mirror.pages[index] if mirror is not None else None
             if held is not None:
                 parts.append(held)
         return np.concatenate(parts)
@@ -141,20 +144,21 @@ class LiveEvict(Check):
             if type(other) is Evicted and (other.tier, other.component) == (tier, item.component)
         )
         already = book.writing_back_before[index] if tier == Tier.DEVICE else 0
-        drained = view.writing_back(index) - already if tier == Tier.DEVICE else 0
+        begun = view.writing_back(index) - already if tier == Tier.DEVICE else 0
         slot = tier * book.width + index
         goal = min(item.pages - already, book.evictable_before[slot])
-        if drained:
-            goal = min(goal, 1)  # what drains locks its path: the rest comes after the reply
+        if begun:
+            goal = min(goal, 1)  # a write-back locks its path: the rest comes after the reply
         if already and self._waits_for_a_parent(book):
             goal = min(goal, 0)
         if tier == Tier.DEVICE and not index:
             goal = min(goal, self._ahead_of_copies(book, goal))
-        if gone + drained < goal:
+        if gone + begun < goal:
             self.fail(
                 f"{book.pages[slot].where}: asked for {item.pages}, evictable "
-                f"{book.evictable_before[slot]}, draining before {already}: expected {goal}, "
-                f"evicted {gone} and draining now {drained} more"
+                f"{book.evictable_before[slot]}, writing back before {already}: expected {goal}, "
+                f"evicted {gone} and writing back now {begun} more",
+                pool(book.pages[slot]),
             )
 
 

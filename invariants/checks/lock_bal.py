@@ -6,9 +6,10 @@ from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
+from invariants.books.mirror import NodeMirror
 from invariants.books.pages import all_are
-from invariants.books.shadow import Shadow
 from invariants.books.story import node as node_story
+from invariants.books.story import pool as pool_story
 
 
 class LockBalance(Check):
@@ -19,12 +20,12 @@ class LockBalance(Check):
         "quiescence."
     )
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         on_device, on_host = node.locks
         held = (*on_device, *on_host)
-        if [len(holders) for holders in held] == shadow.locked:
+        if [len(holders) for holders in held] == mirror.locked:
             return
-        for pages, holders, expected in zip(book.pages, held, shadow.locked, strict=True):
+        for pages, holders, expected in zip(book.pages, held, mirror.locked, strict=True):
             if len(holders) != expected:
                 names = ", ".join(one.name for one in holders.values()) or "nobody"
                 self.fail(
@@ -34,16 +35,16 @@ class LockBalance(Check):
                 )
 
     def audit(self, book: Book, view: CoreView) -> None:
-        for shadow in book.nodes.by_id.values():
-            for slot, pages in enumerate(shadow.pages):
+        for mirror in book.nodes.by_id.values():
+            for slot, pages in enumerate(mirror.pages):
                 if pages is None:
                     continue
                 counts = book.pages[slot].locks[pages]
                 if len(counts) and not all_are(counts, counts[0]):
                     self.fail(
-                        f"node {shadow.id}, {book.pages[slot].where}: its pages are locked by "
+                        f"node {mirror.id}, {book.pages[slot].where}: its pages are locked by "
                         f"{counts.min()} to {counts.max()} holders, expected one number",
-                        node_story(shadow.id),
+                        node_story(mirror.id),
                     )
 
     def still(self, book: Book, view: CoreView) -> None:
@@ -62,7 +63,8 @@ class LockBalance(Check):
             if pool.protected:
                 self.fail(
                     f"{pages.where}: expected 0 protected pages at quiescence, found "
-                    f"{pool.protected}"
+                    f"{pool.protected}",
+                    pool_story(pages),
                 )
 
 

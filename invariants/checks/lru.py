@@ -6,7 +6,7 @@ from hicache.core.radix.node import Node
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.shadow import Shadow
+from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 
 
@@ -18,30 +18,28 @@ class Lru(Check):
         "it; a queue holds a node at most once, and not behind its rank, which only grows."
     )
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if node.parent is None:
             return
-        if (node.hits, node.priority, node.inserted) != (
-            shadow.hits,
-            shadow.priority,
-            shadow.inserted,
-        ):
-            self._facts(shadow, node)
-        if node.last_use == shadow.use:
+        if node.hits != mirror.hits or node.priority != mirror.priority:
+            self._facts(mirror, node)
+        if node.inserted != mirror.inserted:
+            self._facts(mirror, node)
+        if node.last_use == mirror.use:
             return
         for kind in book.kinds:
             at = kind.at
-            held = shadow.pages[at] is not None or shadow.pages[book.width + at] is not None
-            if held and node.last_use[at] != shadow.use[at]:
+            held = mirror.pages[at] is not None or mirror.pages[book.width + at] is not None
+            if held and node.last_use[at] != mirror.use[at]:
                 self.fail(
-                    f"node {node.id}, {kind.name}: expected last use {shadow.use[at]}, found "
+                    f"node {node.id}, {kind.name}: expected last use {mirror.use[at]}, found "
                     f"{node.last_use[at]}",
                     node_story(node.id),
                 )
 
-    def _facts(self, shadow: Shadow, node: Node) -> None:
+    def _facts(self, mirror: NodeMirror, node: Node) -> None:
         for name in ("hits", "priority", "inserted"):
-            expected, found = getattr(shadow, name), getattr(node, name)
+            expected, found = getattr(mirror, name), getattr(node, name)
             if expected != found:
                 self.fail(
                     f"node {node.id}, {name}: expected {expected}, found {found}",
@@ -64,8 +62,8 @@ class Lru(Check):
                 node_story(twice),
             )
         for rank, node_id in zip(ranks, members, strict=True):
-            shadow = book.nodes.by_id.get(node_id)
-            record = shadow.node if shadow is not None else None
+            mirror = book.nodes.by_id.get(node_id)
+            record = mirror.node if mirror is not None else None
             if record is None:
                 continue
             if not record.queued >> part & 1:

@@ -13,10 +13,10 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.kinds import Kind
+from invariants.books.mirror import NodeMirror
 from invariants.books.pages import PageBook, name_of, same
-from invariants.books.seats import Seat
-from invariants.books.shadow import Shadow
-from invariants.books.story import page
+from invariants.books.requests import RequestMirror
+from invariants.books.story import page, pool
 
 
 class PeerMap(Check):
@@ -28,8 +28,8 @@ class PeerMap(Check):
     of_several = True
     watches = (Prefill, Cached, Granted)
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        held, books = shadow.pages, book.pages
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
+        held, books = mirror.pages, book.pages
         for first in (0, book.width):
             full = held[first]
             for kind in book.kinds[1:]:
@@ -38,18 +38,22 @@ class PeerMap(Check):
                     self._one_owner(books[first], full, books[first + kind.at], peers)
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
-        seat = book.seats.by_id.get(item.request)
+        req = book.requests.by_id.get(item.request)
         record = view.requests.get(item.request)
-        if seat is None or record is None:
+        if req is None or record is None:
             return
         for kind in book.kinds[1:]:
             if kind.positional:
-                full, peers = _own(book, seat, kind)
+                full, peers = _own(book, req, kind)
                 self._one_owner(book.device, full, book.pages[kind.at], peers)
 
     def _one_owner(self, one: PageBook, full: Pages, other: PageBook, peers: Pages) -> None:
         if len(full) != len(peers):
-            self.fail(f"{len(full)} {one.where} pages have {len(peers)} {other.where} peers")
+            self.fail(
+                f"{len(full)} {one.where} pages have {len(peers)} {other.where} peers",
+                pool(one),
+                pool(other),
+            )
         owners, others = one.owner[full], other.owner[peers]
         if not same(owners, others):
             at = int((owners != others).argmax())
@@ -92,21 +96,21 @@ class PeerMap(Check):
 def _pairs(book: Book, tier: Tier, kind: Kind) -> Iterator[tuple[Pages, Pages]]:
     """Pages of full attention and their peers, of each node, and of each request on device."""
     first = tier * book.width
-    for shadow in book.nodes.by_id.values():
-        one, peers = shadow.pages[first], shadow.pages[first + kind.at]
+    for mirror in book.nodes.by_id.values():
+        one, peers = mirror.pages[first], mirror.pages[first + kind.at]
         if one is not None and peers is not None and len(one) == len(peers):
             yield one, peers
     if tier == Tier.DEVICE:
-        for seat in book.seats.by_id.values():
-            yield _own(book, seat, kind)
+        for req in book.requests.by_id.values():
+            yield _own(book, req, kind)
 
 
-def _own(book: Book, seat: Seat, kind: Kind) -> tuple[Pages, Pages]:
+def _own(book: Book, req: RequestMirror, kind: Kind) -> tuple[Pages, Pages]:
     """A request's own pages of full attention that have a peer, and the peers."""
-    own = seat.own[0]
+    own = req.own[0]
     if not len(own):
         return NO_PAGES, NO_PAGES
-    peers = seat.tables[kind.at][len(seat.tables[0]) - len(own) :]
+    peers = req.tables[kind.at][len(req.tables[0]) - len(own) :]
     there = peers >= 0
     return own[there], peers[there]
 

@@ -6,7 +6,7 @@ from hicache.core.actions import Admitted, Matched
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.seats import Seat
+from invariants.books.requests import RequestMirror
 from invariants.books.story import request
 
 
@@ -19,10 +19,10 @@ class MatchReference(Check):
     watches = (Matched, Admitted)
 
     def see(self, book: Book, item: Matched | Admitted, view: CoreView) -> None:
-        seat = book.seats.by_id.get(item.request)
-        if seat is None:
+        req = book.requests.by_id.get(item.request)
+        if req is None:
             self.fail(f"request {item.request} is answered but unknown", request(item.request))
-        wanted = seat.expected
+        wanted = req.expected
         host, loaded = wanted.best - wanted.device, wanted.lacking
         if type(item) is Matched:
             if view.touched:
@@ -32,10 +32,10 @@ class MatchReference(Check):
             quota = config.load_quota_pages
             least = max(1, config.load_threshold_pages)
             if (
-                not seat.may_load
+                not req.may_load
                 or host < least
                 or (quota and host > quota)
-                or (not item.host_pages and _too_dear(book, seat))
+                or (not item.host_pages and _too_dear(book, req))
             ):
                 host = 0
             found = item.loaded_pages if host else loaded  # type: ignore[union-attr]
@@ -59,11 +59,11 @@ class MatchReference(Check):
             )
 
 
-def _too_dear(book: Book, seat: Seat) -> bool:
+def _too_dear(book: Book, req: RequestMirror) -> bool:
     """Whether some pool of the device may have had no room for a load and the first pass behind it:
     what is free or unlocked, less what the boundary requires and must stay."""
-    wanted, size = seat.expected, book.page_size
-    rest = -(-seat.length // size) - wanted.best
+    wanted, size = req.expected, book.page_size
+    rest = -(-req.length // size) - wanted.best
     for kind in book.kinds:
         least = rest if not kind.at else int(not kind.positional or rest > 0)
         stays = min(wanted.best, kind.need) - wanted.lacking[kind.at]

@@ -21,34 +21,34 @@ class MetricReference(Check):
         self._next: dict[int, int] = {}  # request: where its next prefill starts
 
     def issue(self, book: Book, item: Admitted | Prefill, view: CoreView) -> None:
-        seat = book.seats.by_id.get(item.request)
-        if seat is None:
+        req = book.requests.by_id.get(item.request)
+        if req is None:
             return
         if isinstance(item, Admitted):
             hits = item.device_pages + item.host_pages
-            reused = min(seat.length, hits * book.page_size)
+            reused = min(req.length, hits * book.page_size)
             self._next[item.request] = reused
-            if reused + item.tokens_to_compute != seat.length or hits > seat.match_pages:
+            if reused + item.tokens_to_compute != req.length or hits > req.match_pages:
                 self.fail(
                     f"request {item.request}: device {item.device_pages} + host {item.host_pages} "
                     f"pages of {book.page_size} + computed {item.tokens_to_compute}, expected a "
-                    f"sum of {seat.length} and at most {seat.match_pages} pages",
+                    f"sum of {req.length} and at most {req.match_pages} pages",
                     request(item.request),
                 )
-            if any(depth > seat.match_pages for depth in (*item.depths, item.matched_pages)):
+            if any(depth > req.match_pages for depth in (*item.depths, item.matched_pages)):
                 self.fail(
                     f"request {item.request}: {item.matched_pages} pages known, components valid "
-                    f"up to {item.depths}; expected at most {seat.match_pages}",
+                    f"up to {item.depths}; expected at most {req.match_pages}",
                     request(item.request),
                 )
             return
-        start = max(self._next.get(item.request, 0), seat.computed_tokens)
+        start = max(self._next.get(item.request, 0), req.computed_tokens)
         first, end, whole = item.start_token, item.end_token, item.completes_prompt
-        last = end == seat.length
-        if first != start or not start <= end <= seat.length or whole != last:
+        last = end == req.length
+        if first != start or not start <= end <= req.length or whole != last:
             self.fail(
                 f"request {item.request}: prefill {first}..{end}, last {whole}; expected "
-                f"to start at {start} and end by {seat.length}",
+                f"to start at {start} and end by {req.length}",
                 request(item.request),
             )
         if last:

@@ -6,7 +6,7 @@ from hicache.core.radix.node import Node
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.liveness import near_of
-from invariants.books.shadow import Shadow
+from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 
 _MANY = 64  # children: as many as are worth looking at after every operation
@@ -20,7 +20,7 @@ class Near(Check):
         "children that end within the largest window below its end, and no others."
     )
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if book.history and len(node.children) > _MANY:
             return  # a recount looks at all of them
         most = book.nodes.widest

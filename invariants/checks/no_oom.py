@@ -30,20 +30,20 @@ class NoOom(Check):
                     request(item.request),
                 )
             return
-        seat = book.seats.by_id.get(item.request)
-        if seat is None:
+        req = book.requests.by_id.get(item.request)
+        if req is None:
             return
         event = book.event
         if type(item) is Prefill:
-            least = max(item.end_token, seat.length)
+            least = max(item.end_token, req.length)
         else:
-            least = event.length if type(event) is PagesWanted else seat.computed_tokens
+            least = event.length if type(event) is PagesWanted else req.computed_tokens
         room = len(item.tables[0]) * book.page_size  # type: ignore[union-attr]
-        if room < least or len(seat.tables[0]) != len(item.tables[0]):  # type: ignore[union-attr]
+        if room < least or len(req.tables[0]) != len(item.tables[0]):  # type: ignore[union-attr]
             self.fail(
-                f"request {seat.id}: its table holds {room} tokens, expected at least {least}; "
-                f"the core has {len(seat.tables[0])} pages for it",
-                request(seat.id),
+                f"request {req.id}: its table holds {room} tokens, expected at least {least}; "
+                f"the core has {len(req.tables[0])} pages for it",
+                request(req.id),
             )
         if type(item) is Prefill:
             self._covered(book, item)

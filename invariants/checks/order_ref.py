@@ -7,8 +7,8 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
+from invariants.books.mirror import DEVICE, DUPLICATE, HOST, Key
 from invariants.books.pages import PageBook
-from invariants.books.shadow import DEVICE, DUPLICATE, HOST, Key
 from invariants.books.story import node, page
 from invariants.checks._victims import book_of, chosen, sheltered
 

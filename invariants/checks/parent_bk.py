@@ -5,7 +5,7 @@ from __future__ import annotations
 from hicache.core.radix.node import Node
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.shadow import Shadow
+from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 
 
@@ -16,10 +16,10 @@ class ParentBackedUp(Check):
         "other component is on host without full attention (write_back does not guarantee this)."
     )
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
-        if not book.writes.contiguous or shadow.parent is None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
+        if not book.writes.contiguous or mirror.parent is None:
             return
-        above = shadow.parent
+        above = mirror.parent
         if (
             node.pages[1][0] is not None
             and above.parent is not None
@@ -30,9 +30,9 @@ class ParentBackedUp(Check):
                 node_story(node.id),
                 node_story(above.id),
             )
-        if shadow.kids_on[1] and shadow.pages[book.width] is None:
+        if mirror.kids_on[1] and mirror.pages[book.width] is None:
             self.fail(
-                f"node {node.id} has no host copy, {shadow.kids_on[1]} of its children have one",
+                f"node {node.id} has no host copy, {mirror.kids_on[1]} of its children have one",
                 node_story(node.id),
             )
         if node.pages[1][0] is None and any(pages is not None for pages in node.pages[1]):

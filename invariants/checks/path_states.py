@@ -10,7 +10,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.kinds import Kind
-from invariants.books.shadow import Shadow
+from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 from invariants.books.tags import Tags
 
@@ -27,9 +27,9 @@ class PathStates(Check):
     def see(self, book: Book, item: Any, view: CoreView) -> None:
         """Of a request that leaves, the path that it committed; its locks are gone by now."""
         if type(item) is Cached:
-            seat = book.seats.by_id.get(item.request)
-            if seat is not None and item.pages:
-                self._look(book, seat.tags, item.pages)
+            req = book.requests.by_id.get(item.request)
+            if req is not None and item.pages:
+                self._look(book, req.tags, item.pages)
         elif book.left is not None:
             _, tags, made = book.left
             self._look(book, tags, made[0])
@@ -37,7 +37,7 @@ class PathStates(Check):
     def _look(self, book: Book, tags: Tags, pages: int) -> None:
         path = [book.nodes.at[tag] for tag in tags[:pages].tolist() if tag in book.nodes.at]
         for kind in book.kinds:
-            held = [shadow for shadow in path if _has(shadow, kind, book)]
+            held = [mirror for mirror in path if _has(mirror, kind, book)]
             excess = len(held) - kind.per_path
             spare = [one for one in held[:-1] if not _is_used(one, kind, book)]
             if kind.per_path and excess > 0 and spare:
@@ -49,16 +49,16 @@ class PathStates(Check):
                 )
 
 
-def _has(shadow: Shadow, kind: Kind, book: Book) -> bool:
-    return any(shadow.pages[tier * book.width + kind.at] is not None for tier in (0, 1))
+def _has(mirror: NodeMirror, kind: Kind, book: Book) -> bool:
+    return any(mirror.pages[tier * book.width + kind.at] is not None for tier in (0, 1))
 
 
-def _is_used(shadow: Shadow, kind: Kind, book: Book) -> bool:
+def _is_used(mirror: NodeMirror, kind: Kind, book: Book) -> bool:
     """Paths part there if they did when the operation began: a child may have gone since."""
-    node = shadow.node
+    node = mirror.node
     assert node is not None
-    locked = any(shadow.locked[tier * book.width + kind.at] for tier in (0, 1))
-    parts = shadow.kids + sum(one.parent is shadow for one in book.nodes.gone) > 1
+    locked = any(mirror.locked[tier * book.width + kind.at] for tier in (0, 1))
+    parts = mirror.kids + sum(one.parent is mirror for one in book.nodes.gone) > 1
     return locked or parts or any(leg.component == kind.at for leg in node.legs)
 
 

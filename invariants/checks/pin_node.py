@@ -18,15 +18,15 @@ class PinNode(Check):
     sentence = "A locked node is not removed and does not lose its locked pages."
 
     def totals(self, book: Book, view: CoreView) -> None:
-        for shadow in book.nodes.gone:
-            record = shadow.node
+        for mirror in book.nodes.gone:
+            record = mirror.node
             if record is not None and type(book.event) is not Flushed:
                 held = [sum(map(len, record.locks[tier])) for tier in (0, 1)]
                 if any(held):
                     self.fail(
-                        f"node {shadow.id} left the tree with {held[0]} device and {held[1]} host "
+                        f"node {mirror.id} left the tree with {held[0]} device and {held[1]} host "
                         "holders, expected 0 and 0",
-                        node(shadow.id),
+                        node(mirror.id),
                     )
         for pages in book.changed:
             self._unlocked(pages, pages.freed)

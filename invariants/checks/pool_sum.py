@@ -5,6 +5,7 @@ from __future__ import annotations
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
+from invariants.books import story
 from invariants.books.book import Book
 
 _RETIRING = int(PageState.RETIRING)
@@ -32,7 +33,9 @@ class PoolSum(Check):
                 f"{pages.where}: free {pool.free} + evictable "
                 f"{nodes - pages.protected} + protected {pages.protected} + request-held "
                 f"{requests} + in-flight {flights} + retiring {retiring} = {total}, capacity "
-                f"{pages.capacity}; the ledger counts {pool.counts} with {pool.protected} protected"
+                f"{pages.capacity}; the ledger counts {pool.counts} with "
+                f"{pool.protected} protected",
+                story.pool(pages),
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
+from invariants.books import story
 from invariants.books.book import Book
 from invariants.books.pages import NODE
 
@@ -24,11 +25,15 @@ class Quiescence(Check):
             if pool.counts[PageState.FREE] + cached != pages.capacity or pool.evictable != cached:
                 self.fail(
                     f"{pages.where}: free {pool.counts[PageState.FREE]} + cached "
-                    f"{cached}, expected {pages.capacity}; evictable {pool.evictable}"
+                    f"{cached}, expected {pages.capacity}; evictable {pool.evictable}",
+                    story.pool(pages),
                 )
         admitted = sum(request.admitted for request in view.requests.values())
         if admitted:
-            self.fail(f"expected no admitted request, found {admitted}")
+            self.fail(
+                f"expected no admitted request, found {admitted}",
+                *(story.request(one.id) for one in view.requests.values() if one.admitted),
+            )
 
 
 def check() -> Quiescence:

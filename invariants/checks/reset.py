@@ -7,6 +7,7 @@ from hicache.core.events import Flushed
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
+from invariants.books import story
 from invariants.books.book import Book
 from invariants.books.pages import FLIGHT
 
@@ -19,7 +20,7 @@ class Reset(Check):
     def see(self, book: Book, item: Flushed, view: CoreView) -> None:
         if any(type(other) is Refused for other in book.outcomes):
             passes = any(type(one.action) is Prefill for one in book.tickets.open.values())
-            if not book.seats.admitted and not passes:
+            if not book.requests.admitted and not passes:
                 self.fail("a flush was refused although no request is admitted and no pass runs")
             return
         nodes = sum(1 for _ in view.nodes())
@@ -29,11 +30,11 @@ class Reset(Check):
             for kind in book.kinds
             for garbage in (False, True)
         )
-        draining = sum(view.writing_back(kind.at) for kind in book.kinds)
-        if nodes or queued or draining or len(book.nodes.by_id) != 1:
+        writing_back = sum(view.writing_back(kind.at) for kind in book.kinds)
+        if nodes or queued or writing_back or len(book.nodes.by_id) != 1:
             self.fail(
-                f"expected no nodes, entries or draining pages, found {nodes}, {queued} and "
-                f"{draining}"
+                f"expected no nodes, entries or pages being written back, found {nodes}, {queued} "
+                f"and {writing_back}"
             )
         for pages in book.pages:
             pool = view.pool(pages.tier, pages.component)
@@ -43,7 +44,8 @@ class Reset(Check):
                 self.fail(
                     f"{pages.where} pool: expected {fresh} pages "
                     f"{[state.name.lower() for state in PageState]} and 0 protected, found "
-                    f"{pool.counts} and {pool.protected}"
+                    f"{pool.counts} and {pool.protected}",
+                    story.pool(pages),
                 )
 
 

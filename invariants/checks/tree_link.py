@@ -5,7 +5,7 @@ from __future__ import annotations
 from hicache.core.radix.node import Node
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.shadow import Shadow
+from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 
 
@@ -16,11 +16,11 @@ class TreeLink(Check):
         "children share one, and the lengths of key, pages and path agree."
     )
 
-    def node(self, book: Book, shadow: Shadow, node: Node) -> None:
+    def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         parent, stride = node.parent, book.nodes.stride
-        if len(node.children) != shadow.kids:
+        if len(node.children) != mirror.kids:
             self.fail(
-                f"node {node.id}: expected {shadow.kids} children, found {len(node.children)}",
+                f"node {node.id}: expected {mirror.kids} children, found {len(node.children)}",
                 node_story(node.id),
             )
         if parent is None:
@@ -35,20 +35,20 @@ class TreeLink(Check):
             )
         own = label[-stride:]
         if not key.startswith(own) or (len(label) != stride) != (
-            parent.parent is None and shadow.namespace != ""
+            parent.parent is None and mirror.namespace != ""
         ):
             self.fail(
                 f"node {node.id}: expected to be filed under its first row"
-                f"{' after its namespace' if shadow.namespace else ''}, found {label[:24]!r}",
+                f"{' after its namespace' if mirror.namespace else ''}, found {label[:24]!r}",
                 node_story(node.id),
             )
-        if parent.children.get(label) is not node or shadow.parent is None:
+        if parent.children.get(label) is not node or mirror.parent is None:
             self.fail(
                 f"node {node.id}: its parent {parent.id} holds something else under its label",
                 node_story(node.id),
                 node_story(parent.id),
             )
-        for slot, pages in enumerate(shadow.pages):
+        for slot, pages in enumerate(mirror.pages):
             if pages is None:
                 continue
             wanted = span if book.pages[slot].positional else 1

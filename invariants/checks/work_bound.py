@@ -40,8 +40,10 @@ class WorkBound(Check):
     def _paths(self, book: Book, view: CoreView) -> int:
         """Nodes on the paths of the requests and transfers that the operation is about."""
         asked = getattr(book.event, "request", -1)
-        seats = [book.seats.by_id.get(number) for number in {**view.touched_requests, asked: None}]
-        tags = [seat.tags for seat in (*seats, *book.parted) if seat is not None]
+        reqs = [
+            book.requests.by_id.get(number) for number in {**view.touched_requests, asked: None}
+        ]
+        tags = [req.tags for req in (*reqs, *book.parted) if req is not None]
         if book.left is not None:
             tags.append(book.left[1])
         found = sum(tag in book.nodes.at for one in tags for tag in one.tolist())

@@ -1,18 +1,17 @@
 """Explaining a failure: whom it names, what became of them, and which lines did it.
 
-Lives here: choosing among what a witness saw. Must not live here: seeing it (instruments, witness),
-or how it is printed.
+Lives here: choosing among what a recorder saw. Must not live here: seeing it (instruments,
+recorder), or how it is printed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hicache.core.actions import Restarted
 from hicache.core.core import _HANDLERS
-from hicache.core.errors import CallerError
+from hicache.core.errors import About, CallerError
 from hicache.core.events import (
     Aborted,
     BackupDone,
@@ -22,18 +21,17 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.types import PageState, Tier
-from invariants.books.story import About
+from hicache.core.types import Tier
+from invariants.books.story import named_by
 
 from ..fuzz.play import Failure
-from ..source_lines import Call, Spot, spot_of
+from ..source_lines import Call, SourceLine, line_of
 from .instruments import Change
-from .witness import Account, Step
+from .recorder import Account, Step
 
 MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6
 # What every change of its kind goes through: the line that decided it is further out.
 PLUMBING = ("ledger.py", "locks.py", "lru.py", "node.py", "tree.py", "boundaries.py")
-_TIERS = {"device": int(Tier.DEVICE), "host": int(Tier.HOST)}
 _ENDS = (Finished, Aborted, Retracted)
 _REPLIES = (LoadDone, BackupDone, PrefillDone)
 
@@ -44,7 +42,7 @@ class Row(NamedTuple):
 
     step: Step
     text: str
-    spots: tuple[Spot, ...] = ()
+    source_lines: tuple[SourceLine, ...] = ()
     kept: bool = False
     minor: bool = False
 
@@ -53,10 +51,10 @@ class Place(NamedTuple):
     """A line of the code, and why to look there: what it did in which event. via: the lines that
     it was reached by, innermost first."""
 
-    spot: Spot
+    source_line: SourceLine
     event: int
     why: str
-    via: tuple[Spot, ...] = ()
+    via: tuple[SourceLine, ...] = ()
 
 
 class Verdict(NamedTuple):
@@ -64,7 +62,7 @@ class Verdict(NamedTuple):
 
     sentence: str
     equation: str
-    spots: tuple[Spot, ...] = ()
+    source_lines: tuple[SourceLine, ...] = ()
 
 
 def verdict(failure: Failure) -> Verdict:
@@ -84,71 +82,22 @@ def verdict(failure: Failure) -> Verdict:
 
 
 def named(account: Account) -> list[About]:
-    """Whom the failure names: by its check, else in its words, else what is left over, else whom
-    the last event was about."""
+    """Whom the failure names, else whom the last event was about."""
     failure = account.outcome.failure
     if failure is None:
         return []
-    found = list(failure.about) or list(_in_words(verdict(failure).equation, account))
-    found = found or list(_left_over(failure, account)) or list(_at_work(account.steps[-1:]))
+    found = list(failure.about)
+    if not found and account.steps:
+        found = named_by(account.steps[-1].event)
     return list(dict.fromkeys(found))[:MOST_NAMED]
-
-
-def _at_work(steps: Sequence[Step]) -> Iterator[About]:
-    for step in steps:
-        for kind in ("request", "flight"):
-            number = getattr(step.event, kind, None)
-            if number is not None:
-                yield About(kind, number)
-
-
-def _in_words(text: str, account: Account) -> Iterator[About]:
-    names = account.outcome.tape.config.components
-    word = "|".join(names)
-    for tier, name, page in re.findall(rf"\b(device|host) (?:({word}) )?pages? (\d+)", text):
-        yield page_of(_TIERS[tier], name or names[0], int(page), names)
-    for tier, name, page in re.findall(
-        rf"\b(device|host) pool of ({word}):.*\bpages? \[?(\d+)", text
-    ):
-        yield page_of(_TIERS[tier], name, int(page), names)
-    for tier, page, name in re.findall(
-        rf"\b(device|host) pages \[(\d+)[\d, ]*\] of ({word})\b", text
-    ):
-        yield page_of(_TIERS[tier], name, int(page), names)
-    for name, at, page in re.findall(rf"\b({word}) tier (\d) page (\d+)", text):
-        yield page_of(int(at), name, int(page), names)
-    for kinds, kind in (
-        ("node", "node"),
-        ("request|decode of|state of", "request"),
-        ("flights?|backup|load|pass", "flight"),
-    ):
-        for number in re.findall(rf"(?<![\w-])(?:{kinds})[ =](\d+)", text):
-            yield About(kind, int(number))
-
-
-def _left_over(failure: Failure, account: Account) -> Iterator[About]:
-    """Pages that are not free where all should be; else the pools that the words name."""
-    text = verdict(failure).equation
-    names = account.outcome.tape.config.components
-    view = account.outcome.hand.core.view
-    for tier in (Tier.DEVICE, Tier.HOST):
-        if text.startswith(f"{tier.name.lower()}: ") and "missing" in text:
-            for pool in view.pools(tier):
-                for page in (pool.state != PageState.FREE).nonzero()[0].tolist():
-                    yield page_of(int(tier), pool.component, page, names)
-    word = "|".join(names)
-    for tier_name, name in re.findall(rf"\b(device|host)(?: pool of)?(?: ({word})\b|:)", text):
-        yield pool_of(_TIERS[tier_name], name or names[0])
-    for at in re.findall(r"\btier ([01]):", text):
-        yield pool_of(int(at), names[0])
 
 
 def pool_of(tier: int, component: str) -> About:
     return About("pool", -1, tier, component)
 
 
-def page_of(tier: int, component: str, number: int, names: Sequence[str]) -> About:
-    return About("page", number, tier, component, component == names[0])
+def page_of(tier: int, component: str, number: int) -> About:
+    return About("page", number, tier, component)
 
 
 def title(one: About) -> str:
@@ -180,9 +129,7 @@ def chosen(
         if number is not None
     ]
     if page is not None:
-        asked.append(
-            ("--page", [page_of(tier, name, page, names) for tier in (0, 1) for name in wanted])
-        )
+        asked.append(("--page", [page_of(tier, name, page) for tier in (0, 1) for name in wanted]))
     elif component:
         asked.append(("--component", [pool_of(tier, component) for tier in (0, 1)]))
     found: list[About] = []
@@ -209,7 +156,7 @@ def rows(account: Account, one: About) -> list[Row]:
         if not some and _names(step, one):
             found.append(Row(step, ""))
         for change in some:
-            found.append(Row(step, change.text, change.spots, minor=change.minor))
+            found.append(Row(step, change.text, change.source_lines, minor=change.minor))
             _keep(kept, change, one)
         for whom, words in kept.values():
             if _is_over(step, whom):
@@ -267,20 +214,20 @@ def shortened(found: Sequence[Row], most: int = MOST_ROWS) -> tuple[list[Row], i
 # -- which lines
 
 
-def decisive(spots: Sequence[Spot]) -> Spot | None:
+def decisive(source_lines: Sequence[SourceLine]) -> SourceLine | None:
     """The innermost line that is not plumbing."""
-    outer = [one for one in spots if not _is_plumbing(one)]
-    return next(iter(outer or spots), None)
+    outer = [one for one in source_lines if not _is_plumbing(one)]
+    return next(iter(outer or source_lines), None)
 
 
-def _is_plumbing(spot: Spot) -> bool:
-    folder, _, name = spot.file.rpartition("/")
+def _is_plumbing(source_line: SourceLine) -> bool:
+    folder, _, name = source_line.file.rpartition("/")
     return name in PLUMBING or folder == "hicache/devices"
 
 
-def handler(event: Event) -> Spot | None:
+def handler(event: Event) -> SourceLine | None:
     """The core's function for this kind of event."""
-    return spot_of(_HANDLERS.get(type(event)))
+    return line_of(_HANDLERS.get(type(event)))
 
 
 def ran(step: Step) -> list[tuple[Call, int]]:
@@ -288,7 +235,7 @@ def ran(step: Step) -> list[tuple[Call, int]]:
     was called in a row."""
     found: list[tuple[Call, int]] = []
     for call in step.calls:
-        if _is_plumbing(call.spot):
+        if _is_plumbing(call.source_line):
             continue
         if found and found[-1][0] == call:
             found[-1] = (call, found[-1][1] + 1)
@@ -304,24 +251,24 @@ def places(account: Account, whom: Sequence[About]) -> list[Place]:
         return []
     last = account.steps[-1]
     told = [(one, rows(account, one)) for one in whom]
-    now = [row for _, some in told for row in some if row.spots and row.step is last]
-    before = [row for _, some in told for row in some if row.spots and row.step is not last]
+    now = [row for _, some in told for row in some if row.source_lines and row.step is last]
+    before = [row for _, some in told for row in some if row.source_lines and row.step is not last]
     failure = account.outcome.failure
-    crash = verdict(failure).spots if failure is not None else ()
+    crash = verdict(failure).source_lines if failure is not None else ()
     now.sort(key=lambda row: "loan" not in row.text)
     ranked = list(_place(last, "the failure came from here", crash))
     for row in reversed(now):
-        ranked += _place(row.step, row.text, row.spots)
+        ranked += _place(row.step, row.text, row.source_lines)
     for one, some in told:
         for step in [row.step for row in some if row.kept][-1:]:
             ranked += _beside(step, one)
     ranked += [place for one in whom for place in _beside(last, one)]
     ranked += _begun(last)
     ranked += [place for row in reversed(before[-2:]) for place in _place(*row[:3])]
-    ranked += [place for one in last.changes for place in _place(last, one.text, one.spots)]
-    first: dict[Spot, Place] = {}
+    ranked += [place for one in last.changes for place in _place(last, one.text, one.source_lines)]
+    first: dict[SourceLine, Place] = {}
     for place in ranked:
-        first.setdefault(place.spot, place)
+        first.setdefault(place.source_line, place)
     return list(first.values())[:MOST_PLACES]
 
 
@@ -334,9 +281,9 @@ def _beside(step: Step, one: About) -> Iterator[Place]:
         if one.kind in ("page", "pool"):
             same = (change.tier, change.component) == (one.tier, one.component)
             alike &= same and change.node < 0 and (one.kind == "pool" or bool(change.pages))
-        if alike and change.spots:
+        if alike and change.source_lines:
             done = True
-            yield from _place(step, change.text, change.spots)
+            yield from _place(step, change.text, change.source_lines)
     if not done:
         yield from _begun(step)
 
@@ -347,9 +294,13 @@ def _begun(step: Step) -> Iterator[Place]:
         yield Place(begun, step.number, f"takes {type(step.event).__name__}")
 
 
-def _place(step: Step, text: str, spots: Sequence[Spot]) -> Iterable[Place]:
-    spot = decisive(spots)
-    if spot is None:
+def _place(step: Step, text: str, source_lines: Sequence[SourceLine]) -> Iterable[Place]:
+    source_line = decisive(source_lines)
+    if source_line is None:
         return []
-    via = tuple(one for one in spots[spots.index(spot) + 1 :] if one.function != "handle")
-    return [Place(spot, step.number, text, via)]
+    via = tuple(
+        one
+        for one in source_lines[source_lines.index(source_line) + 1 :]
+        if one.function != "handle"
+    )
+    return [Place(source_line, step.number, text, via)]

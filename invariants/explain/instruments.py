@@ -5,7 +5,7 @@ flights and pools report what they change and from where they were called. The c
 what they are. A planted bug must be planted before, so that its own lines are seen.
 
 Lives here: what is reported. Must not live here: whose story a change
-belongs to (witness, story_of), or any verdict.
+belongs to (recorder, story_of), or any verdict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hicache.core.ledger import Pool
 from hicache.core.radix.node import FAR, NONE, Flight, Node, Request
 from hicache.core.types import PageState, Tier
 
-from ..source_lines import Spot, spots_now
+from ..source_lines import SourceLine, running_lines
 
 RETIRING = "retiring"
 TAKING, MOVING, LENDING = ("take", "reserve"), ("cache", "move", "give_back"), ("lend", "repay")
@@ -34,13 +34,13 @@ _UNSET = object()
 
 
 class Change(NamedTuple):
-    """text: in words. spots: the lines it was done by, innermost first. tier, component, pages:
+    """text: in words. source_lines: that it was done by, innermost first. tier, component, pages:
     which pages of which pool. node: whose link, page or lock it is. whom: ("request" or "flight",
     number) of those who had the pages or locks before and after. after: who has them now. lock: the
     receipt's number, where a lock is taken or given up. minor: left out where there is much."""
 
     text: str
-    spots: tuple[Spot, ...]
+    source_lines: tuple[SourceLine, ...]
     tier: int = -1
     component: str = ""
     pages: tuple[int, ...] = ()
@@ -82,21 +82,28 @@ def _patch(stack: ExitStack, owner: type, name: str, replacement: Any) -> None:
 
 def _ledger(name: str, real: Any, report: Report) -> Any:
     def method(self: Pool, what: Any, *rest: Any) -> Any:
-        spots = spots_now()
+        source_lines = running_lines()
         pages = [] if name in TAKING else _numbers(what)
         before = [_had(self, page, name) for page in pages]
         retiring = [page for page in pages if name in LENDING and _had(self, page) == RETIRING]
         try:
             result = real(self, what, *rest)
         except Exception:
-            _tell(report, self, spots, pages, before, [f"refused ({name})"] * len(pages))
+            _tell(report, self, source_lines, pages, before, [f"refused ({name})"] * len(pages))
             raise
         if name in TAKING:
             pages = _numbers(result)
             before = ["free"] * len(pages)
-        _tell(report, self, spots, pages, before, [_had(self, page, name) for page in pages])
+        _tell(report, self, source_lines, pages, before, [_had(self, page, name) for page in pages])
         free = [page for page in retiring if _had(self, page) != RETIRING]
-        _tell(report, self, spots, free, [RETIRING] * len(free), [_had(self, one) for one in free])
+        _tell(
+            report,
+            self,
+            source_lines,
+            free,
+            [RETIRING] * len(free),
+            [_had(self, one) for one in free],
+        )
         return result
 
     return method
@@ -127,7 +134,7 @@ def _had(pool: Pool, page: int, name: str = "") -> str:
 def _tell(
     report: Report,
     pool: Pool,
-    spots: tuple[Spot, ...],
+    source_lines: tuple[SourceLine, ...],
     pages: Sequence[int],
     before: Sequence[str],
     after: Sequence[str],
@@ -139,7 +146,11 @@ def _tell(
         some = tuple(page for page, one in zip(pages, ways, strict=True) if one == way)
         owners = tuple(one for one in map(_who, way) if one[0])
         text = f"{where} {named(some)}: {way[0]} -> {way[1]}"
-        report(Change(text, spots, int(pool.tier), pool.component, some, -1, owners, _who(way[1])))
+        report(
+            Change(
+                text, source_lines, int(pool.tier), pool.component, some, -1, owners, _who(way[1])
+            )
+        )
 
 
 def _who(words: str) -> tuple[str, int]:
@@ -160,7 +171,7 @@ def _protection(report: Report) -> Any:
         object.__setattr__(self, name, value)
         if name == "protected" and old is not _UNSET and old != value:
             text = f"{Tier(self.tier).name.lower()} {self.component}: protected {old} -> {value}"
-            report(Change(text, spots_now(), int(self.tier), self.component))
+            report(Change(text, running_lines(), int(self.tier), self.component))
 
     return setter
 
@@ -180,7 +191,7 @@ class _Held(list[Any]):
         super().__setitem__(index, value)
         if value is not old:
             text = f"{_pages_or_none(old)} -> {_pages_or_none(value)}"
-            self.tell(self.node, self.tier, index, text, spots_now())
+            self.tell(self.node, self.tier, index, text, running_lines())
 
 
 class _Uses(list[Any]):
@@ -195,7 +206,7 @@ class _Uses(list[Any]):
         super().__setitem__(index, value)
         if old != self:
             text = f"node {self.node}: last use {old} -> {list(self)}"
-            self.report(Change(text, spots_now(), node=self.node, minor=True))
+            self.report(Change(text, running_lines(), node=self.node, minor=True))
 
 
 class _Locks(dict[int, Any]):
@@ -209,7 +220,7 @@ class _Locks(dict[int, Any]):
         fresh = number not in self
         super().__setitem__(number, receipt)
         if fresh:
-            self.tell(*self.place, f"locked by {receipt.name}", spots_now(), receipt)
+            self.tell(*self.place, f"locked by {receipt.name}", running_lines(), receipt)
 
     def __delitem__(self, number: int) -> None:
         self.pop(number)
@@ -223,7 +234,7 @@ class _Locks(dict[int, Any]):
         if receipt is not None:
             left = ", ".join(other.name for other in self.values())
             text = f"unlocked by {receipt.name}{f', still locked by {left}' if left else ''}"
-            self.tell(*self.place, text, spots_now(), receipt)
+            self.tell(*self.place, text, running_lines(), receipt)
         return receipt
 
 
@@ -233,13 +244,18 @@ def _pages_or_none(pages: Any) -> str:
 
 def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
     def tell(
-        node: int, tier: int, index: int, text: str, spots: tuple[Spot, ...], receipt: Any = None
+        node: int,
+        tier: int,
+        index: int,
+        text: str,
+        source_lines: tuple[SourceLine, ...],
+        receipt: Any = None,
     ) -> None:
         name = components[index]
         where = f"node {node}: {Tier(tier).name.lower()} {name}"
         lock = 0 if receipt is None else receipt.id
         whom = () if receipt is None else holder_of(receipt.name)
-        report(Change(f"{where} {text}", spots, tier, name, (), node, whom, lock=lock))
+        report(Change(f"{where} {text}", source_lines, tier, name, (), node, whom, lock=lock))
 
     def init(self: Node, number: int, parent: Node | None, *rest: Any) -> None:
         real(self, number, parent, *rest)
@@ -251,7 +267,7 @@ def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
         ]
         above = "as the root" if parent is None else f"below {_shown('parent', parent)}"
         text = f"node {number}: made {above}, ends at page {self.end_page}"
-        report(Change(text, spots_now(), node=number))
+        report(Change(text, running_lines(), node=number))
 
     return init
 
@@ -275,7 +291,7 @@ def _links(report: Report) -> Any:
             text = f"node {self.id}: {name} {_shown(name, old)} -> {_shown(name, value)}"
             if name == "parent" and value is None:
                 text = f"node {self.id}: removed"
-            report(Change(text, spots_now(), node=self.id, minor=name in MINOR))
+            report(Change(text, running_lines(), node=self.id, minor=name in MINOR))
 
     return setter
 
@@ -305,9 +321,9 @@ def _owner(kind: str, told: Sequence[str], report: Report, components: Sequence[
                     side = f"{Tier(tier).name.lower()} {component}"
                     text = f"node {node.id}: {side}: {kind} {self.id} forgets its lock"
                     whom = ((kind, self.id),)
-                    report(Change(text, spots_now(), tier, component, node=node.id, whom=whom))
+                    report(Change(text, running_lines(), tier, component, node=node.id, whom=whom))
         elif name in told and old != value:
             text = f"{kind} {self.id}: {name} {_shown(name, old)} -> {_shown(name, value)}"
-            report(Change(text, spots_now(), whom=((kind, self.id),)))
+            report(Change(text, running_lines(), whom=((kind, self.id),)))
 
     return setter

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill, StateSlots
 from hicache.core.config import Config
+from hicache.core.errors import About
 from hicache.core.radix.node import Node
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
@@ -37,6 +38,10 @@ class Held(NamedTuple):
 
 class WrongContent(AssertionError):
     """A page that is read, or cached, does not hold what its prefix says."""
+
+    def __init__(self, text: str, *about: About) -> None:
+        super().__init__(text)
+        self.about = about
 
 
 class Content:
@@ -97,7 +102,10 @@ class Content:
                 found = self.pages[1 - tier][index][old]
                 if found is not was:
                     raise WrongContent(
-                        f"flight {flight}: {self.names[index]} page {old} changed while it was read"
+                        f"flight {flight}: {self.names[index]} page {old} changed while it "
+                        "was read",
+                        About("page", int(old), 1 - tier, self.names[index]),
+                        About("flight", flight),
                     )
                 self.pages[tier][index][new] = found if ok or arrives(at, count) else None
 
@@ -107,10 +115,11 @@ class Content:
         """Tokens start..end are computed; ids None: it failed, or nobody wants the result."""
         start, end = action.start_token, action.end_token
         tables = action.tables
+        passed = About("flight", action.flight)
         if ids is not None:
             for at in range(len(tables)):
-                self._read(at, tables[at], ids, start, f"pass {action.flight}")
-        self._write(tables, ids, start, end)
+                self._read(at, tables[at], ids, start, f"pass {action.flight}", passed)
+        self._write(tables, ids, start, end, passed)
         for index, slots in self._slots(action.states):
             pool = self.pages[Tier.DEVICE][index]
             if ids is None:
@@ -120,31 +129,40 @@ class Content:
             if slots.source >= 0:
                 pool[slots.working] = pool[slots.source]
             if start and not _fits(pool[slots.working], ids, start, exact=True):
-                _wrong(pool[slots.working], start, True, f"state of {action}")
+                _wrong(
+                    pool[slots.working],
+                    start,
+                    True,
+                    f"state of pass {action.flight}",
+                    About("request", action.request),
+                    passed,
+                )
             pool[slots.working] = Held(ids, end)
             for depth, page in slots.checkpoints:
                 if not start < depth <= end:
-                    raise WrongContent(f"a checkpoint at {depth} of a pass over {start}..{end}")
+                    raise WrongContent(
+                        f"a checkpoint at {depth} of a pass over {start}..{end}", passed
+                    )
                 pool[page] = Held(ids, depth)
 
     def decode(self, request: int, ids: list[int], start: int, end: int) -> None:
         """Tokens start..end are generated, one pass for each."""
         if start >= end:
             return
-        tables = self.tables[request]
+        tables, whose = self.tables[request], About("request", request)
         for at in range(len(tables)):
-            self._read(at, tables[at], ids, start, f"decode of {request} at {start}")
-        self._write(tables, ids, start, end)
+            self._read(at, tables[at], ids, start, f"decode of {request} at {start}", whose)
+        self._write(tables, ids, start, end, whose)
         for index, slots in self._slots(self.states[request]):
             pool = self.pages[Tier.DEVICE][index]
             if not _fits(pool[slots.working], ids, start, exact=True):
-                _wrong(pool[slots.working], start, True, f"state of {request} at {start}")
+                _wrong(pool[slots.working], start, True, f"state of {request} at {start}", whose)
             pool[slots.working] = Held(ids, end)
             step = slots.interval
             for depth in range(start // step * step + step, end + 1, step):
-                track = slots.checkpoint_slots[depth // step % 2]
-                if track >= 0:
-                    pool[track] = Held(ids, depth)
+                slot = slots.checkpoint_slots[depth // step % 2]
+                if slot >= 0:
+                    pool[slot] = Held(ids, depth)
 
     def said(self, table: Pages, length: int) -> tuple[int, ...]:
         """The tokens that a table's pages hold, read back from the last page to the first."""
@@ -162,7 +180,9 @@ class Content:
     def _slots(self, states: tuple[StateSlots, ...]) -> list[tuple[int, StateSlots]]:
         return [(self.names.index(slots.component), slots) for slots in states]
 
-    def _read(self, at: int, table: Pages, ids: list[int], start: int, who: str) -> None:
+    def _read(
+        self, at: int, table: Pages, ids: list[int], start: int, who: str, whose: About
+    ) -> None:
         first = max(0, start - self.window[at] + 1)
         pool = self.pages[Tier.DEVICE][self.positional[at]]
         whole = range(first // self.page, -(-start // self.page)) if first < start else range(0)
@@ -172,18 +192,23 @@ class Content:
             if number < 0 or not _fits(pool[number], ids, depth, exact=False):
                 name = f"{who}: {self.names[self.positional[at]]} at page {page}"
                 if number < 0:
-                    raise WrongContent(f"{name}: there is none")
-                _wrong(pool[number], depth, False, name)
+                    raise WrongContent(f"{name}: there is none", whose)
+                _wrong(pool[number], depth, False, name, whose)
 
     def _write(
-        self, tables: tuple[Pages, ...], ids: list[int] | None, start: int, end: int
+        self,
+        tables: tuple[Pages, ...],
+        ids: list[int] | None,
+        start: int,
+        end: int,
+        whose: About,
     ) -> None:
         for at, table in enumerate(tables):
             pool = self.pages[Tier.DEVICE][self.positional[at]]
             for page in range(start // self.page, -(-end // self.page) if end > start else 0):
                 if table[page] < 0:
                     raise WrongContent(
-                        f"{self.names[self.positional[at]]}: no page {page} to write"
+                        f"{self.names[self.positional[at]]}: no page {page} to write", whose
                     )
                 depth = min(end, (page + 1) * self.page)
                 pool[table[page]] = None if ids is None else Held(ids, depth)
@@ -211,7 +236,14 @@ class Content:
                         fits = held is not None and held.length >= end and held.ids[end] == name
                         if not fits or not (paged or held is None or held.length == end):
                             who = f"{node} {self.names[index]} tier {tier} page {page}"
-                            _wrong(held, end, not paged, f"{who} ends at {end // size}")
+                            _wrong(
+                                held,
+                                end,
+                                not paged,
+                                f"{who} ends at {end // size}",
+                                About("page", page, tier, self.names[index]),
+                                About("node", node.id),
+                            )
         self.audited = len(ends)
 
     def _names(self, node: Node, ends: dict[int, int]) -> list[int]:
@@ -245,9 +277,9 @@ def _fits(held: Held | None, ids: list[int], depth: int, exact: bool) -> bool:
     return held.ids[depth] == ids[depth]
 
 
-def _wrong(held: Held | None, depth: int, exact: bool, who: str) -> NoReturn:
+def _wrong(held: Held | None, depth: int, exact: bool, who: str, *about: About) -> NoReturn:
     """Says what is there instead of the first `depth` tokens that were expected."""
     if held is None or held.length < depth or (exact and held.length != depth):
         found = "nothing" if held is None else f"{held.length} tokens"
-        raise WrongContent(f"{who}: expected content up to {depth} tokens, found {found}")
-    raise WrongContent(f"{who}: another prefix of {depth} tokens")
+        raise WrongContent(f"{who}: expected content up to {depth} tokens, found {found}", *about)
+    raise WrongContent(f"{who}: another prefix of {depth} tokens", *about)

@@ -16,14 +16,14 @@ from hicache.core.errors import CallerError
 from .faults.ballast import FIRST
 from .hand import PLAIN
 from .ops.base import Operation
-from .ops.hold import RIVALS
+from .ops.hoard import RIVALS
 from .play import Outcome, replay
 from .schedules.script import Script
 from .tapes.tape import Act, Entry, Tape
 
 MOST_OPERATIONS = 5
-WAYS = ("fail", "submit error", "torn", "lost", "abort before the reply", "flush between")
-ALLOCATES = ("admit", "proceed", "grow", "revisit", "finish", "retract", "wait", "quiesce")
+WAYS = ("fail", "submit error", "torn", "lost", "abort before the reply", "flush during the copy")
+ALLOCATES = ("admit", "prefill", "grow", "revisit", "finish", "retract", "wait", "quiesce")
 
 
 def orders(tape: Tape, ops: dict[str, Operation], most: int = 1 << 20) -> Iterator[Outcome]:
@@ -89,7 +89,7 @@ def with_fault(tape: Tape, entry: int, turn: int, fault: str) -> Tape:
 
 def with_hold(tape: Tape, at: int, component: str, pages: int) -> Tape:
     """The tape in which so many pages of a component can be had on device while one entry plays."""
-    hold = Entry("hold", {"take": True, "leave": pages, "of": component}, 0, False)
-    let = Entry("hold", {"take": False}, 0, False)
+    hold = Entry("hoard", {"take": True, "leave": pages, "of": component}, 0, False)
+    let = Entry("hoard", {"take": False}, 0, False)
     entries = (*tape.entries[:at], hold, tape.entries[at], let, *tape.entries[at + 1 :])
     return replace(tape, entries=entries)

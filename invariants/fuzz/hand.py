@@ -6,7 +6,8 @@ faults do to them. Must not live here: what an operation is (ops), where entries
 
 Replies become due at a time; the host learns of them when it polls, so anything may be issued
 between a completion and its reply. Everything here is legal by the contract of the events, but for
-what op "misuse" and fault "twice" do on purpose, which the core must refuse without a trace.
+what op "misuse" and fault "repeated reply" do on purpose, which the core must refuse without a
+trace.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from collections.abc import Callable
 from hicache.core.actions import Action, Backup, Load, Outcome, Prefill, Refused, Restarted
 from hicache.core.config import Config
 from hicache.core.core import Core
-from hicache.core.errors import CallerError
+from hicache.core.errors import About, CallerError
 from hicache.core.events import Aborted, BackupDone, Event, LoadDone, PrefillDone, Reply, Retracted
 from hicache.core.types import Key, Tier
 from hicache.runtime.driver import Driver, Observer
+from invariants.books.story import named_by
 from invariants.watch import Watch
 
 from .content import Content
@@ -40,6 +42,10 @@ BEGIN = 1 << 41  # the token before every prompt
 
 class Misuse(AssertionError):
     """The core took an event that its contract forbids, or changed something in refusing it."""
+
+    def __init__(self, text: str, *about: About) -> None:
+        super().__init__(text)
+        self.about = about
 
 
 class Hand:
@@ -228,9 +234,9 @@ class Hand:
         except CallerError:
             self.counts["misuse refused"] += 1
             if _outline(self.core) != before:
-                raise Misuse(f"{event} was refused, and left a trace") from None
+                raise Misuse(f"{event} was refused, and left a trace", *named_by(event)) from None
             return
-        raise Misuse(f"{event} was taken with {len(view.flights)} flights open")
+        raise Misuse(f"{event} was taken with {len(view.flights)} flights open", *named_by(event))
 
     def settle(self) -> None:
         """Every reply under way is taken, the lost ones too, and those that this leads to."""

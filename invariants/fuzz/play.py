@@ -7,19 +7,20 @@ rounds); let go (everything aborted, answered and evicted: every pool whole agai
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hicache.core.actions import Refused
+from hicache.core.errors import About
 from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, Finished
-from hicache.core.types import Tier
+from hicache.core.ledger import Pool
+from hicache.core.types import PageState, Tier
 from hicache.runtime.group import RankError
 from invariants.base import CRASH, HAZARD, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
-from invariants.books.story import About
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
-from ..source_lines import Spot, raised
+from ..source_lines import SourceLine, raised
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
@@ -36,6 +37,10 @@ HARNESS = 17
 class Stuck(AssertionError):
     """Faults are over, and something that was accepted does not end."""
 
+    def __init__(self, text: str, *about: About) -> None:
+        super().__init__(text)
+        self.about = about
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -47,7 +52,7 @@ class Failure:
     text: str
     at: int
     about: tuple[About, ...] = ()
-    raised: tuple[Spot, ...] = ()
+    raised: tuple[SourceLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,7 +159,10 @@ def heal(hand: Hand) -> None:
         _help(hand)
         hand.settle()
     reasons = ", ".join(f"request {job.id} {job.stage}" for job in hand.jobs.values())
-    raise Stuck(f"no more faults, and after {ROUNDS} rounds each there are still: {reasons}")
+    raise Stuck(
+        f"no more faults, and after {ROUNDS} rounds each there are still: {reasons}",
+        *(About("request", job.id) for job in hand.jobs.values()),
+    )
 
 
 def _help(hand: Hand) -> None:
@@ -190,8 +198,15 @@ def let_go(hand: Hand) -> None:
         left = {pool.component: pool.capacity - pool.free for pool in pools}
         if any(left.values()):
             raise Stuck(
-                f"{tier.name.lower()}: everything was evicted, and pages are missing: {left}"
+                f"{tier.name.lower()}: everything was evicted, and pages are missing: {left}",
+                *_not_free(pools),
             )
+
+
+def _not_free(pools: Sequence[Pool]) -> Iterator[About]:
+    for pool in pools:
+        for page in (pool.state != PageState.FREE).nonzero()[0].tolist():
+            yield About("page", page, int(pool.tier), pool.component)
 
 
 def _told(error: Exception, at: int, command: str) -> Failure:
@@ -206,22 +221,23 @@ def _told(error: Exception, at: int, command: str) -> Failure:
 
 def failure_of(error: Exception, at: int) -> Failure:
     """What kind of failure an exception is."""
+    about, text = getattr(error, "about", ()), str(error)
     if isinstance(error, Violation):
-        return Failure(error.exit_code, error.check, str(error), at, error.about)
+        return Failure(error.exit_code, error.check, text, at, about)
     if isinstance(error, WrongContent):
-        return Failure(WRONG_BYTES, "BYTES by content", str(error), at)
+        return Failure(WRONG_BYTES, "BYTES by content", text, at, about)
     if isinstance(error, RankError):
-        return Failure(error.exit_code, error.kind, str(error), at)
+        return Failure(error.exit_code, error.kind, text, at, about)
     if isinstance(error, WrongBytesError):
-        return Failure(WRONG_BYTES, error.rule or "BYTES on device", str(error), at)
+        return Failure(WRONG_BYTES, error.rule or "BYTES on device", text, at, about)
     if isinstance(error, HazardError):
-        return Failure(HAZARD, f"HAZARD {error.rule}", str(error), at)
+        return Failure(HAZARD, f"HAZARD {error.rule}", text, at, about)
     if isinstance(error, Stuck | StuckError):
-        return Failure(LIVENESS, "LIVENESS", str(error), at)
+        return Failure(LIVENESS, "LIVENESS", text, at, about)
     if isinstance(error, Misuse):
-        return Failure(INVARIANT, "MISUSE", str(error), at)
+        return Failure(INVARIANT, "MISUSE", text, at, about)
     text = "".join(traceback.format_exception(error))
-    return Failure(CRASH, f"{type(error).__name__} in {_inner(error)}", text, at)
+    return Failure(CRASH, f"{type(error).__name__} in {_inner(error)}", text, at, about)
 
 
 def _inner(error: Exception) -> str:

@@ -20,7 +20,12 @@ from .tapes.tape import Act, Entry, Tape
 
 LONG = 2000  # longer than any drawn delay
 QUIET = (Entry("wait", {"polls": 1}), Entry("quiesce", {}))  # what an entry may be but for its time
-FAULTS = ("fail", "lost", "torn", "twice")  # from simple to complex; others count as the last
+FAULTS = (
+    "fail",
+    "lost",
+    "torn",
+    "repeated reply",
+)  # from simple to complex; others count as the last
 _AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "way", "word")
 _LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1}  # 0 for the others
 _SIZES = ("chunk", "more", "ahead", "behind")  # those that count tokens

@@ -40,7 +40,7 @@ _LEFT_ALONE = (ast.Assert, ast.Raise, ast.JoinedStr)
 _FIELDS_LEFT_ALONE = ("annotation", "returns", "args", "decorator_list")
 
 
-def spots(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.stmt]]:
+def sites(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.stmt]]:
     """The nodes of a function that may be changed, in the order of the source, and the statement
     that each belongs to."""
     for statement in function.body:

@@ -204,8 +204,8 @@ def _keys() -> bool:
     tokens = [3, 1 << 40, -5, 7, 7, 0, 2, 9, 11]
     for count, size, pairs in product(range(10), (1, 2, 4), (False, True)):
         key = Key.from_tokens(tokens[:count], size, "a", pairs)
-        spots = [tokens[at : at + 1 + pairs] for at in range(count - pairs)]
-        rows = [spots[at : at + size] for at in range(0, len(spots), size)]
+        positions = [tokens[at : at + 1 + pairs] for at in range(count - pairs)]
+        rows = [positions[at : at + size] for at in range(0, len(positions), size)]
         raw = [_row(row) for row in rows if len(row) == size]
         if not _is_key(key, raw, 8 * size * (1 + pairs)):
             return False
@@ -215,8 +215,10 @@ def _keys() -> bool:
     return named and _is_key(ids, [_row([[one]]) for one in tokens], 8) and _refuses()
 
 
-def _row(spots: list[list[int]]) -> bytes:
-    return b"".join(one.to_bytes(8, "little", signed=True) for spot in spots for one in spot)
+def _row(positions: list[list[int]]) -> bytes:
+    return b"".join(
+        one.to_bytes(8, "little", signed=True) for position in positions for one in position
+    )
 
 
 def _is_key(key: Key, rows: list[bytes], stride: int) -> bool:

@@ -28,7 +28,7 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 
-from .changes import changes, spots
+from .changes import changes, sites
 from .steps import Steps, counting, limited
 
 PACKAGE = "hicache.core"
@@ -39,13 +39,13 @@ Place = tuple[str, int]  # a function's qualified name and first line
 
 @dataclass(frozen=True)
 class Mutant:
-    """place: the function whose code is exchanged. spot, choice: which change of which node.
+    """place: the function whose code is exchanged. site, choice: which change of which node.
     lines: of the source that run where the change matters, first and last."""
 
     name: str
     module: str
     place: Place
-    spot: int
+    site: int
     choice: int
     lines: tuple[int, int]
 
@@ -109,7 +109,7 @@ def counted() -> Iterator[None]:
 def code_of(mutant: Mutant, counted: bool = False) -> CodeType:
     """The changed function, compiled."""
     function = deepcopy(defined(source(mutant.module))[mutant.place])
-    node, _ = list(spots(function))[mutant.spot]
+    node, _ = list(sites(function))[mutant.site]
     _, made = changes(node)[mutant.choice]
     _Exchange(node, made).visit(function)
     return _compiled(mutant.module, mutant.place, function, counted)
@@ -142,12 +142,12 @@ def _of_module(module: str) -> Iterator[Mutant]:
     for place, function in defined(source(module)).items():
         if place not in known:
             continue
-        for spot, (node, statement) in enumerate(spots(function)):
+        for site, (node, statement) in enumerate(sites(function)):
             for choice, (kind, _) in enumerate(changes(node)):
                 name = f"{short(module)}:{place[0]}:{kind}:{_snippet(statement)}"
                 seen[name] += 1
                 again = f"#{seen[name]}" if seen[name] > 1 else ""
-                yield Mutant(name + again, module, place, spot, choice, _lines(node, kind))
+                yield Mutant(name + again, module, place, site, choice, _lines(node, kind))
 
 
 def _snippet(statement: ast.stmt) -> str:

@@ -19,7 +19,7 @@ from . import _kill as kill
 from ._kill import Hunt
 from .base import load
 
-CALM = ("arrive", "admit", "proceed", "finish", "look", "wait", "quiesce")
+CALM = ("arrive", "admit", "prefill", "finish", "match", "wait", "quiesce")
 PERCENT = 40
 
 

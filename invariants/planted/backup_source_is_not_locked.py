@@ -10,7 +10,7 @@ from hicache.core.radix import locks
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("C7",)
-TITLE = "What a backup copies can leave the device, and be overwritten, before the copy is made."
+TITLE = "The source pages of a backup can be evicted and overwritten before they are copied."
 KILLS = "lock-bal"
 
 _begin_backup = backup.begin_backup

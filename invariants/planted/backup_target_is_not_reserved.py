@@ -10,7 +10,7 @@ from hicache.core.types import Tier
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("C10",)
-TITLE = "The host pages that a backup writes can be taken for another one meanwhile."
+TITLE = "The host pages that a backup writes can be given to another backup meanwhile."
 KILLS = "own-h"
 
 _add_legs = backup._add_legs

@@ -9,7 +9,7 @@ from hicache.core import core
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("E11",)
-TITLE = "States are left at every page, where only every interval can be a boundary."
+TITLE = "States are stored at every page, although only multiples of the interval are boundaries."
 KILLS = "lru"
 
 _new_state = core._new_state

@@ -9,7 +9,7 @@ from hicache.core import insertion
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("M4",)
-TITLE = "The slot of a state that a node has taken over stays in its request's buffer."
+TITLE = "A request keeps the slot of a state that it has donated to a node."
 KILLS = "own-d"
 
 _donate = insertion._donate

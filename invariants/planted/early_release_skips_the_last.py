@@ -9,7 +9,7 @@ from hicache.core.radix import locks
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("B5",)
-TITLE = "After an early release of a window its next locks are never released."
+TITLE = "After an early release of a window, the locks taken later are never released."
 KILLS = "leaf-set"
 
 _unlock_above, _release = locks.unlock_above, locks.release

@@ -9,7 +9,7 @@ from hicache.core import admission
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("C16",)
-TITLE = "What a pass that failed has left is put into the tree."
+TITLE = "The pages of a pass that failed are put into the tree."
 KILLS = ""
 FAULTS = (
     "pass error",

@@ -9,7 +9,7 @@ from hicache.core.ledger import Pool
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "A page that becomes free keeps the generation that its last handle has."
+TITLE = "The generation of a page does not change when the page becomes free."
 KILLS = "generation"
 
 _give_back = Pool.give_back

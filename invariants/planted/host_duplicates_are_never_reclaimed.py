@@ -9,7 +9,7 @@ from hicache.core.radix import lru
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("G5",)
-TITLE = "Host copies of what is on device as well count as room, and are never reclaimed for it."
+TITLE = "Host copies of pages on device count as room, and are never reclaimed for it."
 KILLS = "live-evict"
 
 _next_victim = lru.next_victim

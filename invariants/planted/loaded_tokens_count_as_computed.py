@@ -10,14 +10,14 @@ from hicache.core.actions import Admitted
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("L4",)
-TITLE = "What is loaded for a request is reported as computed by it."
+TITLE = "Tokens loaded for a request are reported as computed by it."
 KILLS = "metric-ref"
 
-_seat = placement.place
+_place = placement.place
 
 
 def _reported(state: Any, request: Any, chunk: int) -> int:
-    end = _seat(state, request, chunk)
+    end = _place(state, request, chunk)
     for at, item in enumerate(state.out):
         if type(item) is Admitted and item.host_pages:
             loaded = item.host_pages * state.config.page_size

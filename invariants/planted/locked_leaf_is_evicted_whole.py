@@ -11,7 +11,7 @@ from hicache.core.types import Tier
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("F1",)
-TITLE = "A leaf whose backbone is locked goes with all it has when its window or state is wanted."
+TITLE = "A leaf with a locked backbone is evicted as a whole when its window or state is wanted."
 KILLS = ""
 
 

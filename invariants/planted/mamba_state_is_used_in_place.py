@@ -9,7 +9,7 @@ from hicache.core.requests import tables
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("M3",)
-TITLE = "The working state of a request is the very slot of the cached state that it should copy."
+TITLE = "The working state of a request is the slot of the cached state, not a copy of it."
 KILLS = ""
 
 _states = tables.state_slots

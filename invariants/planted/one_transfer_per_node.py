@@ -11,7 +11,7 @@ from hicache.core import backup, transfers
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("B9",)
-TITLE = "A transfer of another component makes a node forget the one that is under way."
+TITLE = "A transfer of another component makes a node forget the one in flight."
 KILLS = ""
 
 _begin_load, _add_legs = transfers.begin_load, backup._add_legs

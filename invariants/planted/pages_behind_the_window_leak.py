@@ -10,7 +10,7 @@ from hicache.core.requests import windows
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "Pages that a window has passed leave their request's table and go to nobody."
+TITLE = "Pages that a window has passed are removed from the table and never freed."
 KILLS = "own-d"
 
 

@@ -10,7 +10,7 @@ from hicache.core.actions import Prefill
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "A pass does not wait for the load that brings what it reads."
+TITLE = "A pass does not wait for the load that it reads."
 KILLS = "read-after-arrive"
 
 _begin_prefill = admission._begin_prefill

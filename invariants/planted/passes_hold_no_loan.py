@@ -9,7 +9,7 @@ from hicache.core import transfers
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "The pages of a pass that runs are not on loan to it, so an abort frees them at once."
+TITLE = "The pages of a running pass are not lent to it, so an abort frees them at once."
 KILLS = "pin-io"
 
 

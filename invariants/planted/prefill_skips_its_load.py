@@ -9,7 +9,7 @@ from hicache.core import admission
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("C4",)
-TITLE = "A prefill does not wait for the load that brings what it reads."
+TITLE = "A prefill is not told of the load that it must wait for."
 KILLS = "read-after-arrive"
 
 _begin_prefill = admission._begin_prefill

@@ -9,7 +9,7 @@ from hicache.core.eviction_policies.priority import Priority
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "Under priority the least recently used node goes first, whatever its priority."
+TITLE = "Under priority the least recently used node is evicted first, whatever its priority."
 KILLS = "order-ref"
 EVICTION = "priority"
 

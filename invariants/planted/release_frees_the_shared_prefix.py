@@ -9,7 +9,7 @@ from hicache.core import admission
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("A13",)
-TITLE = "A request that leaves gives back the pages of its shared prefix too."
+TITLE = "A request that ends also frees the pages of its shared prefix."
 KILLS = "own-d"
 
 _withdraw = admission._withdraw

@@ -9,7 +9,7 @@ from hicache.core.radix import tree
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("A10",)
-TITLE = "A node that was removed still names its parent."
+TITLE = "A node that was removed still refers to its parent."
 KILLS = ""
 
 _remove = tree.unlink

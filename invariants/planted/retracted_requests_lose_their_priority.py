@@ -9,7 +9,7 @@ from hicache.core import admission
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "A request that was retracted waits again as one without a priority."
+TITLE = "A request that was retracted waits again without its priority."
 KILLS = "lru"
 EVICTION = "priority"
 

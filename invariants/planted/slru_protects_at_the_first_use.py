@@ -9,7 +9,7 @@ from hicache.core.eviction_policies.slru import Slru
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "Under slru nothing is on probation: what one request used is protected, too."
+TITLE = "Under slru a node is protected after its first use, so nothing is on probation."
 KILLS = "order-ref"
 EVICTION = "slru"
 

@@ -10,7 +10,7 @@ from hicache.core.types import Tier
 from .base import Patch
 
 ROWS: tuple[str, ...] = ()
-TITLE = "Pages behind a window are struck out in the very table that was handed out."
+TITLE = "Pages behind a window are removed from the very table that was handed out."
 KILLS = "generation"
 
 

@@ -9,7 +9,7 @@ from hicache.core.radix import locks
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("B1",)
-TITLE = "A lock on a tombstone counts nothing, and its release takes another lock away."
+TITLE = "A lock on a tombstone is not counted, and its release removes another lock."
 KILLS = "lock-bal"
 
 _lock, _unlock = locks.lock, locks._unlock

@@ -9,7 +9,7 @@ from hicache.core.components import swa
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("F6",)
-TITLE = "A window that is no multiple of the page is counted as fewer whole pages."
+TITLE = "A window that is no multiple of the page size counts as fewer whole pages."
 KILLS = "near"
 
 

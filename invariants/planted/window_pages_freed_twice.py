@@ -10,7 +10,7 @@ from hicache.core.types import Tier
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("A1",)
-TITLE = "What falls behind a window is forgotten in no table, and is freed again with the request."
+TITLE = "Pages behind a window are freed, stay in the table and are freed again with the request."
 KILLS = "lock-span"
 
 

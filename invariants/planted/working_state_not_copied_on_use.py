@@ -9,7 +9,7 @@ from hicache.core.requests import tables
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("M7",)
-TITLE = "A pass goes on from a cached prefix with whatever its working slot held."
+TITLE = "A pass that reuses a prefix starts from whatever its working slot held."
 KILLS = "bytes"
 
 _states = tables.state_slots

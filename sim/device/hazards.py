@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hicache.core.config import Config
+from hicache.core.errors import About
 from hicache.core.types import Tier
 from hicache.devices.base import Area, CopyJob, D, Front, Mark, Stream, Touch
 
@@ -32,7 +33,7 @@ _REMEMBERED = 65_536
 RULES = {("w", "r"): "RAW", ("r", "w"): "WAR", ("w", "w"): "WAW"}
 
 
-class _Lane:
+class _StreamClock:
     """One stream: its clock (own ticks included), and why of its last accesses."""
 
     def __init__(self, name: str, index: int, size: int) -> None:
@@ -57,7 +58,7 @@ class Hazards:
     def __init__(self, capacities: Mapping[_Place, int], layers: int, streams: int = 4) -> None:
         self.checked = 0
         self._size = streams
-        self._lanes: dict[Stream, _Lane] = {}
+        self._clocks: dict[Stream, _StreamClock] = {}
         self._host = [0] * streams
         self._marks: dict[Mark, tuple[int, ...]] = {}
         self._shape = {place: (layers, pages) for place, pages in capacities.items()}
@@ -65,17 +66,17 @@ class Hazards:
 
     def stream(self, stream: Stream, name: str) -> None:
         """Make a stream known."""
-        if stream in self._lanes:
+        if stream in self._clocks:
             return
-        if len(self._lanes) == self._size:
+        if len(self._clocks) == self._size:
             raise HazardError(f"hazard detector: made for {self._size} streams, {name} is one more")
-        self._lanes[stream] = _Lane(name, len(self._lanes), self._size)
+        self._clocks[stream] = _StreamClock(name, len(self._clocks), self._size)
 
     def record(self, stream: Stream, mark: Mark) -> None:
-        self._marks[mark] = tuple(self._lanes[stream].clock)
+        self._marks[mark] = tuple(self._clocks[stream].clock)
 
     def wait(self, stream: Stream, mark: Mark) -> None:
-        _merge(self._lanes[stream].clock, self._marks[mark])
+        _merge(self._clocks[stream].clock, self._marks[mark])
 
     def observed(self, mark: Mark) -> None:
         """The host learned that the mark was reached."""
@@ -84,38 +85,38 @@ class Hazards:
 
     def access(self, stream: Stream, area: Area, mode: Literal["r", "w"], why: str) -> None:
         """An access was issued. Raises HazardError when it conflicts with one before it."""
-        lane = self._lanes[stream]
-        _merge(lane.clock, self._host)
+        own = self._clocks[stream]
+        _merge(own.clock, self._host)
         self.checked += 1
         if not len(area.pages):
             return
-        for other in self._lanes.values():
-            if other is lane:
+        for other in self._clocks.values():
+            if other is own:
                 continue
-            self._ordered(lane, other, area, ("w", mode), why)
+            self._ordered(own, other, area, ("w", mode), why)
             if mode == "w":
-                self._ordered(lane, other, area, ("r", mode), why)
-        tick = lane.clock[lane.index] + 1
-        lane.clock[lane.index] = tick
-        lane.whys[tick] = why
-        lane.whys.pop(tick - _REMEMBERED, None)
+                self._ordered(own, other, area, ("r", mode), why)
+        tick = own.clock[own.index] + 1
+        own.clock[own.index] = tick
+        own.whys[tick] = why
+        own.whys.pop(tick - _REMEMBERED, None)
         first, last = area.layers
-        self._of(area, mode, lane.index)[first:last, area.pages] = tick
+        self._of(area, mode, own.index)[first:last, area.pages] = tick
 
-    def _of(self, area: Area, mode: str, lane: int) -> _Ticks:
-        key = (area.tier, area.component, mode, lane)
+    def _of(self, area: Area, mode: str, own: int) -> _Ticks:
+        key = (area.tier, area.component, mode, own)
         ticks = self._ticks.get(key)
         if ticks is None:
             ticks = self._ticks[key] = np.zeros(self._shape[area.place], dtype=np.int32)
         return ticks
 
     def _ordered(
-        self, lane: _Lane, other: _Lane, area: Area, modes: tuple[str, str], why: str
+        self, own: _StreamClock, other: _StreamClock, area: Area, modes: tuple[str, str], why: str
     ) -> None:
         ticks = self._ticks.get((area.tier, area.component, modes[0], other.index))
         if ticks is None:
             return
-        seen = lane.clock[other.index]
+        seen = own.clock[other.index]
         last = ticks[area.layers[0] : area.layers[1], area.pages]
         if int(last.max(initial=0)) <= seen:
             return
@@ -123,12 +124,13 @@ class Hazards:
         first = int(last[:, late].max())
         before = other.whys.get(first, "an access too old to be named")
         raise HazardError(
-            f"{ {'w': 'write', 'r': 'read'}[modes[1]] } by {why!r} on stream {lane.name} is not "
+            f"{ {'w': 'write', 'r': 'read'}[modes[1]] } by {why!r} on stream {own.name} is not "
             f"ordered after the {'write' if modes[0] == 'w' else 'read'} by {before!r} on stream "
             f"{other.name}: {area.tier.name.lower()} pages {area.pages[late].tolist()[:8]} of "
             f"{area.component} ({int(late.sum())} in all), layer groups "
             f"{area.layers[0]}..{area.layers[1] - 1}",
             RULES[modes],
+            About("page", int(area.pages[late][0]), int(area.tier), area.component),
         )
 
 

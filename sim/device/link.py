@@ -25,7 +25,7 @@ from ..hardware.curve import Curve
 SECOND_NS = 1_000_000_000
 
 
-class _Lane:
+class _Channel:
     """One direction. epoch: bumped whenever a planned event became stale."""
 
     __slots__ = (
@@ -44,7 +44,7 @@ class _Lane:
     def __init__(self) -> None:
         self.waiting: deque[Transfer] = deque()
         self.current: Transfer | None = None
-        self.other: _Lane = self
+        self.other: _Channel = self
         self.moving = False
         self.left = 0
         self.since_ns = 0
@@ -85,22 +85,22 @@ class Link:
         self._single = single
         self._halved = max(1, min(single, shared // 2))
         self._latency_ns = latency_ns
-        self._lanes = {direction: _Lane() for direction in Direction}
-        ends = list(self._lanes.values())
+        self._channels = {direction: _Channel() for direction in Direction}
+        ends = list(self._channels.values())
         ends[0].other, ends[1].other = ends[1], ends[0]
 
     def busy_ns(self, direction: Direction) -> int:
-        return self._lanes[direction].busy_ns
+        return self._channels[direction].busy_ns
 
     def bytes_moved(self, direction: Direction) -> int:
-        return self._lanes[direction].bytes
+        return self._channels[direction].bytes
 
     def send(self, direction: Direction, count: int, steps: list[Callable[[], None]]) -> None:
         """Queue a transfer; the last of `steps` is called when all of it has moved."""
-        lane = self._lanes[direction]
-        lane.waiting.append(Transfer(count, self._work(direction, count), steps))
-        if lane.current is None:
-            self._begin(lane)
+        channel = self._channels[direction]
+        channel.waiting.append(Transfer(count, self._work(direction, count), steps))
+        if channel.current is None:
+            self._begin(channel)
 
     def _work(self, direction: Direction, count: int) -> int:
         curve = self._curves.get(direction.value)
@@ -108,60 +108,60 @@ class Link:
             return count
         return max(0, curve.ns(count) - self._latency_ns) * self._single // SECOND_NS
 
-    def _begin(self, lane: _Lane) -> None:
-        lane.current = lane.waiting.popleft()
-        lane.began_ns = self._clock.now_ns
-        self._clock.after(self._latency_ns, lambda: self._move(lane))
+    def _begin(self, channel: _Channel) -> None:
+        channel.current = channel.waiting.popleft()
+        channel.began_ns = self._clock.now_ns
+        self._clock.after(self._latency_ns, lambda: self._move(channel))
 
-    def _move(self, lane: _Lane) -> None:
-        assert lane.current is not None
-        self._settle(lane.other)
-        lane.left = lane.current.work * SECOND_NS
-        lane.since_ns = self._clock.now_ns
-        lane.moving = True
-        self._plan(lane)
-        self._plan(lane.other)
+    def _move(self, channel: _Channel) -> None:
+        assert channel.current is not None
+        self._settle(channel.other)
+        channel.left = channel.current.work * SECOND_NS
+        channel.since_ns = self._clock.now_ns
+        channel.moving = True
+        self._plan(channel)
+        self._plan(channel.other)
 
-    def _rate(self, lane: _Lane) -> int:
-        return self._halved if lane.other.moving else self._single
+    def _rate(self, channel: _Channel) -> int:
+        return self._halved if channel.other.moving else self._single
 
-    def _settle(self, lane: _Lane) -> None:
+    def _settle(self, channel: _Channel) -> None:
         """Account for what moved at the rate that held until now."""
-        if lane.moving:
+        if channel.moving:
             now = self._clock.now_ns
-            lane.left -= self._rate(lane) * (now - lane.since_ns)
-            lane.since_ns = now
+            channel.left -= self._rate(channel) * (now - channel.since_ns)
+            channel.since_ns = now
 
-    def _plan(self, lane: _Lane) -> None:
+    def _plan(self, channel: _Channel) -> None:
         """Plan the next milestone at the rate that holds from now on."""
-        transfer = lane.current
-        if not lane.moving or transfer is None:
+        transfer = channel.current
+        if not channel.moving or transfer is None:
             return
-        lane.epoch += 1
-        epoch = lane.epoch
+        channel.epoch += 1
+        epoch = channel.epoch
         parts = len(transfer.steps)
         floor = transfer.work * SECOND_NS * (parts - 1 - transfer.next) // parts
-        wait_ns = max(0, -(-(lane.left - floor) // self._rate(lane)))
-        self._clock.after(wait_ns, lambda: self._arrive(lane, epoch))
+        wait_ns = max(0, -(-(channel.left - floor) // self._rate(channel)))
+        self._clock.after(wait_ns, lambda: self._arrive(channel, epoch))
 
-    def _arrive(self, lane: _Lane, epoch: int) -> None:
-        transfer = lane.current
-        if epoch != lane.epoch or transfer is None:
+    def _arrive(self, channel: _Channel, epoch: int) -> None:
+        transfer = channel.current
+        if epoch != channel.epoch or transfer is None:
             return
-        self._settle(lane)
+        self._settle(channel)
         step = transfer.steps[transfer.next]
         transfer.next += 1
         if transfer.next < len(transfer.steps):
-            self._plan(lane)
+            self._plan(channel)
             step()
             return
-        self._settle(lane.other)
-        lane.moving = False
-        lane.current = None
-        lane.epoch += 1
-        lane.busy_ns += self._clock.now_ns - lane.began_ns
-        lane.bytes += transfer.bytes
-        self._plan(lane.other)
-        if lane.waiting:
-            self._begin(lane)
+        self._settle(channel.other)
+        channel.moving = False
+        channel.current = None
+        channel.epoch += 1
+        channel.busy_ns += self._clock.now_ns - channel.began_ns
+        channel.bytes += transfer.bytes
+        self._plan(channel.other)
+        if channel.waiting:
+            self._begin(channel)
         step()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from hicache.core.errors import About
 from hicache.core.types import Pages, Tier
 
 from .. import content
@@ -143,5 +144,7 @@ class Memory:
         raise WrongBytesError(
             f"{why}: {tier.name.lower()} page {int(pages[slot])} of {component}, layer group "
             f"{layer}: expected {self.whose(int(tags[depth, slot]))}, found {self.whose(got)}{torn}"
-            f"; {int(wrong.sum())} of {wrong.size} rows of this access are wrong"
+            f"; {int(wrong.sum())} of {wrong.size} rows of this access are wrong",
+            "",
+            About("page", int(pages[slot]), int(tier), component),
         )

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hicache.core.actions import Outcome
+from hicache.core.errors import About
 from hicache.core.events import Event
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
@@ -130,6 +131,7 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
                     f"{look.place[0].name.lower()} page {look.page} of {look.place[1]} was written "
                     f"while it was free; seen before {look.why}",
                     "POISON",
+                    About("page", look.page, int(look.place[0]), look.place[1]),
                 )
         self._compared = left
         return not left
@@ -147,6 +149,7 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
                 f"{area.tier.name.lower()} pages {free[:8]} of {area.component} "
                 f"({len(free)} in all)",
                 "READ OF FREE",
+                About("page", free[0], int(area.tier), area.component),
             )
         self._compare(stream, self._whole(area.place, np.array(free, dtype=np.int64)), repr(why))
         for page in free:

@@ -109,7 +109,7 @@ class Forward:
         self._model.compute(self._stream, duration_ns)
         self._close(ended)
 
-    def touch_decoded(self, sequence: Sequence, leaving: bool = False) -> None:
+    def report_decoded(self, sequence: Sequence, leaving: bool = False) -> None:
         """What a decoding sequence read and wrote since this was last called for it.
 
         Its reads are reported each time, but the content of pages is compared once, when it leaves:
@@ -121,8 +121,8 @@ class Forward:
         layers, held = (0, len(self._sizes)), sequence.held
         why = f"decode of request {sequence.job.index} at token {held}"
         tables, states = sequence.tables, sequence.states
-        if held != sequence.touched:
-            since, sequence.touched = sequence.touched, held
+        if held != sequence.reported:
+            since, sequence.reported = sequence.reported, held
             for access in self._accesses.decoded(tables, states, since, held, why):
                 if access.mode == "r" and not access.state:
                     self._device.touch(self._stream, access.touch(layers, why))

@@ -27,7 +27,7 @@ class Growth:
     def finish_ended(self) -> None:
         """Before anything grows: what has ended must not be retracted to make room."""
         while (sequence := self._running.decode.pop_ended()) is not None:
-            self._forward.touch_decoded(sequence, leaving=True)
+            self._forward.report_decoded(sequence, leaving=True)
             self._running.finish(sequence)
 
     def retry_stalled(self) -> None:
@@ -42,7 +42,7 @@ class Growth:
 
     def grow_full(self) -> None:
         while (sequence := self._running.decode.pop_full()) is not None:
-            self._forward.touch_decoded(sequence)
+            self._forward.report_decoded(sequence)
             self._grow(sequence)
 
     def _grow(self, sequence: Sequence) -> None:

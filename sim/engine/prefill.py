@@ -162,7 +162,7 @@ class Prefills:
         running.progress += 1
         if not ok:
             return
-        sequence.held = sequence.touched = prefill.end_token
+        sequence.held = sequence.reported = prefill.end_token
         if not prefill.completes_prompt:
             return
         del running.prefilling[sequence.job.index]

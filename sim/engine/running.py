@@ -124,7 +124,7 @@ class Running:
         on."""
         job = sequence.job
         self._stop(sequence)
-        self._forward.touch_decoded(sequence, leaving=True)
+        self._forward.report_decoded(sequence, leaving=True)
         length = job.input_length + sequence.generated
         key = sequence.key.first(length // self.page_size)
         reusable = (length - 1) // self.page_size
@@ -161,7 +161,7 @@ class Running:
     def _requeue(self, sequence: Sequence) -> None:
         """It is admitted no more, and waits before all others."""
         sequence.length = sequence.job.input_length + sequence.generated
-        sequence.held = sequence.touched = 0
+        sequence.held = sequence.reported = 0
         self.count -= 1
         self.progress += 1
         self.waiting.push_front(sequence)

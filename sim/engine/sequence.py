@@ -74,7 +74,7 @@ class Sequence:
     states: tuple[StateSlots, ...] = ()
     generated: int = 0
     held: int = 0
-    touched: int = 0
+    reported: int = 0
     since: int = 0
     due: tuple[int, int] = NEVER_DUE
     flight: FlightId = 0

@@ -116,6 +116,6 @@ def test_cost_against_tree_size(benchmark: Any, record: Record, leaves: int) -> 
 
     match, lock, unlock, evict = benchmark.pedantic(measure, rounds=1, iterations=1)
     record(f"{nodes:>7,} nodes: match 8 pages", f"{match:.1f} us", "<= 10 us at 100 k")
-    record(f"{nodes:>7,} nodes: admit (match, lock, seat)", f"{lock:.1f} us", "does not grow")
+    record(f"{nodes:>7,} nodes: admit (match, lock, take)", f"{lock:.1f} us", "does not grow")
     record(f"{nodes:>7,} nodes: abort (unlock)", f"{unlock:.1f} us", "does not grow")
     record(f"{nodes:>7,} nodes: evict one page", f"{evict:.1f} us", "<= 50 us at 100 k")

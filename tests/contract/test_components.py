@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +29,9 @@ from hicache.core.components.base import (
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
-from hicache.core.events import Arrived, Flushed
-from hicache.core.radix.matching import anchors
-from hicache.core.types import Key
+from hicache.core.events import Arrived, Flushed, MatchWanted
+from hicache.core.radix.tree import attach, label_of, new_child
+from hicache.core.types import Key, Tier
 from hicache.runtime.config_document import config_of, document
 from invariants.books.kinds import kinds_of
 from invariants.fuzz.content import Content
@@ -40,6 +39,7 @@ from invariants.watch import Level, Watch
 
 NAMES = known()
 BACKBONE = NAMES[0]
+PAGES = 80  # more than the longest path
 PATHS = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8)
 # (page size, window in tokens): one page, eight, no multiple, a page larger than the window.
 SETTINGS = [
@@ -60,26 +60,44 @@ SETTINGS = [
 ]
 
 
-def make(name: str, page_size: int = 4, window: int = 8, interval: int = 0) -> Component:
+def config_made(name: str, page_size: int = 4, window: int = 8, interval: int = 0) -> Config:
     names = (name,) if name == BACKBONE else (BACKBONE, name)
-    sizes = (64,) * len(names)
     settings = settings_for(names, Shape(window, interval))
-    config = Config(page_size, sizes, (0,) * len(names), components=names, settings=settings)
+    sizes = (PAGES,) * len(names)
+    return Config(page_size, sizes, (0,) * len(names), components=names, settings=settings)
+
+
+def make(name: str, page_size: int = 4, window: int = 8, interval: int = 0) -> Component:
+    config = config_made(name, page_size, window, interval)
     made: Component = registry.load(registry.COMPONENTS, name).component(config)
     return made
 
 
-def matched(component: Component, path: list[tuple[int, bool]]) -> int:
-    """How many nodes of a path, each of so many pages and held or not, the core matches."""
-    ends = np.cumsum([span for span, _ in path]).tolist()
-    nodes: Any = [
-        SimpleNamespace(end_page=end, pages=((np.arange(span) if held else None,), (None,)))
-        for end, (span, held) in zip(ends, path, strict=True)
-    ]
-    state: Any = SimpleNamespace(components=(component,))
-    found = anchors(state, nodes)
-    assert found.device == found.best == found.depths[0]
-    return found.device
+def matched(config: Config, path: list[tuple[int, bool]]) -> int:
+    """How many nodes of a path, each of so many pages and held or not, a request matches."""
+    core = Core(config)
+    state, stride = core._state, config.page_size * 8
+    rows = np.arange(sum(span for span, _ in path) * config.page_size, dtype="<i8").tobytes()
+    key = Key(rows, stride)
+    core.handle(Arrived(0, key, key.pages * config.page_size, key.pages))
+    last, ends = len(state.components) - 1, [0]
+    node = state.root
+    for span, held in path:
+        start, end = ends[-1], ends[-1] + span
+        first = rows[start * stride : (start + 1) * stride]
+        label = first if start else label_of("", first)
+        node = new_child(state, node, rows[start * stride : end * stride], label)
+        for index, component in enumerate(state.components):
+            if index != last or held:
+                count = span if component.positional else 1
+                taken = state.pools[Tier.DEVICE][index].take(count, 1)
+                attach(state, node, Tier.DEVICE, index, taken)
+        ends.append(end)
+    (found,) = core.handle(MatchWanted(0))
+    assert isinstance(found, Matched)
+    assert found.host_pages == 0
+    assert found.depths[last] == found.device_pages
+    return ends.index(found.device_pages)
 
 
 def test_the_three_components_are_there() -> None:
@@ -98,7 +116,7 @@ def test_a_match_is_the_deepest_node_that_has_all_it_requires(
         if all(path[index][1] for index in component.required([pages for pages, _ in path[:depth]]))
     ]
     assert valid[0] == 0, "nothing is required of the empty prefix"
-    assert matched(component, path) == valid[-1]
+    assert matched(config_made(name, *setting), path) == valid[-1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -127,17 +145,17 @@ def test_a_window_requires_each_page_that_holds_one_of_its_tokens(
 
 def test_a_gap_inside_the_window_is_no_match_however_much_follows_the_last_hole() -> None:
     """E5: live 2, hole 2, live 3 with a window of 4 pages; one more live page completes it."""
-    component = make("swa", 1, 4)
+    config = config_made("swa", 1, 4)
     path = [(2, True), (2, False), (3, True)]
-    assert matched(component, path[:1]) == 1
-    assert matched(component, path[:2]) == matched(component, path) == 1
-    assert matched(component, [*path, (1, True)]) == 4
+    assert matched(config, path[:1]) == 1
+    assert matched(config, path[:2]) == matched(config, path) == 1
+    assert matched(config, [*path, (1, True)]) == 4
 
 
 def test_a_path_shorter_than_the_window_is_valid_only_where_it_is_complete() -> None:
-    component = make("swa", 4, 32)
-    assert matched(component, [(2, True)]) == 1
-    assert matched(component, [(1, False), (2, True)]) == 0
+    config = config_made("swa", 4, 32)
+    assert matched(config, [(2, True)]) == 1
+    assert matched(config, [(1, False), (2, True)]) == 0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeAlias
+
 import pytest
 
-from hicache.core.actions import Backup, Granted, Load, Prefill
+from hicache.core.actions import Backup, Evicted, Granted, Load, Prefill
 from hicache.core.errors import CallerError
 from hicache.core.events import (
     Aborted,
@@ -14,9 +19,12 @@ from hicache.core.events import (
     Finished,
     PagesWanted,
 )
+from hicache.core.radix import boundaries
 from hicache.core.types import Tier
 
 from .rig import PAGE, Rig, hybrid, key, windows
+
+TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
 
 
 def forget(rig: Rig, request: int) -> None:
@@ -106,22 +114,45 @@ def test_a_request_does_not_grow_before_its_prompt_is_computed() -> None:
     assert rig.one(Granted, rig.feed(PagesWanted(0, 6 * PAGE))).tables[1].min() >= -1
 
 
-def test_a_window_beside_a_state_that_host_did_not_take_is_still_copied() -> None:
-    """What host did not take is noted per component, not for the whole node."""
+def test_a_window_beside_a_state_that_host_refused_is_still_copied() -> None:
+    """What host refused is noted per component, not for the whole node."""
     rig = hybrid("full,swa,mamba", (32, 32, 16), (32, 32, 16), write_policy="write_back")
     rig.run(0, "abcd")
     rig.run(1, "abcdef")
     failed = rig.one(Backup, rig.feed(EvictWanted(Tier.DEVICE, "mamba", 1)))
     rig.feed(BackupDone(failed.flight, ok=False))
-    first = next(node for node in rig.view.nodes() if node.host_refused)
-    assert first.host_refused == 1 << 2
+    window = rig.one(Backup, rig.feed(EvictWanted(Tier.DEVICE, "swa", 1)))
+    assert [copy.component for copy in window.copies] == ["swa"]
+    rig.feed(BackupDone(window.flight))
+    assert not rig.one(Evicted, rig.feed(EvictWanted(Tier.DEVICE, "mamba", 1))).demoted
 
 
-def test_many_children_out_of_reach_are_not_looked_at() -> None:
-    """A change at a node concerns the children that end within reach of it."""
+def lines_run_when_a_window_comes_back(children: int) -> int:
+    """Lines of `boundaries` that run when the parent of so many long children gets its window."""
     rig = windows((200, 60))
+    texts = ["ab" + chr(99 + child) * 6 for child in range(children)]
     rig.run(0, "ab")
-    for request in range(1, 9):
-        rig.run(request, "ab" + chr(98 + request) * 6)
-    top = next(node for node in rig.view.nodes() if len(node.children) > 4)
-    assert not top.children_in_reach
+    for request, text in enumerate(texts, 1):
+        rig.run(request, text)
+    for request, text in enumerate(texts, 100):
+        rig.begin(request, text)  # its locks keep the child
+    assert rig.one(Evicted, rig.feed(EvictWanted(Tier.DEVICE, "swa", 1))).component == "swa"
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> TraceFunction | None:
+        nonlocal count
+        count += event == "line"
+        return trace if frame.f_code.co_filename == boundaries.__file__ else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        rig.run(99, "ab")
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_children_out_of_reach_cost_a_change_nothing() -> None:
+    """A change at a node concerns only the children that end within a window of it."""
+    assert lines_run_when_a_window_comes_back(2) == lines_run_when_a_window_comes_back(8) > 0

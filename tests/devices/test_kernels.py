@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,8 @@ def run(*arguments: str, **environment: str) -> str:
 @needs_triton
 def test_copies_are_exact_under_the_interpreter() -> None:
     said = run("-m", "pytest", "tests/devices/interpreted.py", TRITON_INTERPRET="1")
-    assert "5 passed" in said
+    assert re.search(r"\d passed", said)
+    assert "skipped" not in said
 
 
 @needs_triton

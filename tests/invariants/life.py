@@ -18,7 +18,7 @@ from invariants.watch import Watch
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
 # What makes room or empties the tree.
-CLEARING = ("erode", "evict", "flush", "hold", "revisit")
+CLEARING = ("erode", "evict", "flush", "hoard", "revisit")
 
 
 def corner(config: Config, fail: int = 5, without: tuple[str, ...] = ()) -> Swarm:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hicache.core.config import Config
-from hicache.core.errors import CallerError
+from hicache.core.errors import About, CallerError
 from hicache.core.types import Tier
 from hicache.devices.base import Area
 from hicache.runtime.controller import COMPUTE
@@ -41,7 +41,7 @@ CONFIG = configured(2, (10, 6, 4), (20, 8, 6), ("full", "swa", "mamba"), swa_win
 BUGS = tuple(name for name in planted.names() if getattr(planted.load(name), "EXECUTOR", ""))
 TIERS = (Tier.DEVICE, Tier.HOST)
 # The core refuses the reply that comes of it: the others it cannot see.
-REFUSED = "passes-never-hear-of-failed-loads"
+REFUSED = "pass-succeeds-after-failed-load"
 
 
 def played(seed: int, operations: int = 60) -> Outcome:
@@ -114,7 +114,7 @@ def test_a_tape_says_all_that_happens() -> None:
 
 def test_an_entry_that_does_nothing_changes_nothing() -> None:
     first = played(5)
-    idle = Entry("look", {"request": 1 << 19}, 0, False, (Act(700, 3, "fail"),))
+    idle = Entry("match", {"request": 1 << 19}, 0, False, (Act(700, 3, "fail"),))
     for at in (0, 7, 20, 40):
         entries = (*first.tape.entries[:at], idle, idle, *first.tape.entries[at:])
         assert said(replay(replace(first.tape, entries=entries), OPS)) == said(first)
@@ -178,10 +178,12 @@ def test_at_rest_every_page_is_what_its_prefix_says(tier: Tier) -> None:
 def test_at_rest_free_pages_are_as_they_were_left(tier: Tier) -> None:
     hand = rested()
     pool = hand.core.view.pool(tier)
-    spoil(hand, tier, next(page for page in range(8) if pool.state[page] == 0))
+    free = next(page for page in range(8) if pool.state[page] == 0)
+    spoil(hand, tier, free)
     with pytest.raises(WrongBytesError, match="was written while it was free") as found:
         hand.at_rest()
-    assert failure_of(found.value, 3) == Failure(12, "POISON", str(found.value), 3)
+    about = (About("page", free, int(tier), "full"),)
+    assert failure_of(found.value, 3) == Failure(12, "POISON", str(found.value), 3, about)
 
 
 def test_a_failure_names_its_rule() -> None:

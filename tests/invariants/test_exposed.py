@@ -23,16 +23,16 @@ from traces.mutants.planted_work import Row, Trial, trial_jobs
 
 # A few of each family of kinds; all of them are seen within six sequences.
 SOME = (
-    ("a-load-dies-with-its-request", "abort before the reply"),
-    ("a-pass-overtakes-its-load", "overtaken load"),
-    ("acks-are-a-watermark", "swizzled clog"),
-    ("any-reply-will-do", "crossed reply"),
+    ("abort-ends-the-load", "abort before the reply"),
+    ("load-stays-open-after-its-pass", "overtaken load"),
+    ("replies-below-the-last-are-ignored", "swizzled clog"),
+    ("reply-kind-is-not-checked", "reply of another kind"),
     ("failed-backup-keeps-its-lock", "torn last page"),
-    ("flush-frees-what-moves", "flush between"),
-    ("growth-beside-a-pass", "growth in flight"),
-    ("host-is-not-evicted-while-something-moves", "evict host before the reply"),
+    ("flush-frees-pages-in-flight", "flush during the copy"),
+    ("growth-granted-during-a-pass", "growth in flight"),
+    ("host-eviction-ignored-while-actions-are-open", "evict host before the reply"),
 )
-ALONE = ("root-forgets-who-left", "host-copies-stay-the-flights")
+ALONE = ("root-child-count-is-not-decreased", "landed-backup-pages-stay-with-the-flight")
 
 
 def test_each_kind_of_fault_exposes_a_bug_or_is_on_the_list() -> None:
@@ -73,9 +73,9 @@ def test_a_check_is_alone_in_noticing(name: str) -> None:
 
 
 def test_what_the_asserts_notice_is_told_from_what_a_check_does() -> None:
-    found = kill.hunt("duplicates-leak", range(6))
+    found = kill.hunt("duplicate-pages-leak", range(6))
     assert found.tape is not None
-    noticed = kill.noticers("duplicates-leak", found.tape)
+    noticed = kill.noticers("duplicate-pages-leak", found.tape)
     assert noticed[0] == kill.ALWAYS
     assert "own-d" in noticed
 
@@ -96,15 +96,21 @@ def test_the_run_falls_short_where_something_is_not_as_it_should_be() -> None:
     dead = Row("one", 11, "LRU", 10, 1, 1, 0.1, ("lru",))
     alive = Row("two", 0, "", 10, 1, -1, 0.1)
     shared = Row("three", 11, "LRU", 10, 1, 1, 0.1, ("lru", "order-ref"))
-    seen, calm = Trial("one", "twice", 11, "X", 1, 1, 0.1), Trial("one", "", 0, "", 1, 1, 0.1)
+    seen, calm = (
+        Trial("one", "repeated reply", 11, "X", 1, 1, 0.1),
+        Trial("one", "", 0, "", 1, 1, 0.1),
+    )
     assert sole([dead, alive, shared]) == {"lru": 1}
     assert not has_gaps([dead], [seen, calm], whole=False)
     assert has_gaps([dead, alive], [], whole=False)
-    assert has_gaps([dead], [Trial("one", "twice", 0, "", 1, 1, 0.1)], whole=False)
+    assert has_gaps([dead], [Trial("one", "repeated reply", 0, "", 1, 1, 0.1)], whole=False)
     assert has_gaps([dead], [Trial("one", "", 11, "X", 1, 1, 0.1)], whole=False)
     assert has_gaps([dead], [], whole=True)
 
 
 def test_a_bug_without_faults_has_no_trials() -> None:
-    assert trial_jobs(["duplicates-leak"], 5) == []
-    assert [job.fault for job in trial_jobs(["any-reply-will-do"], 5)] == ["", "crossed reply"]
+    assert trial_jobs(["duplicate-pages-leak"], 5) == []
+    assert [job.fault for job in trial_jobs(["reply-kind-is-not-checked"], 5)] == [
+        "",
+        "reply of another kind",
+    ]

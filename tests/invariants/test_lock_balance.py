@@ -18,9 +18,9 @@ def look(expected: list[int]) -> None:
     one, other = SimpleNamespace(name="request 1"), SimpleNamespace(name="flight 2")
     holders = (({1: one}, {1: one, 2: other}), ({}, {}))
     book: Any = SimpleNamespace(pages=[SimpleNamespace(where=where) for where in SLOTS])
-    shadow: Any = SimpleNamespace(locked=expected)
+    mirror: Any = SimpleNamespace(locked=expected)
     node: Any = SimpleNamespace(id=9, locks=holders)
-    LockBalance().node(book, shadow, node)
+    LockBalance().node(book, mirror, node)
 
 
 def test_a_node_that_is_held_as_expected_passes() -> None:

@@ -61,7 +61,7 @@ def test_a_name_survives_an_edit_elsewhere_and_not_one_of_its_statement() -> Non
     names = [
         {
             f"{kind}:{mutate._snippet(statement)}"
-            for node, statement in changes.spots(next(iter(mutate.defined(tree).values())))
+            for node, statement in changes.sites(next(iter(mutate.defined(tree).values())))
             for kind, _ in changes.changes(node)
         }
         for tree in map(ast.parse, (before, after))
@@ -111,7 +111,7 @@ def test_asserts_and_messages_are_left_alone() -> None:
         "    raise ValueError(x + 1)\n"
     )
     function = next(iter(mutate.defined(ast.parse(source)).values()))
-    assert not [made for node, _ in changes.spots(function) for made in changes.changes(node)]
+    assert not [made for node, _ in changes.sites(function) for made in changes.changes(node)]
 
 
 @pytest.mark.parametrize("mutant", [GIVE_BACK, SPLIT], ids=lambda one: one.name)
@@ -265,7 +265,7 @@ def test_the_command_hunts_a_planted_bug(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "kill.json"
-    line = ["mutants", "--only", "duplicates-leak", "--jobs", "1", "--json", str(out)]
+    line = ["mutants", "--only", "duplicate-pages-leak", "--jobs", "1", "--json", str(out)]
     assert main(line) == 0
     (row,) = json.loads(out.read_text())["planted"]
     assert row["killed"]

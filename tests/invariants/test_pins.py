@@ -21,7 +21,7 @@ def test_a_copy_of_a_page_of_no_node_pins_nothing_and_is_said(owner: int) -> Non
     book.device.owner[4] = owner
     action = Backup(9, (Copy("full", source, target),))
     ticket = book.tickets.file(action, (Move(0, source, target),), ())
-    said = pin(ticket, book.tickets, book.nodes, book.seats)
+    said = pin(ticket, book.tickets, book.nodes, book.requests)
     assert said == "flight 9 reads page 4 of no node"
     assert (ticket.pins, ticket.path) == ([], 0)
     assert not book.device.locks.any()

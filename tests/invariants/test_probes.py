@@ -17,12 +17,12 @@ NAMED = (
     "tombstone healed",
     "aux-only load",
     "landed before its reply",
-    "drain while loading",
+    "write-back while loading",
     "garbage locked",
     "split under a leg",
     "window cut for a short pool",
     "branch checkpoint",
-    "track refilled in decode",
+    "checkpoint slot refilled in decode",
 )
 
 
@@ -171,6 +171,6 @@ def test_most_names_are_met_soon(counted: Counter[str]) -> None:
 
 
 def test_what_contradicts_itself_is_not_counted_together(counted: Counter[str]) -> None:
-    assert counted["Prefill of nothing"] <= counted["Prefill"]
+    assert counted["Prefill of zero tokens"] <= counted["Prefill"]
     assert counted["split under a lock"] <= counted["split"]
     assert counted["Admitted with a load beside the backbone"] == counted["aux-only load"]

@@ -30,16 +30,16 @@ from invariants.planted.base import load, names, planted
 OPS = base.load()
 WEIGHTS = weights_of(OPS)
 OF_RANKS = {
-    "a-collective-for-each-reply": (15, "COLL-SEQ"),
-    "a-late-rank-is-given-up": (15, "COLL-SEQ"),
-    "capacities-are-taken-as-they-are": (15, "RANK-EQ pools"),
-    "one-rank-speaks-for-all": (12, "BYTES by content"),
-    "ranks-without-news-stay-away": (15, "COLL-SEQ"),
-    "reductions-leave-a-rank-out": (15, "RANK-EQ reduction"),
-    "replies-in-the-order-of-their-ends": (15, "RANK-EQ replies"),
-    "stamps-by-a-clock-of-each-rank": (15, "RANK-EQ victims"),
-    "verdicts-are-not-reduced": (15, "RANK-EQ replies"),
-    "what-is-here-is-taken-to-be-everywhere": (15, "COLL-SEQ"),
+    "one-collective-per-local-reply": (15, "COLL-SEQ"),
+    "rank-stops-waiting-for-the-others": (15, "COLL-SEQ"),
+    "ranks-do-not-agree-on-capacity": (15, "RANK-EQ pools"),
+    "rank-zero-decides-success-for-all": (12, "BYTES by content"),
+    "idle-rank-skips-the-collective": (15, "COLL-SEQ"),
+    "reduction-omits-the-last-rank": (15, "RANK-EQ reduction"),
+    "ranks-reply-in-local-order": (15, "RANK-EQ replies"),
+    "ranks-use-their-own-clock": (15, "RANK-EQ victims"),
+    "ranks-do-not-agree-on-success": (15, "RANK-EQ replies"),
+    "rank-applies-reply-before-agreement": (15, "COLL-SEQ"),
 }
 CONFIG = Config(4, (16,), (12,))
 
@@ -202,7 +202,7 @@ def test_a_lane_that_stands_still_does_on_every_rank() -> None:
 
 def test_a_pass_that_is_taken_at_once_takes_what_is_before_it_on_every_rank() -> None:
     """The ballast takes its own pass while another one is slow on the second rank."""
-    hold = entry("hold", (Act(1, 0),), take=True)
+    hold = entry("hoard", (Act(1, 0),), take=True)
     outcome = play.replay(one_prompt(Act(1, 0), Act(900, 0), then=(hold,)), OPS)
     assert outcome.failure is None
     assert outcome.hand.probes.seen["Prefill: a rank is ahead by 1"] >= 1
@@ -326,7 +326,7 @@ def test_ranks_shrink_to_one_where_one_fails_and_to_two_where_it_takes_several()
 
 
 def test_a_real_one_shrinks_and_its_test_says_how_many_ranks() -> None:
-    name = "verdicts-are-not-reduced"
+    name = "ranks-do-not-agree-on-success"
     hunt = kill.hunt(name, range(1, 8))
     assert hunt.tape is not None
     assert hunt.failure is not None

@@ -58,10 +58,10 @@ def a_request_that_sits_down_is_forgotten(original: Any) -> Any:
 
 
 def candidates_stay_what_they_were(original: Any) -> Any:
-    def refresh(self: NodeBook, shadow: Any) -> None:
-        before = shadow.candidate
-        original(self, shadow)
-        shadow.candidate = before
+    def refresh(self: NodeBook, mirror: Any) -> None:
+        before = mirror.candidate
+        original(self, mirror)
+        mirror.candidate = before
 
     return refresh
 
@@ -69,7 +69,7 @@ def candidates_stay_what_they_were(original: Any) -> Any:
 FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "a node": (NodeBook, "retract", a_node_is_forgotten),
     "a page given back": (PageBook, "retract", given_back_pages_are_forgotten),
-    "a request": (Book, "_sit", a_request_that_sits_down_is_forgotten),
+    "a request": (Book, "_admit", a_request_that_sits_down_is_forgotten),
     "a candidate": (NodeBook, "refresh", candidates_stay_what_they_were),
 }
 

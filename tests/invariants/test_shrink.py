@@ -27,10 +27,10 @@ from tests.configs import configured, said
 OPS = base.load()
 # A planted bug, and the most operations that are needed to show it.
 CASES = {
-    "release-forgets-its-locks": 4,
+    "released-receipt-keeps-its-locks": 4,
     "failed-backup-is-published": 3,
-    "boundaries-never-die": 4,
-    "windows-above-stay-locked": 4,
+    "lost-boundaries-stay-live": 4,
+    "windows-left-behind-stay-locked": 4,
 }
 
 
@@ -62,7 +62,7 @@ def test_a_planted_bug_shrinks_to_what_a_person_can_read(name: str) -> None:
 
 
 def test_shrinking_twice_is_the_same() -> None:
-    with planted("windows-above-stay-locked"):
+    with planted("windows-left-behind-stay-locked"):
         tape, failure = find()
         one, two = shrink(tape, failure, play), shrink(tape, failure, play)
     assert (dumps(one.tape), one.plays) == (dumps(two.tape), two.plays)
@@ -87,7 +87,9 @@ def long_tape() -> Tape:
     entries[4] = Entry(
         "arrive", {"request": 9, "tokens": [[2, 30]], "space": "lora", "whole": True}
     )
-    entries[17] = Entry("wait", {"polls": 3}, 5, False, (Act(50, 2, "twice"), Act(70, 1, "torn")))
+    entries[17] = Entry(
+        "wait", {"polls": 3}, 5, False, (Act(50, 2, "repeated reply"), Act(70, 1, "torn"))
+    )
     return Tape(CONFIG, tuple(entries), 5, "priority")
 
 
@@ -217,7 +219,7 @@ def test_proposals_are_legal_and_most_are_lighter() -> None:
 
 @pytest.fixture
 def exported() -> tuple[Shrunk, str]:
-    with planted("release-forgets-its-locks"):
+    with planted("released-receipt-keeps-its-locks"):
         tape, failure = find()
         small = shrink(tape, failure, play)
     return small, pytest_file(small.tape, small.failure, "a bug")
@@ -232,7 +234,7 @@ def test_the_exported_test_has_the_tape_and_fails_with_the_bug_alone(
     assert names["TAPE"] == replace(small.tape, notes={})
     names["test_the_core_plays_it_clean"]()
     wrong = pytest.raises(AssertionError, match=small.failure.kind.split()[0])
-    with planted("release-forgets-its-locks"), wrong:
+    with planted("released-receipt-keeps-its-locks"), wrong:
         names["test_the_core_plays_it_clean"]()
     assert f"{small.failure.kind} (exit code {small.failure.code})" in text
     assert "With the planted bug a bug" in text

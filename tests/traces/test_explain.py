@@ -15,7 +15,7 @@ from hicache.core.core import _HANDLERS
 from hicache.core.ledger import Pool
 from hicache.core.radix.node import Flight, Node, Request
 from invariants.explain import explain
-from invariants.explain.witness import witnessed
+from invariants.explain.recorder import recorded
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import corpus
@@ -111,7 +111,7 @@ def test_any_page_node_request_or_component_can_be_asked_about(failing: str) -> 
 
 def test_a_leak_is_told_by_the_pages_that_are_missing() -> None:
     """Found only at the end, when everything is evicted: no check named anybody."""
-    with planted("duplicates-leak"):
+    with planted("duplicate-pages-leak"):
         account = found_by(lambda failure: True, range(1, 4), checks=[])
     assert account.outcome.failure is not None
     assert "pages are missing" in account.outcome.failure.text
@@ -129,12 +129,12 @@ def test_a_leak_is_told_by_the_pages_that_are_missing() -> None:
 def found_by(
     wanted: Callable[[play.Failure], bool], seeds: Any, checks: list[str] | None = None
 ) -> Any:
-    """The first failing sequence of these seeds, witnessed."""
+    """The first failing sequence of these seeds, recorded."""
     work, ops = Work(80), operations.load()
     for seed in seeds:
         outcome = play.generate(work.swarm(seed), ops, seed, 80, "every", checks)
         if outcome.failure is not None and wanted(outcome.failure):
-            return witnessed(outcome.tape, ops, checks=checks)
+            return recorded(outcome.tape, ops, checks=checks)
     raise AssertionError("no seed fails")
 
 
@@ -143,10 +143,10 @@ def test_a_crash_names_the_line_that_it_came_from() -> None:
         account = found_by(lambda failure: failure.code == 10, range(1, 9))
     said = explain.verdict(account.outcome.failure)
     assert "double free" in said.equation
-    assert said.spots[0].file == "hicache/core/ledger.py"
+    assert said.source_lines[0].file == "hicache/core/ledger.py"
     whom = explain.named(account)
     assert [one.kind for one in whom] == ["page"]
-    assert explain.places(account, whom)[0].spot.function == "_twice"
+    assert explain.places(account, whom)[0].source_line.function == "_twice"
     assert "refused (give_back)" in explain.rows(account, whom[0])[-1].text
 
 
@@ -155,18 +155,18 @@ def test_a_hazard_names_the_page_and_the_line_that_issued_the_copy() -> None:
     hunted = kill.hunt(bug, range(1, 12), 80)
     assert hunted.tape is not None
     with planted(bug):
-        account = witnessed(hunted.tape, operations.load())
+        account = recorded(hunted.tape, operations.load())
     assert account.outcome.failure is not None
     assert account.outcome.failure.code == 13
     whom = explain.named(account)
     assert "page" in [one.kind for one in whom]
     first = explain.places(account, whom)[0]
-    assert first.spot.file == "hicache/runtime/lanes.py"
+    assert first.source_line.file == "hicache/runtime/lanes.py"
     assert first.via[0].file == "invariants/planted/_lanes.py"
 
 
 def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:
-    with planted("cleanup-without-a-lock"):
+    with planted("waiting-request-releases-a-lock"):
         account = found_by(lambda failure: failure.code == 10, range(1, 9))
     (one,) = explain.named(account)
     assert one.kind == "request"
@@ -175,9 +175,9 @@ def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:
 
 
 BUGS = (
-    "ack-unlocks-the-unlocked",
-    "sentinel-is-freed",
-    "split-loses-its-locks",
+    "backup-reply-releases-a-lock-not-taken",
+    "empty-slot-sentinel-is-freed",
+    "split-upper-half-has-no-locks",
     "release-frees-the-shared-prefix",
 )
 
@@ -187,13 +187,13 @@ def test_what_is_shown_contains_the_planted_lines(bug: str) -> None:
     with planted(bug):
         account = found_by(lambda failure: True, range(1, 12))
     file = f"invariants/planted/{bug.replace('-', '_')}.py"
-    spots = [call.spot for call, _ in explain.ran(account.steps[-1])]
+    source_lines = [call.source_line for call, _ in explain.ran(account.steps[-1])]
     for place in explain.places(account, explain.named(account)):
-        spots += [place.spot, *place.via]
-    assert file in [spot.file for spot in spots]
+        source_lines += [place.source_line, *place.via]
+    assert file in [source_line.file for source_line in source_lines]
 
 
-# -- the witness changes nothing
+# -- the recorder changes nothing
 
 
 def some_tapes() -> list[Tape]:
@@ -203,11 +203,11 @@ def some_tapes() -> list[Tape]:
     return [*[corpus.read(path) for path in corpus.paths(CORPUS)[:3]], work.drawn(several)]
 
 
-def test_a_witnessed_replay_is_the_same_replay() -> None:
+def test_a_recorded_replay_is_the_same_replay() -> None:
     ops = operations.load()
     before = (vars(Pool).copy(), dict(_HANDLERS), vars(insertion).copy())
     for tape in some_tapes():
-        plain, account = play.replay(tape, ops), witnessed(tape, ops)
+        plain, account = play.replay(tape, ops), recorded(tape, ops)
         assert account.outcome.failure is None
         assert account.outcome.hand.counts == plain.hand.counts
         assert account.outcome.hand.events == plain.hand.events == len(account.steps)
@@ -220,7 +220,7 @@ def test_every_change_of_a_page_is_told() -> None:
     """Added up, the changes that were told are the ledger itself, after every tape."""
     ops = operations.load()
     for tape in some_tapes():
-        account = witnessed(tape, ops)
+        account = recorded(tape, ops)
         owners: dict[tuple[int, str, int], str] = {}
         for change in (change for step in account.steps for change in step.changes):
             if change.pages and "loan" not in change.text:

@@ -111,7 +111,7 @@ def test_several_ranks_replay_and_repeat_in_a_fresh_process(
     assert fuzz("--sequences", "1", "--seed", "5", "--ranks", "2", "--twice", "100") == 0
     tape = Work(25, ranks=2).drawn(1)
     path = Path("two.jsonl")
-    path.write_text(tapes.dumps(replace(tape, notes={"plant": "ranks-without-news-stay-away"})))
+    path.write_text(tapes.dumps(replace(tape, notes={"plant": "idle-rank-skips-the-collective"})))
     assert fuzz("--replay", str(path)) == 15
     assert "COLL-SEQ: " in capsys.readouterr().out
     assert fuzz("--replay", str(path), "--plant", "") == 0

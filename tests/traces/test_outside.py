@@ -95,9 +95,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     write(tmp_path / "trace.jsonl", HEADER, *REQUESTS)
     monkeypatch.chdir(tmp_path)
     yield "./mine.py"
-    for package, name in list(entries._texts):
-        registry.remove(package, name)
-    entries._texts.clear()
+    entries.forget()
 
 
 def replayed(*options: str) -> dict[str, Any]:
@@ -235,8 +233,7 @@ def test_the_fuzzer_takes_it_and_its_tapes_are_refused_without_it(
     )
     Path("tape.jsonl").write_text(entries_of_a_tape)
     assert cli.main(["fuzz", "--replay", "tape.jsonl", *own]) == 0
-    registry.remove(registry.EVICTION_POLICIES, "mine")
-    entries._texts.clear()
+    entries.forget()
     for command in (["fuzz", "--replay"], ["explain"], ["shrink"]):
         said = fails(capsys, *command, "tape.jsonl")
         assert "found 'mine'; for your own: --eviction path.py:Name" in said

@@ -13,13 +13,13 @@ from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import tape as tapes
 from invariants.planted.base import planted
-from invariants.planted.verdicts_are_not_reduced import RANKS
+from invariants.planted.ranks_do_not_agree_on_success import RANKS
 from traces.cli import main
 from traces.fuzzing.double_run import trail_of
 from traces.fuzzing.report import next_steps
 from traces.fuzzing.work import Work
 
-BUG = "sentinel-is-freed"
+BUG = "empty-slot-sentinel-is-freed"
 HUNT = ("fuzz", "--operations", "40", "--twice", "0", "--seed", "1", "--sequences", "6")
 
 
@@ -66,7 +66,7 @@ def test_what_is_to_be_done_next_runs_as_it_is_said(capsys: pytest.CaptureFixtur
 
 def test_the_fresh_process_of_a_double_run_has_the_bug_too() -> None:
     """One that decides otherwise and breaks nothing that is asked here: the trails are equal."""
-    work = Work(60, ("full",), "write_through", "off", plant="warmest-victims-first")
+    work = Work(60, ("full",), "write_through", "off", plant="most-recently-used-is-evicted-first")
     for seed in range(8, 40):
         tape = work.drawn(seed)
         with planted(work.plant):
@@ -79,7 +79,7 @@ def test_the_fresh_process_of_a_double_run_has_the_bug_too() -> None:
 
 
 def test_a_bug_is_hunted_where_it_can_be() -> None:
-    options = ("--seed", "4", "--jobs", "1", "--plant", "verdicts-are-not-reduced")
+    options = ("--seed", "4", "--jobs", "1", "--plant", "ranks-do-not-agree-on-success")
     options += ("--json", "out.json")
     assert main([*HUNT, *options]) == 15
     settings = json.loads(Path("out.json").read_text())["settings"]
@@ -111,7 +111,7 @@ def test_a_bug_that_is_not_there_is_one_line(
 
 @pytest.mark.parametrize(
     ("bug", "ranks"),
-    [("loads-do-not-wait-for-passes", "2"), ("reductions-leave-a-rank-out", "1")],
+    [("loads-do-not-wait-for-passes", "2"), ("reduction-omits-the-last-rank", "1")],
 )
 def test_ranks_on_which_there_is_no_such_bug_are_refused(
     bug: str, ranks: str, capsys: pytest.CaptureFixture[str]

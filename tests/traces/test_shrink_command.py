@@ -27,7 +27,7 @@ FAILING = Tape(
     (
         Entry("quiesce", {}),
         Entry("arrive", {"request": 4, "tokens": [[2, 7]], "space": "", "whole": False}, gap=5),
-        Entry("look", {"request": 4}),
+        Entry("match", {"request": 4}),
         Entry("admit", {"request": 4, "chunk": 20}, acts=(Act(3, 0), Act(3, 1, "torn"))),
         Entry("wait", {"polls": 2}, 40, True, (Act(2, 0, "torn"),)),
         Entry("wait", {"polls": 2}, 40),

@@ -36,7 +36,7 @@ from hicache.core.events import (
     Retracted,
 )
 from hicache.core.types import Key, Tier
-from invariants.explain.witness import Account, Step, witnessed
+from invariants.explain.recorder import Account, Step, recorded
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.tapes import corpus
@@ -64,7 +64,7 @@ def lively() -> Account:
     ops, work = operations.load(), Work(80)
     drawn = (work.drawn(seed) for seed in range(1, 400))
     for tape in chain((corpus.read(path) for path in corpus.paths(CORPUS)), drawn):
-        account = witnessed(tape, ops)
+        account = recorded(tape, ops)
         names = {type(item).__name__ for step in account.steps for item in step.outcomes}
         open_ = most = 0
         for step in account.steps:
@@ -80,7 +80,7 @@ def lively() -> Account:
 def failed() -> Account:
     """Cut off by a failure, while locks are held."""
     with planted(BUG):
-        account = witnessed(FAILING, operations.load())
+        account = recorded(FAILING, operations.load())
     assert account.outcome.failure is not None
     return account
 
@@ -99,7 +99,7 @@ def account_of(
         Step(at, 0, 7, event, outcomes) for at, (event, outcomes) in enumerate(events, start=1)
     ]
     tape = Tape(Config(1, (9,), (9,)), ())
-    return Account(play.Outcome(tape, failure, witnessed(tape, {}).outcome.hand), steps)
+    return Account(play.Outcome(tape, failure, recorded(tape, {}).outcome.hand), steps)
 
 
 # -- the format

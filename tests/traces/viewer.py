@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from invariants.explain.witness import Account
+from invariants.explain.recorder import Account
 from traces.explaining.timeline import timeline
 
 

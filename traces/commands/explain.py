@@ -11,10 +11,10 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from hicache.core.errors import CallerError
-from invariants.books.story import About, brief
+from hicache.core.errors import About, CallerError
+from invariants.books.story import brief
 from invariants.explain import explain as explainer
-from invariants.explain.witness import Account, witnessed
+from invariants.explain.recorder import Account, recorded
 from invariants.fuzz.ops import base as operations
 
 from ..explaining.report import LAST, show
@@ -91,7 +91,7 @@ def run(options: Options, command: str) -> int:
     operations.check(tape, operations.load(), options.tape)
     plant = planting.wanted(options.plant, tape, options.tape)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
-        account = witnessed(tape, operations.load(), options.tape)
+        account = recorded(tape, operations.load(), options.tape)
     about = explainer.chosen(
         account,
         options.page,
@@ -151,16 +151,16 @@ def document(account: Account, about: list[About], command: str, plant: str) -> 
             for step in account.steps[-LAST:]
         ],
         "ran": [
-            {**call.spot._asdict(), "depth": call.depth, "times": times}
+            {**call.source_line._asdict(), "depth": call.depth, "times": times}
             for step in last
             for call, times in explainer.ran(step)
         ],
         "look": [
             {
-                **place.spot._asdict(),
+                **place.source_line._asdict(),
                 "event": place.event,
                 "why": place.why,
-                "via": [str(spot) for spot in place.via],
+                "via": [str(source_line) for source_line in place.via],
             }
             for place in explainer.places(account, explainer.named(account) or about)
         ],
@@ -174,5 +174,5 @@ def _row(row: explainer.Row) -> dict[str, object]:
         "time": row.step.now,
         "what": brief(row.step.event),
         "change": row.text,
-        "lines": [str(spot) for spot in row.spots],
+        "lines": [str(source_line) for source_line in row.source_lines],
     }

@@ -139,8 +139,7 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         type=entry(registry.WRITE_POLICIES),
         default="write_through",
         metavar="POLICY",
-        help="when pages are copied to host: "
-        f"{', '.join(registry.stems(registry.WRITE_POLICIES))}, or path.py:Name",
+        help=f"when pages are copied to host: {_known(registry.WRITE_POLICIES)}",
     )
     add(
         "--exclusive",
@@ -153,8 +152,7 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         type=entry(registry.EVICTION_POLICIES),
         default="lru",
         metavar="POLICY",
-        help="eviction order: "
-        f"{', '.join(registry.stems(registry.EVICTION_POLICIES))}, or path.py:Name",
+        help=f"eviction order: {_known(registry.EVICTION_POLICIES)}",
     )
     add(
         "--compare-eviction",
@@ -162,6 +160,10 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         metavar="POLICY",
         help="replay again with this eviction order, without checks, and print both hit rates",
     )
+
+
+def _known(package: str) -> str:
+    return f"{', '.join(registry.spellings(package))}, or path.py:Name"
 
 
 def _add_components(parser: argparse.ArgumentParser) -> None:
@@ -249,8 +251,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         type=entry(registry.SCHEDULERS),
         default=defaults["order"],
         metavar="ORDER",
-        help="who is admitted next: "
-        f"{', '.join(registry.names(registry.SCHEDULERS))}, or path.py:Name",
+        help=f"who is admitted next: {_known(registry.SCHEDULERS)}",
     )
     add(
         "--token-budget",

@@ -14,11 +14,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from invariants.books.story import About, brief
+from hicache.core.errors import About
+from invariants.books.story import brief
 from invariants.explain import explain
-from invariants.explain.witness import Account, Step
+from invariants.explain.recorder import Account, Step
 from invariants.fuzz.tapes.spoken import spoken
-from invariants.source_lines import ROOT, Spot
+from invariants.source_lines import ROOT, SourceLine
 
 from ..outside import entries
 from ..terminal.tables import console, pairs, table
@@ -64,7 +65,10 @@ def _verdict(account: Account) -> Table:
     verdict = explain.verdict(failure)
     rows = [("always", verdict.sentence)] if verdict.sentence else []
     rows.append(("found", verdict.equation))
-    rows += [("in" if not at else "", str(spot)) for at, spot in enumerate(verdict.spots)]
+    rows += [
+        ("in" if not at else "", str(source_line))
+        for at, source_line in enumerate(verdict.source_lines)
+    ]
     if account.steps:
         step = account.steps[-1]
         rows.append(("event", f"{step.number}, at {step.now}: {brief(step.event)}"))
@@ -87,9 +91,9 @@ def _story_of(account: Account, subject: About) -> Table:
         if first:
             result.add_row(*_when(row.step), Text(brief(row.step.event), style="bold"), "")
         if row.text:
-            spot = explain.decisive(row.spots)
+            source_line = explain.decisive(row.source_lines)
             text = row.text.removeprefix(f"{explain.title(subject)}: ")
-            result.add_row("", "", Padding(text, INDENT), _short(spot))
+            result.add_row("", "", Padding(text, INDENT), _short(source_line))
         previous = row.step
     return result
 
@@ -115,27 +119,29 @@ def _calls_of(step: Step) -> Table:
     calls = explain.ran(step)
     for call, times in calls[:MOST_CALLS]:
         often = f" ({times} times)" if times > 1 else ""
-        result.add_row(f"{'  ' * call.depth}{call.spot.function}{often}", _place(call.spot))
+        result.add_row(
+            f"{'  ' * call.depth}{call.source_line.function}{often}", _place(call.source_line)
+        )
     if len(calls) > MOST_CALLS:
         result.add_row(f"... {len(calls) - MOST_CALLS} more", "")
     return result
 
 
-def _place(spot: Spot) -> str:
-    return f"{spot.file.rpartition('/')[2]}:{spot.line}"
+def _place(source_line: SourceLine) -> str:
+    return f"{source_line.file.rpartition('/')[2]}:{source_line.line}"
 
 
 def _places_to_look(account: Account, about: Sequence[About]) -> Table:
     result = table("Where to look, likeliest first", "line", "event", "what it did there")
     result.columns[0].no_wrap, result.columns[2].justify = True, "left"
     for place in explain.places(account, explain.named(account) or about):
-        spot = place.spot
-        source = linecache.getline(str(ROOT / spot.file), spot.line).strip()
+        source_line = place.source_line
+        source = linecache.getline(str(ROOT / source_line.file), source_line.line).strip()
         why = Text(place.why)
         if source:
             why.append(f"\n{source}", style="dim")
         via = "".join(f"\n  from {_short(one)}" for one in place.via[:2])
-        where = f"{spot.file}:{spot.line}\n  in {spot.function}{via}"
+        where = f"{source_line.file}:{source_line.line}\n  in {source_line.function}{via}"
         result.add_row(where, str(place.event), why)
     return result
 
@@ -152,8 +158,8 @@ def _when(step: Step) -> tuple[str, str]:
     return (str(step.entry) if step.entry else "end", str(step.number))
 
 
-def _short(spot: Spot | None) -> str:
+def _short(source_line: SourceLine | None) -> str:
     """File and function, without the folder."""
-    if spot is None:
+    if source_line is None:
         return ""
-    return f"{_place(spot)} {spot.function}"
+    return f"{_place(source_line)} {source_line.function}"

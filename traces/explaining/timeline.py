@@ -38,7 +38,7 @@ from invariants.books.story import brief
 from invariants.explain.explain import decisive, named, title
 from invariants.explain.instruments import Change
 from invariants.explain.instruments import named as pages_of
-from invariants.explain.witness import Account, Step
+from invariants.explain.recorder import Account, Step
 from invariants.fuzz.tapes.spoken import spoken
 
 from .trace_events import (
@@ -160,7 +160,7 @@ def _event(chart: _Chart, step: Step) -> None:
 
 def _line(change: Change) -> str:
     """The source line that decided the change."""
-    return str(decisive(change.spots) or "not by a line of the core")
+    return str(decisive(change.source_lines) or "not by a line of the core")
 
 
 def _outcome(chart: _Chart, item: Outcome, step: Step) -> None:

@@ -12,13 +12,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import Any, Protocol
 
 from hicache.core.actions import Outcome
 from hicache.core.events import Event
 from hicache.core.view import CoreView
-from invariants.determinism import Trail
+from hicache.runtime.encoding import event_bytes, outcome_bytes
 from invariants.fuzz import play
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.ranks.hand import hand_of
@@ -71,18 +71,18 @@ class Follower(Watch):
     def __init__(self) -> None:
         super().__init__("off")
         self.steps: list[Step] = []
-        self._trail = Trail()
+        self._digest = blake2b(digest_size=16)
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        self._trail.on_event(event, view)
+        self._digest.update(event_bytes(event))
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        self._trail.on_outcomes(event, outcomes, view)
+        self._digest.update(outcome_bytes(outcomes))
         name = type(event).__name__
         request, flight = getattr(event, "request", None), getattr(event, "flight", None)
         subject = f"request {request}" if request is not None else f"flight {flight}"
         answers = ", ".join(type(item).__name__ for item in outcomes)
-        self.steps.append(Step(self._trail.end()[-1], f"{name} ({subject}) -> {answers}"))
+        self.steps.append(Step(self._digest.hexdigest(), f"{name} ({subject}) -> {answers}"))
 
 
 def trail_of(tape: Tape) -> list[Step]:

@@ -114,6 +114,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def forget() -> None:
+    """What was loaded here is unknown again."""
+    for package, name in _texts:
+        registry.remove(package, name)
+    _texts.clear()
+
+
 def load(outside: Sequence[Sequence[str]]) -> None:
     """Loads the entries that another process was given, unless they are loaded already."""
     for package, text in outside:

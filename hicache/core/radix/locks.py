@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..errors import CoreBug
+from ..errors import About, CoreBug
 from ..state import State
 from ..types import BACKBONE, Tier
 from .lru import offer
@@ -89,7 +89,10 @@ def _unlock(state: State, receipt: Receipt, entries: list[tuple[Node, int]], ind
     for node, tier in entries:
         holders, pages = node.locks[tier][index], node.pages[tier][index]
         if pages is None or holders.pop(receipt.id, None) is None:
-            raise CoreBug(f"{receipt.name} releases a lock on {node} that it does not hold")
+            raise CoreBug(
+                f"{receipt.name} releases a lock on {node} that it does not hold",
+                About("node", node.id),
+            )
         touched[node.id] = node
         if not holders:
             pools[tier][index].protected -= len(pages)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from ..actions import KvRemoved, KvStored
-from ..errors import CoreBug
+from ..errors import About, CoreBug
 from ..state import State
 from ..types import BACKBONE, Pages, Tier, chain_digests, kept, root_digest
 from .boundaries import begin_split, changed, end_split, note_span
@@ -77,7 +77,7 @@ def split(state: State, node: Node, at: int) -> Node:
     """
     parent, stride = node.parent, state.stride
     if parent is None or not 0 < at < span(node, stride):
-        raise CoreBug(f"{node} cannot be split at {at}")
+        raise CoreBug(f"{node} cannot be split at {at}", About("node", node.id))
     cut = at * stride
     begin_split(state, node)
     upper = new_child(state, parent, node.key[:cut], node.label)
@@ -126,7 +126,9 @@ def _split_legs(state: State, node: Node, upper: Node, at: int) -> None:
         if source_above is None or target_above is None:
             continue
         if source_below is None or target_below is None:
-            raise CoreBug(f"a split moved a leg of {node} away from its lower half")
+            raise CoreBug(
+                f"a split moved a leg of {node} away from its lower half", About("node", node.id)
+            )
         if len(source_above) != at or len(target_above) != at:
             raise CoreBug(f"{upper} gets {len(source_above)} pages of a leg, for {at}")
         above = Leg(leg.flight, upper, leg.component, source_above, target_above)
@@ -143,7 +145,9 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
     next, and an entry made now would be stale by then), or when the caller offers it.
     """
     if node.pages[tier][index] is not None or node.parent is None:
-        raise CoreBug(f"{node} cannot take pages on {Tier(tier).name.lower()}")
+        raise CoreBug(
+            f"{node} cannot take pages on {Tier(tier).name.lower()}", About("node", node.id)
+        )
     state.pools[tier][index].cache(pages, node.id)
     node.pages[tier][index] = kept(pages)
     state.touched[node.id] = node
@@ -167,7 +171,9 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
     it leaves of the node on host (most lose everything, one component after another)."""
     pages, parent = node.pages[tier][index], node.parent
     if pages is None or parent is None or node.locks[tier][index]:
-        raise CoreBug(f"{node} cannot lose its pages on {Tier(tier).name.lower()}")
+        raise CoreBug(
+            f"{node} cannot lose its pages on {Tier(tier).name.lower()}", About("node", node.id)
+        )
     node.pages[tier][index] = None
     state.touched[node.id] = node
     if index == BACKBONE:
@@ -188,7 +194,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
     returns the pages cut off."""
     pages = node.pages[tier][BACKBONE]
     if pages is None or node.children or sum(one is not None for one in chain(*node.pages)) > 1:
-        raise CoreBug(f"{node} cannot be cut to {keep} pages")
+        raise CoreBug(f"{node} cannot be cut to {keep} pages", About("node", node.id))
     cut = len(pages) - keep
     if not 0 < keep < len(pages):
         raise CoreBug(f"{node} cannot keep {keep} of its {len(pages)} pages")
@@ -209,7 +215,7 @@ def unlink(state: State, node: Node) -> None:
     """Unlink a childless node that holds nothing."""
     parent = node.parent
     if parent is None or node.children or node.legs or any(map(any, node.locks)):
-        raise CoreBug(f"{node} cannot be removed")
+        raise CoreBug(f"{node} cannot be removed", About("node", node.id))
     if parent.children.pop(node.label, None) is not node:
         raise CoreBug(f"{node} is not the child of {parent} under its label")
     parent.children_in_reach.pop(node.id, None)

@@ -87,13 +87,13 @@ def boundaries_at_end(state: State, request: Request, key: Key, length: int) -> 
     """Pages up to the boundaries, of at most `length` tokens, whose states are in the checkpoint
     slots of every component that has states; without such a component, all of the key, whose last
     page may be a partial one."""
+    if not state.stateful:
+        return [key.pages] if key.pages else []
     found: list[set[int]] = [
         set(depths)
         for component, depths in zip(state.components, request.checkpoint_tokens, strict=True)
         if not component.positional
     ]
-    if not found:
-        return [key.pages] if key.pages else []
     common = set.intersection(*found)
     limit = min(length, key.pages * state.config.page_size)
     return sorted(depth // state.config.page_size for depth in common if 0 < depth <= limit)
@@ -122,7 +122,7 @@ def make_slot_room(state: State, counts: list[int]) -> bool:
 def refill_checkpoint_slots(state: State, request: Request, since: int) -> None:
     """Fill up the checkpoint slots that are missing, where slots are free. since: tokens that it
     may have computed by now, whose states they cannot hold."""
-    for index, component in enumerate(state.components):
+    for index, component in enumerate(state.components) if state.stateful else ():
         if component.positional:
             continue
         pool = state.pools[Tier.DEVICE][index]

@@ -17,6 +17,7 @@ from collections import deque
 
 from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill, Released
 from hicache.core.config import Config
+from hicache.core.errors import About
 from hicache.core.events import BackupDone, Event, Finished, Retracted
 from hicache.core.types import Key
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE
@@ -85,7 +86,7 @@ class DeviceHand(Hand):
         """What it decoded is still there."""
         job, sequence = self.jobs.get(request), self._sequences.get(request)
         if job is not None and sequence is not None and job.stage == "decoding":
-            self.rig.forward.touch_decoded(sequence, leaving=True)
+            self.rig.forward.report_decoded(sequence, leaving=True)
 
     # -- work begins
 
@@ -161,8 +162,8 @@ class DeviceHand(Hand):
         super().decode(job, ids, tokens, span)
         self.rig.run_to(self.now)
         sequence = self._sequence(job, tokens)
-        sequence.touched, sequence.held = span
-        self.rig.forward.touch_decoded(sequence)
+        sequence.reported, sequence.held = span
+        self.rig.forward.report_decoded(sequence)
 
     # -- work ends
 
@@ -209,7 +210,11 @@ class DeviceHand(Hand):
         next_ns = self.rig.clock.next_ns()
         if next_ns < 0:
             kinds = ", ".join(f"{type(one.action).__name__} {one.number}" for one in self.pending)
-            raise StuckError(f"device: nothing is going to happen, and there are still: {kinds}")
+            raise StuckError(
+                f"device: nothing is going to happen, and there are still: {kinds}",
+                "",
+                *(About("flight", one.number) for one in self.pending),
+            )
         self.now = max(self.now, next_ns)
         self._look()
 
@@ -252,7 +257,7 @@ class DeviceHand(Hand):
         well = well and fine
         sequence, job = self._sequences.get(action.request), self.jobs.get(action.request)
         if well and sequence is not None and job is not None and job.flight == action.flight:
-            sequence.held = sequence.touched = action.end_token
+            sequence.held = sequence.reported = action.end_token
         return well
 
     def settle(self) -> None:

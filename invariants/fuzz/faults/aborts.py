@@ -23,7 +23,7 @@ def abort(hand: Player, one: Pending) -> None:
 
 
 class AbortIssued(Fault):
-    """It has just begun: a load arrives, a pass runs, a page drains."""
+    """It has just begun: a load arrives, a pass runs, a page is written back."""
 
     def __init__(self, site: str) -> None:
         self.sites = (site,)
@@ -73,7 +73,7 @@ class Retract(Fault):
 KINDS = {
     "abort while arriving": AbortIssued("Load"),
     "abort while prefilling": AbortIssued("Prefill"),
-    "abort while draining": AbortIssued("Backup"),
+    "abort while writing back": AbortIssued("Backup"),
     "abort before the reply": AbortDone(),
     "abort after the reply": AbortTaken(),
     "abort, then it fails": AbortFailed(),

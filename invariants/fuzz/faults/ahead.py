@@ -26,4 +26,4 @@ class RanAhead(Fault):
         del hand.jobs[job.id]
 
 
-KINDS = {"rejected step ran ahead": RanAhead()}
+KINDS = {"step ahead rejected": RanAhead()}

@@ -42,9 +42,9 @@ class Evict(Fault):
 
 
 KINDS = {
-    "flush between": Flush(),
-    "evict device while it moves": Evict(Tier.DEVICE, "issued"),
-    "evict host while it moves": Evict(Tier.HOST, "issued"),
+    "flush during the copy": Flush(),
+    "evict device during the copy": Evict(Tier.DEVICE, "issued"),
+    "evict host during the copy": Evict(Tier.HOST, "issued"),
     "evict device before the reply": Evict(Tier.DEVICE, "before"),
     "evict host before the reply": Evict(Tier.HOST, "before"),
     "evict device after the reply": Evict(Tier.DEVICE, "after"),

@@ -51,5 +51,5 @@ KINDS = {
     "swizzled clog": Swizzled(SITES),
     "swizzled clog, passes first": Swizzled(SITES[::-1]),
     "stale poll": StalePoll(),
-    "host away": Jump(),
+    "host pause": Jump(),
 }

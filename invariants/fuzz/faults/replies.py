@@ -53,9 +53,9 @@ class TooLate(Fault):
 
 
 KINDS = {
-    "twice": Twice(),
+    "repeated reply": Twice(),
     "unknown reply": Unknown(),
-    "crossed reply": Crossed(),
-    "changed reply": Changed(),
+    "reply of another kind": Crossed(),
+    "contradicting reply": Changed(),
     "load fails after its pass": TooLate(),
 }

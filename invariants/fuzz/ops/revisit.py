@@ -1,7 +1,7 @@
 """What is cached on host is wanted again, by one request or by several at once: the way to a load.
 
-Device is emptied of some components first, replies are waited for (what drains reaches host by
-them), and then everybody asks in one entry.
+Device is emptied of some components first, replies are waited for (what is written back reaches
+host by them), and then everybody asks in one entry.
 """
 
 from __future__ import annotations

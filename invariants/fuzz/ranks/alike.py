@@ -20,14 +20,16 @@ from hicache.core.actions import (
     Prefill,
     Refused,
 )
+from hicache.core.errors import About
 from hicache.core.events import Event
 from hicache.core.radix.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.group import Diverged
+from invariants.books.story import named_by
 
-Spot = tuple[int, int, int, bytes]  # id, parent, end, key
+Position = tuple[int, int, int, bytes]  # id, parent, end, key
 Held = tuple[tuple[bytes | None, int], ...]
 KINDS: dict[type, str] = {
     Evicted: "victims",
@@ -58,6 +60,7 @@ def compare_answers(
         KINDS.get(type(first), "answers"),
         f"after {event}, answer {at + 1}: rank 0 has {_told(one, at)}, "
         f"rank {rank} has {_told(other, at)}",
+        *named_by(first),
     )
 
 
@@ -85,6 +88,7 @@ def compare_pools(rank: int, when: str, one: CoreView, other: CoreView) -> None:
                     "pools",
                     f"{when}: {mine.component} on {tier.name.lower()} ({words}): "
                     f"rank 0 has {pair[0]}, rank {rank} has {pair[1]}",
+                    About("pool", -1, int(tier), mine.component),
                 )
 
 
@@ -93,17 +97,19 @@ def _compare_nodes(
 ) -> None:
     for key in {**one, **other}:
         mine, theirs = one.get(key), other.get(key)
-        if _spot(mine) != _spot(theirs):
+        if _position(mine) != _position(theirs):
             raise Diverged(
                 "splits",
                 f"{when}, node {key}: rank 0 has {mine or 'none'}, "
                 f"rank {rank} has {theirs or 'none'}",
+                About("node", key),
             )
         if mine is not None and theirs is not None and _held(mine) != _held(theirs):
             raise Diverged(
                 "tree",
                 f"{when}, pages and locks of node {key}: rank 0 has {_shown(mine)}, "
                 f"rank {rank} has {_shown(theirs)}",
+                About("node", key),
             )
 
 
@@ -122,7 +128,7 @@ def _told(outcomes: Sequence[Outcome], at: int) -> str:
     return str(outcomes[at]) if at < len(outcomes) else "nothing more"
 
 
-def _spot(node: Node | None) -> Spot | None:
+def _position(node: Node | None) -> Position | None:
     if node is None:
         return None
     return (node.id, node.parent.id if node.parent is not None else -1, node.end_page, node.key)

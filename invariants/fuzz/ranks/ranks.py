@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 from hicache.core.actions import Action, Outcome, Prefill
 from hicache.core.config import Config
 from hicache.core.core import Core
+from hicache.core.errors import About
 from hicache.core.events import Event, Reply
 from hicache.core.types import FlightId
 from hicache.runtime import agreement
@@ -189,7 +190,11 @@ class Ranks:
         self._see(front.probes, replies[0])
         for rank, others in enumerate(replies):
             if others != replies[0]:
-                raise Diverged("replies", f"rank 0 has {replies[0]}, rank {rank} has {others}")
+                raise Diverged(
+                    "replies",
+                    f"rank 0 has {replies[0]}, rank {rank} has {others}",
+                    *(About("flight", one.flight) for one in replies[0]),
+                )
         self.agreed.extend(replies[0])
 
     def _deliver_next(self, front: Front) -> None:

@@ -121,7 +121,7 @@ class Probes:
                 f"Prefill with {sum(len(one.checkpoints) for one in item.states)} checkpoints"
             ] += 1
             if item.start_token == item.end_token:
-                seen["Prefill of nothing"] += 1
+                seen["Prefill of zero tokens"] += 1
         elif isinstance(item, Cached):
             seen["Cached"] += 1
         elif isinstance(item, _ANSWERS):
@@ -139,7 +139,7 @@ class Probes:
             else "Admitted on nothing"
         ] += 1
         if item.matched_pages > item.device_pages + item.host_pages:
-            self.seen["Admitted short of what is known"] += 1
+            self.seen["Admitted below the known prefix"] += 1
         for at, pages in enumerate(item.loaded_pages):
             if pages:
                 self.seen[f"Admitted with a load of {self.config.components[at]}"] += 1

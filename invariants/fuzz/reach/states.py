@@ -89,7 +89,7 @@ class States:
         self.tombstones: set[tuple[int, int]] = set()
         self.history: dict[int, dict[str, None]] = {}  # by request, what happened to it so far
         self.chunks: Counter[int] = Counter()
-        self.tracks: dict[int, tuple[StateSlots, ...]] = {}
+        self.slots: dict[int, tuple[StateSlots, ...]] = {}
         self.tables: dict[int, list[int]] = {}
         self.legs: dict[int, int] = {}
         self.landing: list[tuple[Node, int, int]] = []
@@ -150,8 +150,8 @@ class States:
     def _outcome(self, event: Event, item: Outcome, view: CoreView) -> None:
         seen = self.seen
         if isinstance(item, Refused):
-            seen["someone is named to give way"] += item.preempt != NO_REQUEST
-            seen["drain while loading"] += item.reason == "writing_back" and any(
+            seen["a request is named to be retracted"] += item.preempt != NO_REQUEST
+            seen["write-back while loading"] += item.reason == "writing_back" and any(
                 flight.kind == "load" for flight in view.flights.values()
             )
             if isinstance(event, AdmitWanted):
@@ -178,7 +178,7 @@ class States:
             count = sum(flight.kind == "backup" for flight in view.flights.values())
             seen["as many backups as allowed"] += count == self.config.max_backups
         elif isinstance(item, Released):
-            self.tracks.pop(item.request, None)
+            self.slots.pop(item.request, None)
             self.tables.pop(item.request, None)
 
     def _pass(self, event: Event, item: Prefill, view: CoreView) -> None:
@@ -199,13 +199,13 @@ class States:
 
     def _kept(self, item: Cached | Granted) -> None:
         seen = self.seen
-        old = self.tracks.get(item.request, ())
+        old = self.slots.get(item.request, ())
         for was, now in zip(old, item.states, strict=False):
             missing = min(was.checkpoint_slots) < 0 <= min(now.checkpoint_slots)
-            name = "in decode" if isinstance(item, Granted) else "behind a pass"
-            seen[f"track refilled {name}"] += missing
-        seen["no slot for a track"] += any(min(one.checkpoint_slots) < 0 for one in item.states)
-        self.tracks[item.request] = item.states
+            name = "in decode" if isinstance(item, Granted) else "after a pass"
+            seen[f"checkpoint slot refilled {name}"] += missing
+        seen["no free checkpoint slot"] += any(min(one.checkpoint_slots) < 0 for one in item.states)
+        self.slots[item.request] = item.states
         table, before = item.tables[0].tolist(), self.tables.get(item.request, [])
         seen["duplicate replaced"] += before != table[: len(before)]
         self.tables[item.request] = table
@@ -225,10 +225,10 @@ class States:
                 seen["landed before its reply"] += not whole
             grown = 0 < self.legs.get(number, 1 << 30) < len(flight.legs)
             seen["split under a leg"] += grown
-            seen["drain of another component"] += flight.evicts and any(flight.frees[1:])
+            seen["write-back of another component"] += flight.evicts and any(flight.frees[1:])
         if isinstance(event, Flushed) and self.legs and not view.root.children:
             seen["flushed under a copy"] += 1
-        seen["reply behind a flush"] += self.forgotten and isinstance(event, Reply)
+        seen["reply after a flush"] += self.forgotten and isinstance(event, Reply)
 
     def _landed(self, event: Event, view: CoreView) -> None:
         if not isinstance(event, Reply) or not event.ok:
@@ -264,7 +264,7 @@ class States:
         seen["four hits"] += node.hits > 3
         seen["boundary beyond every window"] += node.live_distance == FAR
         seen["no boundary below"] += node.live_distance == NONE
-        seen["put down for dropping"] += node.host_refused > 0
+        seen["refused by host, to be dropped"] += node.host_refused > 0
         sources = [leg.flight.kind for leg in node.legs]
         seen["backup and load of one node"] += "backup" in sources and "load" in sources
         on_device, on_host = node.pages

@@ -266,9 +266,9 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
 
 
 def _config(found: Any, name: str) -> Config:
-    given = {**MAY_LACK, **found} if isinstance(found, dict) else {}
+    given = found if isinstance(found, dict) else {}
     kinds = types(given.get("components"))
-    if given.keys() != kinds.keys():
+    if {*given, *MAY_LACK} != kinds.keys():
         strange = sorted(given.keys() ^ kinds.keys())
         raise CallerError(
             f"{name}: config: expected the settings of this version, found a difference in "

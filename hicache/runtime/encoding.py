@@ -1,0 +1,227 @@
+"""How an outcome or an event becomes bytes, or numbers, in a digest. One table for all digests.
+
+Lives here: which values of each outcome a digest covers, under which name and code, and an exact,
+framed encoding of values. Must not live here: what is hashed together (decisions, the replay digest
+of `sim.recorder`, the double run of `hicache fuzz`).
+
+The table is written out, so digests that were recorded once stay what they are when a record of the
+core gets another name, another field, or its fields another order.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hicache.core.actions import (
+    Admitted,
+    Backup,
+    Cached,
+    Copy,
+    Evicted,
+    Granted,
+    KvRemoved,
+    KvStored,
+    Load,
+    Matched,
+    Outcome,
+    Prefill,
+    Refused,
+    Released,
+    Restarted,
+    StateSlots,
+)
+from hicache.core.events import (
+    Aborted,
+    AdmitWanted,
+    Arrived,
+    BackupDone,
+    ContinueWanted,
+    Event,
+    EvictWanted,
+    Finished,
+    Flushed,
+    LoadDone,
+    MatchWanted,
+    PagesWanted,
+    PrefillDone,
+    Retracted,
+)
+from hicache.core.types import Pages
+
+_REASONS = {"writing_back": "draining"}  # what a digest calls a reason that has another name now
+
+
+def _copies(copies: Sequence[Copy]) -> tuple[object, ...]:
+    return tuple((one.component, one.source, one.target) for one in copies)
+
+
+def _states(states: Sequence[StateSlots]) -> tuple[object, ...]:
+    return tuple(
+        (
+            one.component,
+            one.source,
+            one.working,
+            one.checkpoint_slots,
+            one.interval,
+            one.checkpoints,
+        )
+        for one in states
+    )
+
+
+def _prefill(one: Prefill) -> tuple[object, ...]:
+    return (
+        one.flight,
+        one.request,
+        one.start_token,
+        one.end_token,
+        one.tables[0],
+        one.after,
+        one.completes_prompt,
+        one.tables,
+        _states(one.states),
+    )
+
+
+def _admitted(one: Admitted) -> tuple[object, ...]:
+    return (
+        one.request,
+        one.device_pages,
+        one.host_pages,
+        one.tokens_to_compute,
+        one.depths,
+        one.loaded_pages,
+        one.matched_pages,
+    )
+
+
+def _refused(one: Refused) -> tuple[object, ...]:
+    reason = _REASONS.get(one.reason, one.reason)
+    return one.request, reason, one.needed, one.available, one.preempt, one.component
+
+
+def _moved(one: Load | Backup) -> Iterator[int | Pages]:
+    yield one.flight
+    for copy in one.copies:
+        yield copy.source
+        yield copy.target
+
+
+def _tables(one: Prefill) -> Iterator[int | Pages]:
+    yield from (one.flight, one.request, one.start_token, one.end_token)
+    yield from one.tables
+    for slots in one.states:
+        yield from (slots.source, slots.working, *slots.checkpoint_slots)
+        for depth, page in slots.checkpoints:
+            yield from (depth, page)
+
+
+class Covered(NamedTuple):
+    """name, values: of an exact digest. code: of the replay digest, whose numbers are `numbers` of
+    the outcome, or the integers among the values."""
+
+    name: bytes
+    code: int
+    values: Callable[[Any], tuple[object, ...]]
+    numbers: Callable[[Any], Iterator[int | Pages]] | None = None
+
+
+_OUTCOMES: dict[type, Covered] = {
+    Load: Covered(b"Load", 14, lambda one: (one.flight, one.request, _copies(one.copies)), _moved),
+    Backup: Covered(b"Backup", 15, lambda one: (one.flight, _copies(one.copies)), _moved),
+    Prefill: Covered(b"Prefill", 16, _prefill, _tables),
+    Matched: Covered(
+        b"Matched", 17, lambda one: (one.request, one.device_pages, one.host_pages, one.depths)
+    ),
+    Admitted: Covered(b"Seated", 18, _admitted),
+    Refused: Covered(b"Refused", 19, _refused),
+    Granted: Covered(
+        b"Granted", 20, lambda one: (one.request, one.tables[0], one.tables, _states(one.states))
+    ),
+    Cached: Covered(
+        b"Cached",
+        21,
+        lambda one: (one.request, one.pages, one.tables[0], one.tables, _states(one.states)),
+    ),
+    Released: Covered(b"Released", 22, lambda one: (one.request,)),
+    Restarted: Covered(b"Restarted", 23, lambda one: (one.request,)),
+    Evicted: Covered(
+        b"Evicted",
+        24,
+        lambda one: (one.tier, one.component, one.pages, one.last_use, one.demoted),
+        lambda one: iter((int(one.tier), one.pages)),
+    ),
+    KvStored: Covered(b"KvStored", 25, lambda one: (one.tier, one.digests)),
+    KvRemoved: Covered(b"KvRemoved", 26, lambda one: (one.tier, one.digests)),
+}
+_EVENT_CODES: dict[type, int] = {
+    Arrived: 1,
+    MatchWanted: 2,
+    AdmitWanted: 3,
+    ContinueWanted: 4,
+    PagesWanted: 5,
+    Finished: 6,
+    Aborted: 7,
+    Retracted: 8,
+    EvictWanted: 9,
+    Flushed: 10,
+    LoadDone: 11,
+    BackupDone: 12,
+    PrefillDone: 13,
+}
+
+
+def outcome_bytes(outcomes: Sequence[Outcome]) -> bytes:
+    """What one event was answered with."""
+    parts: list[bytes] = [b"%d!" % len(outcomes)]
+    for outcome in outcomes:
+        covered = _OUTCOMES[type(outcome)]
+        parts.append(covered.name)
+        _encode(parts, covered.values(outcome))
+    return b"".join(parts)
+
+
+def event_bytes(event: Event) -> bytes:
+    """By its code, with all its values."""
+    parts: list[bytes] = [b"%d?" % _EVENT_CODES[type(event)]]
+    _encode(parts, tuple(event))
+    return b"".join(parts)
+
+
+def add_words(words: array[int], event: Event, outcomes: Sequence[Outcome]) -> None:
+    """Append the replay digest's 64-bit words of an event and its answer."""
+    first = event[0] if event else 0
+    words.extend((_EVENT_CODES[type(event)], int(first), len(outcomes)))
+    for outcome in outcomes:
+        covered = _OUTCOMES[type(outcome)]
+        words.append(covered.code)
+        if covered.numbers is None:
+            words.extend([value for value in covered.values(outcome) if type(value) is int])
+            continue
+        for value in covered.numbers(outcome):
+            if isinstance(value, int):
+                words.append(value)
+            else:
+                words.frombytes(value.tobytes())
+
+
+def _encode(parts: list[bytes], value: object) -> None:
+    """Append a value so that no two different values give the same bytes."""
+    if isinstance(value, np.ndarray):
+        parts += (b"a%d:" % len(value), np.ascontiguousarray(value, dtype="<i8").tobytes())
+    elif isinstance(value, tuple):
+        parts.append(b"(%d:" % len(value))
+        for one in value:
+            _encode(parts, one)
+    elif isinstance(value, int):
+        parts.append(b"i%d," % value)
+    elif isinstance(value, bytes):
+        parts += (b"b%d:" % len(value), value)
+    else:
+        assert isinstance(value, str), f"an outcome holds {type(value).__name__}"
+        text = value.encode()
+        parts += (b"s%d:" % len(text), text)

@@ -1,0 +1,29 @@
+"""Planted: see TITLE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hicache.core import core
+from hicache.core.types import Tier
+
+from .base import Patch
+
+ROWS: tuple[str, ...] = ()
+TITLE = "An order to evict from host is ignored while any action is in flight."
+KILLS = "live-evict"
+FAULTS = (
+    "evict host during the copy",
+    "evict host before the reply",
+)
+
+_evict = core._evict
+
+
+def _not_now(state: Any, event: Any) -> None:
+    if event.tier != Tier.HOST or not state.flights:
+        _evict(state, event)
+
+
+def plant(patch: Patch) -> None:
+    patch(core, "_evict", _not_now)
