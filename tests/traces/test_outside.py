@@ -244,7 +244,7 @@ def test_a_tape_that_fails_says_how_to_play_it_again(
 ) -> None:
     own = ["--eviction", f"{mine}:Mine"]
     hunt = ["fuzz", "--sequences", "1", "--jobs", "1", "--seed", "3", "--plant"]
-    assert cli.main([*hunt, "release-forgets-its-locks", *own]) != 0
+    assert cli.main([*hunt, "released-receipt-keeps-its-locks", *own]) != 0
     assert f"--eviction {mine}:Mine" in capsys.readouterr().out
     [tape] = Path("fuzz-failures").glob("*.jsonl")
     assert cli.main(["shrink", str(tape), "-o", "small.jsonl", "--plays", "50", *own]) == 0

@@ -102,8 +102,7 @@ def residency(name: str) -> Residency:
     if said not in get_args(Residency):
         kinds = ", ".join(get_args(Residency))
         raise CallerError(
-            f"hicache/core/components/{name}.py: expected RESIDENCY, one of {kinds}, found "
-            f"{said!r}"
+            f"hicache/core/components/{name}.py: expected RESIDENCY, one of {kinds}, found {said!r}"
         )
     declared: Residency = said
     return declared
