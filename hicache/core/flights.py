@@ -119,15 +119,13 @@ def evict_with(state: State, flight: Flight, index: int, pages: int) -> None:
 
 
 def forget_nodes(state: State, flight: Flight) -> None:
-    """The tree was flushed while it is in flight: it copies for nobody any more, and whatever it
-    has of the device comes free when it ends."""
+    """The tree was flushed while it is in flight: it copies for nobody any more, and no eviction
+    waits for it."""
     if flight.evicts:
         _stop_evicting(state, flight)
     flight.receipt = None
-    flight.frees = [0] * len(state.components)
     for leg in flight.legs:
         leg.node = None
-        flight.frees[leg.component] += len(leg.source if flight.kind is _BACKUP else leg.target)
 
 
 def _stop_evicting(state: State, flight: Flight) -> None:
@@ -136,3 +134,4 @@ def _stop_evicting(state: State, flight: Flight) -> None:
         state.writing_back[index] -= pages
         if state.writing_back[index] < 0:
             raise CoreBug(f"{flight} ends, and fewer than no pages are written back")
+        flight.frees[index] = 0

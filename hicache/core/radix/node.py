@@ -147,8 +147,8 @@ class Flight:
     receipt      what it locks until its reply.
     legs         of a load or backup: what it copies, until that has ended.
     lent         [component] of a prefill: device pages on loan to it.
-    frees        [component]: device pages that come free, or can be evicted, when it ends, because
-                 an eviction waits for it, or because their request or the tree gave them up.
+    frees        [component] of a backup that an eviction waits for: the device pages that can go
+                 when it ends.
     evicts       of a backup: whether an eviction waits for it.
     gives_up     [component] of a load: host pages that it frees once it has landed.
     end_token    of a prefill: where it ends.
