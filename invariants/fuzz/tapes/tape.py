@@ -266,15 +266,15 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
 
 
 def _config(found: Any, name: str) -> Config:
-    given = {**MAY_LACK, **found} if isinstance(found, dict) else {}
+    given = found if isinstance(found, dict) else {}
     kinds = types(given.get("components"))
-    if given.keys() != kinds.keys():
+    if {*given, *MAY_LACK} != kinds.keys():
         strange = sorted(given.keys() ^ kinds.keys())
         raise CallerError(
             f"{name}: config: expected the settings of this version, found a difference in "
             f"{lines.quoted(', '.join(strange[:4]))}; record the tape again"
         )
-    for key, value in given.items():
+    for key, value in (found if isinstance(found, dict) else {}).items():
         says, fits = _SETTINGS[kinds[key]]
         if not fits(value):
             raise CallerError(
