@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import traces.commands.shrink
+from hicache.core import registry
 from invariants.base import check_names, load_check
 from traces.cli import main
+from traces.outside import entries
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -36,6 +38,28 @@ def test_the_page_of_bugs_names_tests_and_checks_that_exist() -> None:
         assert known or name in {"too_large", "write_back", "CoreBug"}, name
     for path in re.findall(r"`((?:tests|sim|invariants)/[\w/.]+)`", page):
         assert (ROOT / path).exists(), path
+
+
+def test_the_examples_of_the_page_of_policies_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (DOCS / "policies.md").read_text()
+    [classes] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [commands] = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mine.py").write_text(classes)
+    monkeypatch.chdir(tmp_path)
+    try:
+        for command in commands.splitlines():
+            assert main(shlex.split(command)[1:]) == 0, command
+    finally:
+        entries.forget()
+
+
+def test_the_page_of_policies_lists_every_one() -> None:
+    page = (DOCS / "policies.md").read_text()
+    for package in registry.OPEN:
+        for name in registry.spellings(package):
+            assert f"| `{name}` |" in page, name
 
 
 def walked() -> list[tuple[str, list[str]]]:

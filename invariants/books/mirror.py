@@ -29,6 +29,7 @@ class NodeMirror:
 
     __slots__ = (
         "candidate",
+        "changed",
         "digests",
         "end_page",
         "gave",
@@ -75,6 +76,7 @@ class NodeMirror:
         self.priority = 0  # the highest of those
         self.live_distance = NONE  # as the record had it after the last operation
         self.rank: list[Rank | None] = [None] * width  # None before the first look at it
+        self.changed = False  # what its rank follows from, since its rank was computed
         self.candidate = 0  # bit 3 * c + q: could be evicted from queue q of component c now
 
 

@@ -183,6 +183,7 @@ class NodeBook:
     def _inherit(self, mirror: NodeMirror, node: Node) -> None:
         """A split's upper half came and was used when and as often as its lower half, even where
         that is gone by now; anything else is new."""
+        mirror.changed = True
         lower = self._lower_half(mirror, node)
         if lower is None:
             mirror.use = [self.clock] * self.width
@@ -284,7 +285,11 @@ class NodeBook:
                     step.use[index] = clock
             if at > since:
                 step.hits += 1
-            step.priority = priority if step.hits == 1 else max(step.priority, priority)
+                if step.hits == 1:
+                    step.priority = priority
+            if priority > step.priority:
+                step.priority = priority
+            step.changed = True
             self.dirty[step.id] = step
             step = step.parent
         return True
@@ -326,16 +331,19 @@ class NodeBook:
         self.turned += near != mirror.live_distance
         if near == NONE != mirror.live_distance:
             self.died.add(mirror.id)
-        mirror.live_distance = near
+        changed = mirror.changed or near != mirror.live_distance
+        mirror.live_distance, mirror.changed = near, False
         key_of, leaves_first = self.declared
+        if fresh and (self.width > 1 or not leaves_first):
+            self.sank.add(mirror.id)
         for kind in self.kinds:
-            index, serving = kind.at, serves(kind, near)
-            key = key_of(mirror, index) if key_of is not None else ()
-            rank: Rank = (serving, key)
-            known, mirror.rank[index] = mirror.rank[index], rank
-            sank = not serving if known is None else rank < known
-            if sank or (fresh and (self.width > 1 or not leaves_first)):
-                self.sank.add(mirror.id)
+            index = kind.at
+            known = rank = mirror.rank[index]
+            if changed or rank is None:
+                key = key_of(mirror, index) if key_of is not None else ()
+                rank = mirror.rank[index] = (serves(kind, near), key)
+                if not rank[0] if known is None else rank < known:
+                    self.sank.add(mirror.id)
             if bits >> 3 * index & 7 and (rank != known or fresh >> 3 * index & 7):
                 for queue in range(3 * index, 3 * index + 3):
                     if bits >> queue & 1:

@@ -22,7 +22,15 @@ def wanted(book: Book, slot: int) -> int:
             for item in book.outcomes
             if type(item) is Refused and item.reason == "writing_back"
         )
+    if pages.tier == Tier.HOST:
+        needed += kept_free(book, pages.component)
     return max(0, needed - book.free_before[slot])
+
+
+def kept_free(book: Book, index: int) -> int:
+    """Host pages, at most, that stay free for exchanges whatever room is made."""
+    spare = book.config.exchange_pages
+    return spare[index] if spare else 0
 
 
 def _at_most(book: Book, item: Refused) -> int:

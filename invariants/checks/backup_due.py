@@ -10,6 +10,7 @@ from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror, serves
 from invariants.books.story import flight, node
 from invariants.books.tags import Tags
+from invariants.checks._victims import kept_free
 
 
 class BackupDue(Check):
@@ -106,7 +107,7 @@ class BackupDue(Check):
                 continue
             if _hits(mirror) < least:
                 return
-            if all(view.pool(Tier.HOST, at).free >= _size(mirror, at) for at in missing):
+            if all(_has_room(book, mirror, at, view) for at in missing):
                 self.fail(
                     f"node {mirror.id}, used {_hits(mirror)} times: expected its components "
                     f"{missing} to be under way to host, which has room",
@@ -117,6 +118,10 @@ class BackupDue(Check):
 
 def _hits(mirror: NodeMirror | None) -> int:
     return mirror.hits if mirror is not None else 0
+
+
+def _has_room(book: Book, mirror: NodeMirror, at: int, view: CoreView) -> bool:
+    return view.pool(Tier.HOST, at).free - kept_free(book, at) >= _size(mirror, at)
 
 
 def _size(mirror: NodeMirror, at: int) -> int:

@@ -12,7 +12,7 @@ from invariants.books.book import Book
 from invariants.books.liveness import is_live
 from invariants.books.pages import NODE
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, chosen
+from invariants.checks._victims import book_of, chosen, kept_free
 
 
 class Durable(Check):
@@ -150,6 +150,7 @@ def _room(book: Book, giver: int) -> list[int]:
         book.free_before[slot] + book.evictable_before[slot] if book.pages[slot].capacity else 0
         for slot in range(book.width, 2 * book.width)
     ]
+    room = [have - kept_free(book, index) for index, have in enumerate(room)]
     for item in book.outcomes:  # copies of what was on the path, and is gone by now
         if type(item) is Evicted and item.tier == Tier.HOST:
             room[book_of(book, item).component] -= len(item.pages)

@@ -21,11 +21,9 @@ class Lru(Check):
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if node.parent is None:
             return
-        if (node.hits, node.priority, node.inserted) != (
-            mirror.hits,
-            mirror.priority,
-            mirror.inserted,
-        ):
+        if node.hits != mirror.hits or node.priority != mirror.priority:
+            self._facts(mirror, node)
+        if node.inserted != mirror.inserted:
             self._facts(mirror, node)
         if node.last_use == mirror.use:
             return
@@ -73,8 +71,8 @@ class Lru(Check):
             now = view.eviction.rank(record, part // 6)
             if rank > now:
                 self.fail(
-                    f"{name}: expected node {node_id} at rank {now} or before, found {rank}; a "
-                    "rank must not fall",
+                    f"{name}: expected node {node_id} at rank {now} or before, found {rank}; "
+                    f"either the queue is wrong, or a rank of {view.eviction.name} fell",
                     node_story(node_id),
                 )
 

@@ -1,7 +1,7 @@
 """What a scheduler is: the queue of the requests that wait, and who of them is admitted next.
 
-An entry of this folder defines `scheduler(window)`, which makes one. Must not live here: admission,
-budgets, batches or the core (sim/engine).
+An entry of this folder defines `scheduler(window)`, which makes one. Must not live here: budgets,
+batches or the core (sim/engine).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Scheduler(Generic[T]):
         self.queue.append(request)
 
     def push_front(self, request: T) -> None:
-        """A request was admitted and lost its pages."""
+        """A request was preempted."""
         self.queue.appendleft(request)
 
     def best(self, reusable: Callable[[T], int]) -> T:

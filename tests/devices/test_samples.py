@@ -23,7 +23,7 @@ def row(report: Report, direction: Direction) -> Row:
 
 def test_at_rate_one_everything_is_compared_twice() -> None:
     run = Overlapped(8, 14)
-    run.busy(50)
+    run.serve_random(50)
     report = run.samples.report()
     run.close()
     backup, load = row(report, D2H), row(report, H2D)
@@ -63,7 +63,7 @@ def test_a_rate_is_kept_and_loads_follow_the_draws_of_backups() -> None:
 
 def test_rate_zero_looks_at_nothing() -> None:
     run = Overlapped(8, 14, rate=0)
-    run.busy(20)
+    run.serve_random(20)
     report = run.samples.report()
     run.close()
     assert all(one.copied > 0 and one.pages == one.bytes == 0 for one in report.rows)
@@ -71,10 +71,10 @@ def test_rate_zero_looks_at_nothing() -> None:
 
 def test_a_host_page_that_changes_after_its_backup_is_found_at_its_load() -> None:
     run = Overlapped(8, 14)
-    run.busy(30)
+    run.serve_random(30)
     (pool,) = run.cpu.arena.pools(Tier.HOST, "full")
     pool.view[2, :, 1, 0, 1, 3] ^= 1
-    run.busy(30, seed=1)
+    run.serve_random(30, seed=1)
     report = run.samples.report()
     run.close()
     assert row(report, H2D).mismatches > 0
@@ -92,7 +92,7 @@ def test_copies_that_failed_are_counted_apart() -> None:
         return direction is D2H and len(calls) % 3 == 0
 
     run = Overlapped(8, 14, fault=fault)
-    run.busy(40)
+    run.serve_random(40)
     report = run.samples.report()
     run.close()
     assert report.failed > 0

@@ -16,7 +16,7 @@ from hicache.memory.layouts import Bytes, copy_direct
 from sim.device.hazards import Hazards
 from sim.device.shadow import ShadowOptions
 from sim.errors import HazardError, SimError, WrongBytesError
-from traces.devices.shadow_run import Sizes, prove
+from traces.devices.shadow_run import Sizes, drop_each_wait
 
 from .overlapped import LAYERS, MODEL, PAGE, Overlapped
 
@@ -36,7 +36,7 @@ def pages(*numbers: int) -> Pages:
 
 
 def test_a_clean_run_is_clean_and_did_what_it_claims(run: Overlapped) -> None:
-    run.busy(60)
+    run.serve_random(60)
     assert run.wrong == []
     assert run.shadow.spoiled > 20, "no load was spoiled first: nothing was shown"
     assert run.shadow.intact > 20, "no poison was looked at: nothing was shown"
@@ -58,12 +58,12 @@ def made(sizes: Sizes) -> Iterator[CpuDevice]:
 
 
 def test_any_stream_wait_that_is_dropped_is_caught() -> None:
-    found = prove(made, Sizes(MODEL, PAGE), 30)
+    found = drop_each_wait(made, Sizes(MODEL, PAGE), 30)
     assert found.waits > 40
     assert found.waits // 2 < found.caught <= found.waits
     assert min(found.accesses, found.spoiled, found.intact, found.reads) > 10
     clean = Overlapped()
-    clean.busy(30)
+    clean.serve_random(30)
     clean.close()
     assert set(clean.shadow.waits) == {"compute", "write", "load"}
 
@@ -71,7 +71,7 @@ def test_any_stream_wait_that_is_dropped_is_caught() -> None:
 def test_a_wait_that_nobody_needs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Hazards, "access", lambda *_: None)
     with pytest.raises(SimError, match=r"wait 0 of \d+, on stream write: expected a hazard"):
-        prove(made, Sizes(MODEL, PAGE), 10)
+        drop_each_wait(made, Sizes(MODEL, PAGE), 10)
 
 
 def test_a_load_that_misses_a_page_finds_nobodys_bytes(
@@ -84,10 +84,10 @@ def test_a_load_that_misses_a_page_finds_nobodys_bytes(
         end = len(here) if to_host or len(here) < 2 else -1
         whole(source, here[:end], target, there[:end], layers)
 
-    run.busy(20)
+    run.serve_random(20)
     assert run.wrong == []
     monkeypatch.setattr(arena, "copy_direct", short)
-    run.busy(40, seed=1)
+    run.serve_random(40, seed=1)
     assert run.wrong
     report = run.samples.report()
     assert report.mismatches
@@ -112,14 +112,14 @@ def test_without_the_scribble_the_same_fault_can_hide(monkeypatch: pytest.Monkey
 
 
 def test_a_write_to_a_free_page_is_found(run: Overlapped) -> None:
-    run.busy(30)
+    run.serve_random(30)
     for tier in (Tier.DEVICE, Tier.HOST):
         run.shadow.freed(tier, "full", pages(3))
-        run.settle(*run.shadow.sweep())
+        run.wait_for(*run.shadow.sweep())
         assert run.shadow.check()
         (pool,) = run.cpu.arena.pools(tier, "full")
         pool.view[1, 3, 0, 1, 0, 2] ^= 1
-        run.settle(*run.shadow.sweep())
+        run.wait_for(*run.shadow.sweep())
         with pytest.raises(
             WrongBytesError, match=f"{tier.name.lower()} page 3 of full was written"
         ):

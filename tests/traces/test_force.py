@@ -19,8 +19,8 @@ from invariants.fuzz.tapes import tape as tapes
 from sim.hardware import profile as hardware
 from tests.sim.rig import shared_prefixes
 from traces.cli import main
-from traces.devices.certified import Hold
-from traces.devices.forced import Forced, Shown, on_device, on_simulator
+from traces.devices.checked_device import Hold
+from traces.devices.forced import ForcedResult, Prediction, on_device, on_simulator
 
 from .test_bad_input import fails
 from .test_calibrate import profile
@@ -40,11 +40,11 @@ def recording() -> Recording:
     return made
 
 
-def simulated(recording: Recording, drop: int = -1) -> Shown:
+def simulated(recording: Recording, drop: int = -1) -> Prediction:
     return on_simulator(recording, MODEL, hardware.get("h100"), drop)
 
 
-def real(recording: Recording, drop: int = -1, hold: Hold | None = None) -> Forced:
+def real(recording: Recording, drop: int = -1, hold: Hold | None = None) -> ForcedResult:
     (device,), (host,) = recording.config.device_pages, recording.config.host_pages
     with CpuDevice(MODEL, recording.config.page_size, {"full": device}, {"full": host}) as cpu:
         return on_device(recording, MODEL, cpu, drop, hold)

@@ -271,7 +271,7 @@ def test_what_is_no_file_is_one_line_at_once(capsys: pytest.CaptureFixture[str])
         ("TAPE = Tape(Config(2, (9,)), (Entry(exit(), {}),))", "found a call of exit"),
         ("TAPE = Tape(config=CONFIG, entries=())", "found ValueError: malformed node"),
         ("TAPE = Tape(Config(2, (9,)))", "found TypeError"),
-        ("TAPE = Tape(5, ())", "found TypeError"),
+        ("TAPE = Tape(5, ())", "found AttributeError"),
         ("TAPE = Tape(Config(0, (9,)), ())", "found CallerError: page_size"),
         ("TAPE = Tape(Config(2, (9,)), (7,))", "found AttributeError"),
         ("TAPE = Tape(Config(2, (9,)), (Entry('wait', {}, gap=-1),))", "gap, an integer from 0"),

@@ -87,7 +87,7 @@ def test_the_loss_of_any_one_wait_is_caught_on_issue_calls_of_a_device(kind: str
             *sizes, DeviceOptions(layout="layer_first", io_backend="direct"), accelerator=AtOnce()
         )
 
-    waits, missed = hazards.dropped(make)
+    waits, missed = hazards.drop_each_wait(make)
     assert waits == 2 + grouped().layers, "one per lane, one per layer"
     assert not missed
 

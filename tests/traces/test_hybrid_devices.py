@@ -31,7 +31,7 @@ from traces.cli import main
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
 from traces.devices.forced import on_device, on_simulator
 from traces.devices.recording_on_sim import OnSimulator
-from traces.devices.shadow_run import Sizes, prove
+from traces.devices.shadow_run import Sizes, drop_each_wait
 from traces.devices.tiny import tiny
 
 from .test_calibrate import profile
@@ -182,6 +182,6 @@ def test_every_wait_matters_in_the_shadow_of_every_component() -> None:
         pages = [dict.fromkeys(components, n) for n in (sizes.device_pages, sizes.host_pages)]
         return CpuDevice(model, sizes.page_size, *pages)
 
-    found = prove(made, Sizes(model, 2), 14)
+    found = drop_each_wait(made, Sizes(model, 2), 14)
     assert found.waits == found.caught > 0
     assert min(found.spoiled, found.intact, found.reads) > 0

@@ -31,7 +31,7 @@ from ..devices import round_trips
 from ..devices.probes import base as probes
 from ..devices.probes.base import PROBES, Geometry, Probe
 from ..devices.round_trips import Case, Outcome
-from ..devices.shadow_run import Sizes, prove
+from ..devices.shadow_run import Sizes, drop_each_wait
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_json
@@ -169,7 +169,7 @@ def _shadows(
             return probe.make(geometry, time.perf_counter_ns)
 
         sizes = Sizes(case.model, case.page_size)
-        shadow = prove(make, sizes, options.shadow, options.seed)
+        shadow = drop_each_wait(make, sizes, options.shadow, options.seed)
         print(
             f"hazard detector, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
             f"{shadow.accesses:,} accesses ordered, {shadow.spoiled:,} load targets overwritten "

@@ -17,8 +17,8 @@ from hicache.runtime.controller import LOAD, WRITE
 from hicache.runtime.recording_format import Recording, read_recording
 from sim.hardware import profile as hardware
 
-from ..devices.certified import Hold
-from ..devices.forced import STREAMS, Forced, on_device, on_simulator
+from ..devices.checked_device import Hold
+from ..devices.forced import STREAMS, ForcedResult, on_device, on_simulator
 from ..devices.probes import base as probes
 from ..devices.probes.base import PROBES, Geometry, check_memory
 from ..devices.tiny import TINY, model_of, names
@@ -123,7 +123,7 @@ def hold_of(text: str) -> Hold:
     return Hold(stream, int(time_us) * 1000, int(item) if colon else -1)
 
 
-def _run(options: Options, recording: Recording, hold: Hold, drop: int) -> Forced:
+def _run(options: Options, recording: Recording, hold: Hold, drop: int) -> ForcedResult:
     config, model = recording.config, model_of(options.model)
     sizes = [
         dict(zip(config.components, pages, strict=True))
@@ -139,5 +139,5 @@ def _run(options: Options, recording: Recording, hold: Hold, drop: int) -> Force
         return on_device(recording, model, cast(Holdable, device), drop, hold)
 
 
-def _summary(forced: Forced) -> str:
+def _summary(forced: ForcedResult) -> str:
     return f"{len(forced.wrong):,} of {forced.compared:,} reads found wrong bytes"

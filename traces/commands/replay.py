@@ -115,34 +115,7 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="total host memory, summed over pools and ranks",
     )
-    add(
-        "--write-policy",
-        type=entry(registry.WRITE_POLICIES),
-        default="write_through",
-        metavar="POLICY",
-        help="when pages are copied to host: "
-        f"{', '.join(registry.stems(registry.WRITE_POLICIES))}, or path.py:Name",
-    )
-    add(
-        "--exclusive",
-        action="store_true",
-        help="a page that was loaded back gives up its host copy, so that both tiers together hold "
-        "as much as one of their summed size (needs --write-policy write_back)",
-    )
-    add(
-        "--eviction",
-        type=entry(registry.EVICTION_POLICIES),
-        default="lru",
-        metavar="POLICY",
-        help="eviction order: "
-        f"{', '.join(registry.stems(registry.EVICTION_POLICIES))}, or path.py:Name",
-    )
-    add(
-        "--compare-eviction",
-        type=entry(registry.EVICTION_POLICIES),
-        metavar="POLICY",
-        help="replay again with this eviction order, without checks, and print both hit rates",
-    )
+    _add_policies(group)
     add(
         "--load-threshold",
         type=read.at_least(0),
@@ -157,6 +130,40 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         metavar="PAGES",
         help="recompute instead of loading host hits longer than this; 0 for no limit",
     )
+
+
+def _add_policies(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--write-policy",
+        type=entry(registry.WRITE_POLICIES),
+        default="write_through",
+        metavar="POLICY",
+        help=f"when pages are copied to host: {_known(registry.WRITE_POLICIES)}",
+    )
+    add(
+        "--exclusive",
+        action="store_true",
+        help="a page that was loaded back gives up its host copy, so that both tiers together hold "
+        "as much as one of their summed size (needs --write-policy write_back)",
+    )
+    add(
+        "--eviction",
+        type=entry(registry.EVICTION_POLICIES),
+        default="lru",
+        metavar="POLICY",
+        help=f"eviction order: {_known(registry.EVICTION_POLICIES)}",
+    )
+    add(
+        "--compare-eviction",
+        type=entry(registry.EVICTION_POLICIES),
+        metavar="POLICY",
+        help="replay again with this eviction order, without checks, and print both hit rates",
+    )
+
+
+def _known(package: str) -> str:
+    return f"{', '.join(registry.spellings(package))}, or path.py:Name"
 
 
 def _add_components(parser: argparse.ArgumentParser) -> None:
@@ -244,8 +251,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         type=entry(registry.SCHEDULERS),
         default=defaults["order"],
         metavar="ORDER",
-        help="who is admitted next: "
-        f"{', '.join(registry.names(registry.SCHEDULERS))}, or path.py:Name",
+        help=f"who is admitted next: {_known(registry.SCHEDULERS)}",
     )
     add(
         "--token-budget",

@@ -159,7 +159,7 @@ def run(options: Options, command: str) -> int:
             device,
             lines.append,
             engine,
-            made=made_by,
+            made_by=made_by,
             alone=options.alone,
         )
         real = served.run(report)

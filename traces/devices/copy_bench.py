@@ -1,10 +1,10 @@
-"""Measuring the copies of one device: alone, both ways at once, in batches.
+"""Measures the copies of one device: alone, in both directions at once, and in batches.
 
-Lives here: what is issued, how often, and which figure follows. Must not live here: profiles, or
-how a kind of device is made.
+Contains what is issued, how often, and how figures are computed. Does not write profiles (see
+commands/calibrate) or create devices (see probes).
 
 Copies are measured as the transfer controller issues them: backups of all layers of a page at once,
-loads one layer at a time, pages scattered at random, the host polling.
+loads layer by layer, random pages, and a host that polls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OVERLAPPED = 8
 
 
 def warm(device: TimedDevice, geometry: Geometry) -> None:
-    """Every page copied both ways once, so that no first use is measured."""
+    """Copies every page in both directions once, so that no first use is measured."""
     layers = (0, device.layers)
     for component in geometry.model.components:
         rows = geometry.device_pages[component]
@@ -51,7 +51,7 @@ def wait_for(device: TimedDevice, mark: Mark) -> None:
 
 
 class Bench:
-    """Measures one device. All times are medians of `repeats` copies on the device's clock."""
+    """Measures one device. All times are medians of `repeats` copies, on the device's clock."""
 
     def __init__(self, device: TimedDevice, geometry: Geometry, repeats: int) -> None:
         warm(device, geometry)
@@ -68,29 +68,31 @@ class Bench:
         self._layers = {_D2H: (0, layers), _H2D: (0, 1)}
 
     def measure(self) -> dict[str, Any]:
-        """Everything, as it goes into a profile."""
+        """All measurements, as they are written to a profile."""
         figures: dict[str, Any] = {"repeats": self._repeats}
         sizes = _sizes(self._pages)
-        found: dict[Direction, dict[int, list[int]]] = {
+        times: dict[Direction, dict[int, list[int]]] = {
             way: {count: [] for count in sizes} for way in Direction
         }
-        # in an order drawn anew each time, so that what a copy leaves behind (caches, whatever
-        # else the machine does) disturbs all sizes alike
-        every = [(way, count) for way in Direction for count in sizes]
+        # a new random order each time, so that caches and other load disturb all sizes equally
+        cases = [(way, count) for way in Direction for count in sizes]
         for _ in range(self._repeats):
-            for at in self._draw.permutation(len(every)):
-                way, count = every[at]
-                found[way][count].append(self._alone(way, count))
+            for index in self._draw.permutation(len(cases)):
+                way, count = cases[index]
+                times[way][count].append(self._alone(way, count))
         for way in Direction:
-            figures[way.value] = self._summary(way, found[way])
+            figures[way.value] = self._summary(way, times[way])
         figures["both"] = self._both(figures)
         figures["batch"] = self._batch()
         return figures
 
     def drift(self, curves: Mapping[str, Curve]) -> dict[str, float]:
-        """How much longer copies take now than when these curves were measured, the median over a
-        few sizes: what no prediction can know. Nothing where no size can be compared."""
-        found: dict[str, float] = {}
+        """The relative change of copy times since these curves were measured, by direction.
+
+        0.1 means 10 % longer. The median over a few sizes; a direction is left out if no size can
+        be compared.
+        """
+        changes: dict[str, float] = {}
         for way in Direction:
             ratios = [
                 _median([self._alone(way, count) for _ in range(self._repeats)])
@@ -99,8 +101,8 @@ class Bench:
                 if count and curves[way.value].covers(self._size(way, count))
             ]
             if ratios:
-                found[way.value] = float(np.median(ratios)) - 1
-        return found
+                changes[way.value] = float(np.median(ratios)) - 1
+        return changes
 
     def _scattered(self, count: int) -> Pages:
         return cast(Pages, self._draw.permutation(self._pages)[:count].astype(np.int64))
@@ -124,12 +126,12 @@ class Bench:
         first, last = self._layers[way]
         return count * sum(self._bytes[self._component][first:last])
 
-    def _summary(self, way: Direction, found: dict[int, list[int]]) -> dict[str, Any]:
-        points = [(self._size(way, count), _median(times)) for count, times in found.items()]
+    def _summary(self, way: Direction, samples: dict[int, list[int]]) -> dict[str, Any]:
+        points = [(self._size(way, count), _median(times)) for count, times in samples.items()]
         overhead, bandwidth, residual = _fit(points)
         return {
             "points": points,
-            "p90_ns": [int(np.percentile(times, 90)) for times in found.values()],
+            "p90_ns": [int(np.percentile(times, 90)) for times in samples.values()],
             "largest_bytes_per_s": points[-1][0] * 1_000_000_000 // points[-1][1],
             "fit": {
                 "overhead_ns": overhead,
@@ -139,13 +141,13 @@ class Bench:
         }
 
     def _both(self, figures: dict[str, Any]) -> dict[str, int]:
-        """How much more both directions move together than one alone, in thousandths of one."""
+        """The throughput of both directions together, in thousandths of one direction alone."""
         counts = {way: max(1, self._pages // 2) for way in Direction}
         alone = {
             way: _median([self._alone(way, counts[way]) for _ in range(self._repeats)])
             for way in Direction
         }
-        # as many copies of the quicker direction as fill the time of the slower one
+        # enough copies of the faster direction to fill the time of the slower one
         longest = max(alone.values()) * _OVERLAPPED
         slowed = []
         for _ in range(max(3, self._repeats // 3)):
@@ -156,13 +158,13 @@ class Bench:
             end = min(max(one.end_ns for one in times if one.direction is way) for way in Direction)
             inside = [one for one in times if one.start_ns >= begin and one.end_ns <= end]
             for way in Direction:
-                ours = [one.ns for one in inside if one.direction is way]
-                if ours:
-                    slowed.append((way, _median(ours)))
+                own_times = [one.ns for one in inside if one.direction is way]
+                if own_times:
+                    slowed.append((way, _median(own_times)))
         ratio = 0
         for way in Direction:
-            ours = [ns for one, ns in slowed if one is way]
-            ratio += 1000 * alone[way] // _median(ours) if ours else 1000
+            own_times = [ns for one, ns in slowed if one is way]
+            ratio += 1000 * alone[way] // _median(own_times) if own_times else 1000
         return {"shared_permille": min(2000, ratio), "copies_compared": len(slowed)}
 
     def _issue_both(
@@ -176,7 +178,7 @@ class Bench:
             self._issue(watch, way, counts[way], -(-longest_ns // alone[way]))
 
     def _batch(self) -> dict[str, int]:
-        """What each further copy of a batch costs, over one copy of as many pages."""
+        """The cost of each further copy of a batch, compared with one copy of as many pages."""
         count = min(_BATCH, self._pages)
         singles, whole = [], []
         for _ in range(self._repeats):
@@ -192,7 +194,7 @@ class Bench:
 
 
 def _sizes(pages: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12 and so on, up to all pages."""
+    """1, 2, 3, 4, 6, 8, 12 and so on, up to `pages`."""
     sizes = {1, pages}
     power = 2
     while power <= pages:
@@ -206,8 +208,10 @@ def _median(times: list[int]) -> int:
 
 
 def _fit(points: list[tuple[int, int]]) -> tuple[int, int, int]:
-    """Least squares of the relative error of overhead + bytes / bandwidth: overhead in ns, bytes/s,
-    and the worst error in thousandths."""
+    """Fits overhead + bytes / bandwidth to (bytes, ns) by least squares of the relative error.
+
+    Returns the overhead in ns, the bandwidth in bytes/s, and the worst error in thousandths.
+    """
     table: NDArray[np.float64] = np.array(points, dtype=np.float64)
     weights = 1 / table[:, 1]
     columns = np.stack((weights, table[:, 0] * weights), axis=1)

@@ -1,11 +1,11 @@
-"""The engine on a real device: a workload served with real bytes, in real time.
+"""Serves a workload with the engine on a real device: real bytes, real time.
 
-Lives here: the wall clock's event queue, the stand-in for a model (it writes content that says
-whose it is, and checks all it reads), and the run. Must not live here: scheduling
-(sim/engine/engine), what a pass touches (sim/engine/forward), or any decision.
+Contains a timer on the wall clock, the stand-in for a model (it writes pages with known content and
+checks all that it reads), and the run. Does not schedule (see sim/engine/engine), define the
+accesses of a pass (see sim/engine/forward), or make decisions.
 
-Requests do not wait for the times of the trace: they come as fast as the device serves them, so
-that many are in flight and a run is short. The order in which the device ends things is its own.
+Requests ignore the times of the trace. They arrive as fast as the device serves them, so many are
+in flight and a run is short. The device determines the order in which transfers end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STUCK_POLLS = 2000
 
 
 class WallTimer:
-    """Actions at times of the wall clock, run by `turn` in the caller's thread."""
+    """Runs actions at times of the wall clock; `turn` runs them in the caller's thread."""
 
     def __init__(self) -> None:
         self._started_ns = time.perf_counter_ns()
@@ -69,7 +69,7 @@ class WallTimer:
         return self._queue[0][0] if self._queue else -1
 
     def turn(self) -> bool:
-        """Run what is due; whether anything was."""
+        """Runs the actions that are due; returns whether there were any."""
         ran = False
         while self._queue and self._queue[0][0] <= self.now_ns:
             heapq.heappop(self._queue)[2]()
@@ -78,10 +78,11 @@ class WallTimer:
 
 
 class StandIn:
-    """A model that computes nothing: it writes pages that certify themselves and reads them.
+    """A model that computes nothing: it writes pages with known content, and checks reads.
 
-    Reads are compared on any thread; whether a failed load excuses what was found is asked later,
-    by the caller of the device (`wrong`). checked: reads compared.
+    Reads are compared in any thread. A difference is not an error if a load that the read waited
+    for has failed; `wrong` decides that later, in the thread of the device's caller. checked: reads
+    compared.
     """
 
     def __init__(self, device: Inspectable, model: ModelDescription, page_size: int) -> None:
@@ -92,7 +93,7 @@ class StandIn:
         self.checked = 0
 
     def compute(self, stream: Stream, duration_ns: int) -> None:
-        """It computes nothing."""
+        """Does nothing."""
 
     def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
         self._device.scribble(stream, touch.area, tags)
@@ -100,10 +101,10 @@ class StandIn:
     def verify(
         self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
-        def compare(found: tuple[Bytes, ...]) -> None:
+        def compare(blocks: tuple[Bytes, ...]) -> None:
             what, layers = f"{touch.why}: pages {touch.pages.tolist()[:8]}", touch.layers
             plans = self._plans[touch.component]
-            for number, (plan, block) in enumerate(zip(plans, found, strict=True)):
+            for number, (plan, block) in enumerate(zip(plans, blocks, strict=True)):
                 if not np.array_equal(block, plan.stamped(tags, number, plan.layers_in(*layers))):
                     label = f"{what} of {plan.label}, layers from {layers[0]}"
                     self._suspects.append((label, unless))
@@ -112,7 +113,7 @@ class StandIn:
         self._device.peek(stream, touch.area, compare)
 
     def wrong(self, device: Device) -> str | None:
-        """What was read and should not have been, unless a load that it waited for had failed."""
+        """A read that found wrong content, or None. Reads behind a failed load do not count."""
         for _ in range(len(self._suspects)):
             what, unless = self._suspects.popleft()
             if not all(device.query(mark) for mark in unless):
@@ -126,16 +127,16 @@ class StandIn:
 
     @property
     def undecided(self) -> int:
-        """Reads that found something else, and whose loads are not known to have ended."""
+        """Reads with wrong content whose loads have not ended yet."""
         return len(self._suspects)
 
     @property
     def busy(self) -> bool:
-        """Whether a pass is under way."""
+        """Whether a pass is running."""
         return bool(self._synced)
 
     def turn(self, device: Device) -> bool:
-        """Tell the ends of passes that the device has reached; whether there was one."""
+        """Runs the actions of the passes that have ended; returns whether there were any."""
         ended = [entry for entry in self._synced if device.query(entry[0])]
         self._synced = [entry for entry in self._synced if entry not in ended]
         for _, action in ended:
@@ -144,18 +145,23 @@ class StandIn:
 
 
 class _Untouched(Front[Device]):
-    """A device whose touches are the stand-in's to make: only those above hear of them."""
+    """A device that does not carry out accesses; the stand-in does.
+
+    The devices in front of it (the hazard detector) still see them.
+    """
 
     def touch(self, stream: Stream, touch: Touch) -> None:
-        """`StandIn.publish` and `StandIn.verify` follow with the same pages."""
+        """Does nothing: `StandIn.publish` or `StandIn.verify` follows for the same pages."""
 
 
 class _Controller(TransferController):
-    """Tells the recorder when transfers were started. alone: wait for each batch, so that nothing
-    else runs beside it."""
+    """Tells the recorder when transfers were started.
+
+    alone: wait for each batch to end, so that nothing else runs at the same time.
+    """
 
     def __init__(self, device: Device, recorder: Recorder, alone: bool) -> None:
-        # a limit on batches in flight would make batches depend on more than when they were started
+        # with a limit on batches in flight, batches would not depend on their start times alone
         super().__init__(device, ControllerOptions(backup_batches=ControllerOptions().capacity))
         self._recorder = recorder
         self._device = device
@@ -171,7 +177,7 @@ class _Controller(TransferController):
 
 
 class AtOnce:
-    """A workload without its times: a request comes at once, or when the one before it ended."""
+    """A workload without times: a request arrives at once, or when its predecessor has ended."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -184,9 +190,10 @@ class AtOnce:
 
 @dataclass(frozen=True, slots=True)
 class DeviceResult:
-    """What is known of a run on a device. checked: reads that were compared, byte for byte.
+    """The results of a run on a device.
 
-    accesses: what the hazard detector ordered. digest: of the decisions. timings: of each copy.
+    checked: reads compared byte by byte. accesses: ordered by the hazard detector. digest: of the
+    decisions. timings: of each copy.
     """
 
     requests: tuple[RequestResult, ...]
@@ -198,7 +205,7 @@ class DeviceResult:
 
 
 class DeviceRun:
-    """A workload on one device. `device` is closed by whoever made it."""
+    """Runs one workload on one device. The caller closes the device."""
 
     def __init__(
         self,
@@ -210,7 +217,7 @@ class DeviceRun:
         record: Callable[[str], object],
         engine: EngineOptions | None = None,
         observers: Sequence[Observer] = (),
-        made: dict[str, object] | None = None,
+        made_by: dict[str, object] | None = None,
         alone: bool = False,
     ) -> None:
         self._hazards = Hazards(places_of(config), device.layers)
@@ -218,7 +225,7 @@ class DeviceRun:
         self._device = shadow = HazardDevice(_Untouched(self._watch), self._hazards)
         self._stand_in = StandIn(device, model, config.page_size)
         self.timer = WallTimer()
-        self.recorder = Recorder(config, record, lambda: self.timer.now_ns, made)
+        self.recorder = Recorder(config, record, lambda: self.timer.now_ns, made_by)
         self._controller = _Controller(shadow, self.recorder, alone)
         costs = CostModel(model, profile)
         core = Core(config)
@@ -238,7 +245,7 @@ class DeviceRun:
         self._followers: dict[int, list[Job]] = {}
 
     def run(self, progress: Callable[[int], None] = lambda done: None) -> DeviceResult:
-        """To the end. Raises WrongBytesError where a read found what it should not."""
+        """Serves all requests. Raises WrongBytesError if a read found wrong content."""
         jobs = self._workload.jobs
         for job in jobs:
             if job.after < 0:

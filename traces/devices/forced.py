@@ -1,15 +1,16 @@
-"""Replaying a recording's transfers with one stream held back, so that a possible overlap happens.
+"""Replays a recording with one stream wait left out and one stream held, to force a race.
 
-Lives here: feeding a recording to a core on any device, leaving out one stream wait, and which
-item to hold for it. Must not live here: what bytes must be (certified), how a device holds a stream
-(devices), what counts as a hazard (sim/device/hazards), or how long anything took.
+Contains the replay of a recording on any device, the removal of one wait, and the choice of the
+item to hold. Does not define the bytes (see checked_device), hold streams (see hicache/devices), or
+detect hazards (see sim/device/hazards).
 
-    on_simulator  leaves out a wait; says what nothing orders then, and which item to hold for it
-    on_device     the same issue calls with real bytes, with that item held
+    on_simulator  leaves out a wait; reports the accesses that nothing orders then, and the item to
+                  hold
+    on_device     makes the same calls with real bytes, with that item held
 
-Forward passes are answered as soon as they are issued, as engines do that prepare the next batch
-meanwhile, so that streams alone order them against the copies. The recording fixes every issue
-call: wait number n is the same wait on every device.
+Forward passes are answered as soon as they are issued, as by an engine that prepares its next batch
+meanwhile, so only streams order them against copies. The recording determines every call, so wait
+number n is the same wait on every device.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from sim.hardware.profile import HardwareProfile
 from sim.machine import build
 from sim.options import WorldOptions
 
-from .certified import Certified, Hold
+from .checked_device import CheckedDevice, Hold
 from .holdings import Holdings
 from .recording_on_sim import layer_bytes
 
@@ -44,7 +45,7 @@ _POLL_S = 20e-6
 
 
 class Wait(NamedTuple):
-    """`stream` waits for `behind`, whose items `first` to `last` - 1 nothing else orders."""
+    """`stream` waits for `behind`, whose items `first` to `last` - 1 only this wait orders."""
 
     stream: str
     behind: str
@@ -52,21 +53,21 @@ class Wait(NamedTuple):
     last: int
 
     def hold(self, time_ns: int) -> Hold:
-        """What makes the loss of this wait show."""
+        """The hold that exposes the loss of this wait."""
         return Hold(self.behind, time_ns, self.first)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What the simulator says. waits: up to the failure. failure: empty where there is none."""
+class Prediction:
+    """The simulator's prediction. waits: up to the failure. failure: "" if there is none."""
 
     waits: tuple[Wait, ...]
     failure: str
 
 
 @dataclass(frozen=True, slots=True)
-class Forced:
-    """What a device did. wrong: reads that found other bytes than the order of issue leaves."""
+class ForcedResult:
+    """The result on a device. wrong: reads with other bytes than the order of issue gives."""
 
     wrong: tuple[str, ...]
     compared: int
@@ -76,8 +77,8 @@ class Forced:
 
 def on_simulator(
     recording: Recording, model: ModelDescription, profile: HardwareProfile, drop: int = -1
-) -> Shown:
-    """The recording on the simulated device without wait number `drop` (-1: with all)."""
+) -> Prediction:
+    """Replays on the simulated device without wait number `drop` (-1: with all waits)."""
     machine = build(recording.config, model, profile, model.layers, WorldOptions(checks="every"))
     assert machine.hazards is not None
 
@@ -86,12 +87,12 @@ def on_simulator(
             raise StuckError(f"{recording.path}: a transfer has no end, and nothing is in flight")
         machine.clock.step()
 
-    steered = _Steered(HazardDevice(machine.sim, machine.hazards), drop)
+    without_wait = _WithoutWait(HazardDevice(machine.sim, machine.hazards), drop)
     try:
-        _Playback(recording, model, steered, turn).run()
+        _Playback(recording, model, without_wait, turn).run()
     except HazardError as error:
-        return Shown(tuple(steered.waits), str(error))
-    return Shown(tuple(steered.waits), "")
+        return Prediction(tuple(without_wait.waits), str(error))
+    return Prediction(tuple(without_wait.waits), "")
 
 
 def on_device(
@@ -100,18 +101,19 @@ def on_device(
     device: Holdable,
     drop: int = -1,
     hold: Hold | None = None,
-) -> Forced:
-    """The recording on a device without wait number `drop` and with a stream held back."""
-    certified = Certified(device, model, recording.config.page_size, hold)
-    playback = _Playback(recording, model, _Steered(certified, drop), lambda: time.sleep(_POLL_S))
+) -> ForcedResult:
+    """Replays on a device without wait number `drop`, with a stream held."""
+    checked = CheckedDevice(device, model, recording.config.page_size, hold)
+    playback = _Playback(recording, model, _WithoutWait(checked, drop), lambda: time.sleep(_POLL_S))
     digest = playback.run()
-    return Forced(tuple(certified.wrong), certified.compared, certified.held, digest)
+    return ForcedResult(tuple(checked.wrong), checked.compared, checked.held, digest)
 
 
-class _Steered(Front[Device]):
-    """Leaves out one wait, and notes for each what it adds to what its stream knows already.
+class _WithoutWait(Front[Device]):
+    """Leaves out one wait, and records for each wait what it adds to the order of its stream.
 
-    Known are numbers of items: of each stream by each stream, by each mark, and by the host.
+    The order is kept as item numbers: the items of each stream that each stream, each mark and the
+    host know to have ended.
     """
 
     def __init__(self, inner: Device, drop: int) -> None:
@@ -161,7 +163,7 @@ class _Steered(Front[Device]):
 
 
 class _Playback:
-    """One recording on one device. turn: what lets the device go on while something is awaited."""
+    """Replays one recording on one device. turn: lets the device continue while it is awaited."""
 
     def __init__(
         self,
@@ -190,7 +192,7 @@ class _Playback:
         self._holdings = Holdings(self._accesses)
 
     def run(self) -> str:
-        """The digest of the decisions. Raises DivergedError where they are not as recorded."""
+        """Returns the digest of the decisions. Raises DivergedError if they differ."""
         for step in self._recording.steps:
             event = step.event
             if event is None:
@@ -216,7 +218,10 @@ class _Playback:
         self._holdings.note(outcome)
 
     def _start(self) -> None:
-        """Marks are kept here, because when the controller forgets them is a matter of time."""
+        """Starts queued transfers and passes.
+
+        Keeps the marks of loads itself, because the time at which the controller drops them varies.
+        """
         self._controller.start()
         for flight, marks in self._loads.items():
             self._loads[flight] = marks or self._controller.load_marks(flight)
@@ -244,7 +249,7 @@ class _Playback:
         del self._replied[flight]
 
     def _access(self, access: Access, layers: tuple[int, int], why: str) -> None:
-        """Where the component has no pool in these layers there is nothing to access."""
+        """Issues an access, unless the component has no pool in these layers."""
         if any(self._bytes[access.component][layers[0] : layers[1]]):
             self._device.touch(self._stream, access.touch(layers, why))
 

@@ -1,8 +1,7 @@
-"""What the requests of a recording have and have computed, as far as its outcomes tell.
+"""The pages and the progress of the requests of a recording, derived from its outcomes.
 
-Lives here: the tables and states of each request, and what its decode steps read and wrote up to an
-event. For replays of recordings, which have no engine that knows its sequences. Must not live here:
-what is done with the accesses.
+Contains the tables and states of each request, and the reads and writes of its decode steps up to
+an event. For replays of recordings, which have no engine. Does not carry out the accesses.
 """
 
 from __future__ import annotations
@@ -14,37 +13,40 @@ from sim.engine.accesses import Access, Accesses
 
 
 class Holdings:
-    """Tell it every outcome (`note`), and ask it before every event (`decoded`)."""
+    """Call `note` for every outcome, and `decoded` before every event."""
 
     def __init__(self, accesses: Accesses) -> None:
         self._accesses = accesses
-        self._has: dict[RequestId, Prefill | Cached | Granted] = {}
+        self._latest: dict[RequestId, Prefill | Cached | Granted] = {}
         self._computed: dict[RequestId, int] = {}
 
     def note(self, outcome: Outcome) -> None:
         if isinstance(outcome, Prefill):
             self._computed[outcome.request] = outcome.end_token
         if isinstance(outcome, Prefill | Cached | Granted):
-            self._has[outcome.request] = outcome
+            self._latest[outcome.request] = outcome
         elif isinstance(outcome, Released | Restarted):
-            self._has.pop(outcome.request, None)
+            self._latest.pop(outcome.request, None)
             self._computed.pop(outcome.request, None)
 
     def decoded(self, event: Event) -> list[Access]:
-        """What its request decoded since it was last asked of it, all at once: up to what the event
-        says is computed, before the core may let go of any of it."""
+        """The accesses of the decode steps of the event's request since the last call.
+
+        They reach up to the token that the event declares computed. The core may free pages
+        afterwards.
+        """
         if isinstance(event, PagesWanted):
-            held = event.computed_tokens
+            computed = event.computed_tokens
         elif isinstance(event, Finished):
-            held = event.length
+            computed = event.length
         elif isinstance(event, Retracted):
-            held = event.committed_tokens
+            computed = event.committed_tokens
         else:
             return []
         request = event.request
-        has, since = self._has.get(request), self._computed.get(request, 0)
-        if has is None or held <= since:
+        latest, since = self._latest.get(request), self._computed.get(request, 0)
+        if latest is None or computed <= since:
             return []
-        self._computed[request] = held
+        self._computed[request] = computed
         why = f"decode of request {request}"
-        return self._accesses.decoded(has.tables, has.states, since, held, why)
+        return self._accesses.decoded(latest.tables, latest.states, since, computed, why)

@@ -1,11 +1,8 @@
-"""A recording on the simulated device: in the recorded order, with the times of the simulator.
+"""Replays a recording on the simulated device: in the recorded order, with simulated times.
 
-Lives here: feeding recorded events to a fresh core while its transfers run on the simulator, which
-is made to wait where it is faster and caught up with where it is slower. Must not live here: what
-is done with the predicted times.
-
-Everything is issued at its recorded time, or later where the simulator has not ended what the next
-event tells of. Bytes and hazards are checked all along.
+Feeds recorded events to a new core while its transfers run on the simulator. Everything is issued
+at its recorded time, or later if the simulator has not finished what the next event reports. Bytes
+and hazards are checked all the time. Does not use the predicted times; see twin_report.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from .stopwatch import Stopwatch, Timing
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRecording:
-    """digest: of the decisions. byte_checks, access_checks: comparisons, ordered accesses."""
+    """digest: of the decisions. byte_checks: comparisons. access_checks: ordered accesses."""
 
     digest: str
     timings: list[Timing]
@@ -42,7 +39,7 @@ class SimulatedRecording:
 
 
 def layer_bytes(model: ModelDescription, page_size: int, tp: int = 1) -> dict[str, tuple[int, ...]]:
-    """Bytes of a page of each component in each of the model's layers."""
+    """Bytes of one page, for each component and each layer of the model."""
     return {
         component: group_bytes(model, component, page_size, model.layers, tp)
         for component in model.components
@@ -50,7 +47,7 @@ def layer_bytes(model: ModelDescription, page_size: int, tp: int = 1) -> dict[st
 
 
 class OnSimulator:
-    """One recording. seed: of the simulator's draws; none of them changes a decision."""
+    """Replays one recording. seed: of the simulator's draws, which change no decision."""
 
     def __init__(
         self, recording: Recording, model: ModelDescription, profile: HardwareProfile, seed: int = 0
@@ -65,7 +62,7 @@ class OnSimulator:
         self._clock = machine.clock
         self._watch = Stopwatch(machine.sim, layer_bytes(model, config.page_size))
         self._device = HazardDevice(self._watch, machine.hazards)
-        # as on the device: every start issues one batch of all that is queued
+        # as on the device: every start issues all queued transfers as one batch
         limits = ControllerOptions(backup_batches=ControllerOptions().capacity)
         self._controller = TransferController(self._device, limits)
         self._follower = Follower(recording, self._controller)
@@ -77,7 +74,7 @@ class OnSimulator:
         self._holdings = Holdings(self._accesses)
 
     def run(self) -> SimulatedRecording:
-        """Raises DivergedError at the first event whose decisions differ from the recording's."""
+        """Raises DivergedError at the first event whose decisions differ from the recording."""
         for step in self._recording.steps:
             self._advance(step.time_ns)
             event = step.event
@@ -90,7 +87,7 @@ class OnSimulator:
             elif isinstance(event, PrefillDone) and event.flight in self._passes:
                 self._until_reached(self._passes.pop(event.flight))
             else:
-                # all at once, before it is committed
+                # all accesses at once, before the core commits the tokens
                 for access in self._holdings.decoded(event):
                     self._access(access, (0, self._device.layers), "decode")
             for outcome in self._follower.feed(step):
@@ -127,7 +124,7 @@ class OnSimulator:
         self._clock.step()
 
     def _launch(self) -> None:
-        """One pass over the prefills since the last, which reads and writes but takes no time."""
+        """One pass over the prefills since the last pass; it reads and writes in no time."""
         prefills, self._waiting = self._waiting, []
         if not prefills:
             return

@@ -1,11 +1,12 @@
-"""Page sets copied on a real device and compared, byte for byte, with arrays that numpy moved.
+"""Copies page sets on a real device and compares every byte with copies made by numpy.
 
-Lives here: which models are tried in which form, the drawing of page sets, the comparison. Must not
-live here: the command and what it prints (check_device), how a device is made (probes).
+Contains the cases (models, dtypes, layouts, backends), the drawing of page sets and the comparison.
+Does not contain the command or its output (see commands/check_device), or create devices (see
+probes).
 
-After every set all bytes of all pools on both tiers are compared, so what was not a target is
-proven untouched. Targets on device are spoiled before each load. The expected bytes never come from
-the device: they start as the stamps of drawn seeds, and numpy copies whole rows of them.
+After every set all bytes of all pools on both tiers are compared, so pages that are not a target
+must be unchanged. Targets on device are overwritten before each load. The expected bytes never come
+from the device: they are generated from drawn seeds, and numpy copies whole rows of them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _Mirror: TypeAlias = dict[tuple[Tier, str], list[Bytes]]
 
 
 class Case(NamedTuple):
-    """One device to make. model: cut down, every pool of `dtype`."""
+    """One device to create. model: cut down, every pool of `dtype`."""
 
     name: str
     model: ModelDescription
@@ -50,13 +51,13 @@ class Case(NamedTuple):
 
     @property
     def ways(self) -> int:
-        """Components times directions."""
+        """The number of components times directions."""
         return len(self.model.components) * len(Direction)
 
 
 @dataclass(slots=True)
 class Count:
-    """Of one pool in one case and direction."""
+    """Sums of one pool in one case and direction."""
 
     sets: int = 0
     pages: int = 0
@@ -66,7 +67,7 @@ class Count:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one case. wrong: the first mismatches, in words."""
+    """The results of one case. wrong: the first mismatches, in words."""
 
     case: Case
     counts: dict[tuple[str, Direction], Count] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class Outcome:
 
 
 def cases(chosen: Sequence[tuple[str, ModelDescription]]) -> list[Case]:
-    """Every model in every dtype, layout and backend that is legal."""
+    """Every model in every dtype, and every legal layout and backend."""
     return [
         Case(name, model, dtype, page_size(model), layout, backend)
         for name, described in chosen
@@ -91,7 +92,7 @@ def cases(chosen: Sequence[tuple[str, ModelDescription]]) -> list[Case]:
 
 
 def page_size(model: ModelDescription) -> int:
-    """The smallest from 4 tokens on that every pool can divide."""
+    """The smallest page size of 4 tokens or more that suits every pool."""
     size = _PAGE_SIZE
     while refused(model, size):
         size += 1
@@ -99,7 +100,7 @@ def page_size(model: ModelDescription) -> int:
 
 
 def refused(model: ModelDescription, size: int) -> str:
-    """Why a page of so many tokens cannot be; empty if it can."""
+    """Why pages of `size` tokens are not possible; empty if they are."""
     try:
         for pool in model.pools:
             pool.rows_per_page(size)
@@ -109,10 +110,11 @@ def refused(model: ModelDescription, size: int) -> str:
 
 
 def cut(model: ModelDescription, dtype: str) -> ModelDescription:
-    """The model with few layers and short rows, so that every byte can be compared every time.
+    """The model with few layers and short rows, so that all bytes can be compared each time.
 
-    What decides where a byte goes stays: which pools there are, whom they follow, their parts,
-    rows per page, heads, and a scale and a tail behind the elements of each head.
+    Everything that determines the position of a byte stays: the pools and the pools that they
+    follow, their parts, rows per page, heads, and the scale and tail after the elements of each
+    head.
     """
     size = page_size(model)
     pools = tuple(_cut(pool, dtype, size) for pool in model.pools)
@@ -159,15 +161,15 @@ class _Run:
         self._mirror: _Mirror = {place: self._fill(place) for place in self._plans}
 
     def start(self) -> None:
-        """Fill both tiers and see that they hold what the stamps say."""
+        """Compares both tiers after they were filled."""
         self._compare("filling", None)
 
-    def one(self, name: str, direction: Direction) -> None:
-        """One page set."""
+    def copy_set(self, name: str, direction: Direction) -> None:
+        """Copies one page set and compares everything."""
         near, far = direction.ends
         draw = self._draw
         count = int(draw.integers(1, min(_COUNTS.values()) + 1))
-        source, target = (_some(draw, _COUNTS[tier], count) for tier in (near, far))
+        source, target = (_draw_pages(draw, _COUNTS[tier], count) for tier in (near, far))
         first, last = sorted(draw.choice(self._device.layers + 1, 2, replace=False).tolist())
         layers = (first, last) if draw.integers(2) else (0, self._device.layers)
         job = CopyJob(direction, name, source, target, layers, self.case.name)
@@ -203,22 +205,23 @@ class _Run:
         return Area(*place, np.arange(_COUNTS[place[0]]), (0, self._device.layers))
 
     def _compare(self, what: str, direction: Direction | None) -> None:
-        """Every byte of every pool on both tiers."""
-        found: _Mirror = {}
+        """Compares every byte of every pool on both tiers."""
+        actual: _Mirror = {}
         for place in self._plans:
 
             def keep(blocks: tuple[Bytes, ...], place: tuple[Tier, str] = place) -> None:
-                found[place] = list(blocks)
+                actual[place] = list(blocks)
 
             self._device.peek(self._stream, self._whole(place), keep)
         _finish(self._device, self._stream)
         for place, plans in self._plans.items():
-            for plan, block, expected in zip(plans, found[place], self._mirror[place], strict=True):
+            pools = zip(plans, actual[place], self._mirror[place], strict=True)
+            for plan, block, expected in pools:
                 if not np.array_equal(block, expected):
-                    self._accuse(place, plan, block != expected, what, direction)
+                    self._report(place, plan, block != expected, what, direction)
                     expected[:] = block
 
-    def _accuse(
+    def _report(
         self,
         place: tuple[Tier, str],
         plan: PoolPlan,
@@ -247,7 +250,7 @@ def run(
     rate: float,
     done: Callable[[int], object],
 ) -> Outcome:
-    """One case. done: called with the page sets so far."""
+    """Runs one case. done: called with the page sets so far. rate: fraction of pages to hash."""
     pages = {tier: dict.fromkeys(case.model.components, count) for tier, count in _COUNTS.items()}
     geometry = Geometry(
         case.model,
@@ -269,14 +272,14 @@ def run(
         each = _Run(case, samples, np.random.default_rng(seed))
         each.start()
         for number in range(sets):
-            each.one(*ways[number % len(ways)])
+            each.copy_set(*ways[number % len(ways)])
             done(number + 1)
         each.outcome.samples = samples.report()
         return each.outcome
 
 
-def _some(draw: Generator, capacity: int, count: int) -> Pages:
-    """Different pages: neighbours in order one time in three, anyhow else."""
+def _draw_pages(draw: Generator, capacity: int, count: int) -> Pages:
+    """Different random pages; in one of three cases a run of consecutive pages."""
     if draw.integers(3):
         return draw.permutation(capacity)[:count]
     first = int(draw.integers(capacity - count + 1))

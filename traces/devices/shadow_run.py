@@ -1,10 +1,10 @@
-"""Core, controller and streams on a real device, in its shadow; and again with each wait dropped.
+"""Runs core, controller and streams on a real device behind a hazard detector.
 
-Lives here: a small engine that never waits for a forward pass, so that streams alone order the
-work: the reply to a pass is fed as soon as the pass is issued, as engines do that prepare the
-next batch meanwhile. Every read is compared with what its prompt says must be there. Must not
-live here: scheduling (sim/engine/engine), what the shadow looks for (sim/device/shadow), how a
-device is made (probes).
+`drop_each_wait` then repeats the run once for each stream wait, with that wait left out. Contains a
+small engine that never waits for a forward pass: it feeds the reply as soon as the pass is issued,
+as engines do that prepare the next batch meanwhile, so only streams order the work. Every read is
+compared with the content that its prompt requires. Does not schedule (see sim/engine/engine),
+define hazards (see sim/device/shadow), or create devices (see probes).
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ _LETTERS = "abc"
 
 
 class Sizes(NamedTuple):
-    """Of each component; small, so that pages are evicted, loaded and used again. A window is of
-    two pages, and a state is left at every page's end, whatever the model's are."""
+    """Pool sizes of each component, small so that pages are evicted, loaded and reused.
+
+    Regardless of the model, a window is two pages, and a state is stored at the end of every page.
+    """
 
     model: ModelDescription
     page_size: int
@@ -53,8 +55,12 @@ Maker = Callable[[Sizes], AbstractContextManager[Inspectable]]
 
 @dataclass(frozen=True, slots=True)
 class ShadowResult:
-    """accesses: that were ordered. spoiled: targets of loads. intact: free pages that kept their
-    poison. reads: of whole prefixes. waits, caught: dropped one by one, and those that mattered."""
+    """The results of a run and its repetitions.
+
+    accesses: ordered accesses. spoiled: load targets overwritten first. intact: free pages that
+    kept their poison. reads: of whole prefixes. waits: left out one by one. caught: those whose
+    loss was detected.
+    """
 
     accesses: int
     spoiled: int
@@ -64,8 +70,8 @@ class ShadowResult:
     caught: int
 
 
-class Forgetful(Shadow):
-    """Forgets wait number `drop`. waits: the stream of each."""
+class WithoutWait(Shadow):
+    """Leaves out wait number `drop`. waits: the stream of each wait."""
 
     def __init__(
         self, inner: Inspectable, hazards: Hazards, options: ShadowOptions | None, drop: int
@@ -87,9 +93,9 @@ class Forgetful(Shadow):
 
 
 class ShadowRun:
-    """One device under one core. `wrong`: reads that did not find their prefix.
+    """One core on one device. wrong: reads that did not find their prefix.
 
-    drop: number of the wait that is forgotten, -1 for none. Close it before the device.
+    drop: number of the wait to leave out, -1 for none. Close it before the device.
     """
 
     def __init__(
@@ -112,7 +118,7 @@ class ShadowRun:
             for component in components
         }
         self.samples = Samples(device, layers, rate)
-        self.shadow = Forgetful(self.samples, self.hazards, options, drop)
+        self.shadow = WithoutWait(self.samples, self.hazards, options, drop)
         self.controller = TransferController(self.shadow)
         config = Config(
             sizes.page_size,
@@ -130,7 +136,7 @@ class ShadowRun:
         self._requests = 0
 
     def serve(self, text: str) -> None:
-        """One request, a page per letter; the last page is always computed."""
+        """Serves one request with one page for each letter. The last page is always computed."""
         number = self._requests
         self._requests += 1
         feed = self._driver.feed
@@ -151,7 +157,7 @@ class ShadowRun:
         self._driver.poll()
 
     def _granted(self, event: Event) -> Prefill:
-        """Ask until it is not refused."""
+        """Feeds the event until it is not refused; returns the prefill."""
         outcomes: list[Outcome] = self._driver.feed(event)
         while any(isinstance(one, Refused) for one in outcomes):
             self.controller.start()
@@ -160,8 +166,8 @@ class ShadowRun:
         (prefill,) = (one for one in outcomes if isinstance(one, Prefill))
         return prefill
 
-    def busy(self, requests: int, seed: int = 0) -> None:
-        """Prompts over three letters, which share prefixes, evict and load; then `finish`."""
+    def serve_random(self, requests: int, seed: int = 0) -> None:
+        """Serves random prompts of three letters, which share prefixes; then calls `finish`."""
         draw = np.random.default_rng(seed)
         for _ in range(requests):
             letters = draw.integers(0, len(_LETTERS), int(draw.integers(2, 6)))
@@ -169,15 +175,15 @@ class ShadowRun:
         self.finish()
 
     def finish(self) -> None:
-        """Until every transfer was answered and every look at a page is known."""
+        """Waits until all transfers and reads have ended, and checks the poison of free pages."""
         while self.controller.unanswered:
             self.controller.start()
             self._driver.poll()
-        self.settle(*self.shadow.sweep(), self.shadow.record(self.compute))
+        self.wait_for(*self.shadow.sweep(), self.shadow.record(self.compute))
         self.shadow.check()
 
-    def settle(self, *marks: Mark) -> None:
-        """Until the host may rely on the marks."""
+    def wait_for(self, *marks: Mark) -> None:
+        """Waits until the device has reached the marks."""
         for mark in marks:
             while not self.shadow.query(mark):
                 time.sleep(0)
@@ -186,7 +192,7 @@ class ShadowRun:
         self.samples.close()
 
     def _launch(self, prefill: Prefill, text: str) -> None:
-        """Layer by layer: wait for the loads of the layer, read the prefix, write the rest."""
+        """For each layer: waits for its loads, reads the prefix, writes the rest."""
         why = f"prefill of {text}"
         loads = [self.controller.load_marks(flight) for flight in prefill.after]
         accesses = (*self._accesses.first(prefill), *self._accesses.last(prefill))
@@ -209,10 +215,10 @@ class ShadowRun:
         return np.array([_tag(text[:end]) for end in ends], dtype=np.uint64)
 
     def _read(self, touch: Touch, tags: Words) -> None:
-        def compare(found: tuple[Bytes, ...]) -> None:
+        def compare(blocks: tuple[Bytes, ...]) -> None:
             self.reads += 1
             plans = self._plans[touch.component]
-            for number, (plan, block) in enumerate(zip(plans, found, strict=True)):
+            for number, (plan, block) in enumerate(zip(plans, blocks, strict=True)):
                 expected = plan.stamped(tags, number, plan.layers_in(*touch.layers))
                 if not np.array_equal(block, expected):
                     layer = touch.layers[0]
@@ -221,15 +227,15 @@ class ShadowRun:
         self.shadow.peek(self.compute, touch.area, compare)
 
 
-def prove(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> ShadowResult:
-    """A clean run, then one for each of its waits without it.
+def drop_each_wait(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> ShadowResult:
+    """Runs once with all waits, then once without each wait.
 
-    Raises HazardError or WrongBytesError where the clean run is not clean, and SimError for a wait
-    whose loss nobody notices.
+    Raises HazardError or WrongBytesError if the first run fails, and SimError for a wait whose loss
+    is not detected.
     """
     with make(sizes) as device:
         run = ShadowRun(device, sizes)
-        run.busy(requests, seed)
+        run.serve_random(requests, seed)
         run.close()
         if run.wrong or run.samples.report().mismatches:
             raise WrongBytesError((*run.wrong, *run.samples.report().first)[0])
@@ -239,11 +245,11 @@ def prove(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> ShadowResu
         with make(sizes) as device:
             other = ShadowRun(device, sizes, rate=0, drop=drop)
             try:
-                other.busy(requests, seed)
+                other.serve_random(requests, seed)
             except HazardError:
                 caught += 1
             else:
-                # How often a refused request asks again is the machine's: a run may have fewer.
+                # retries depend on the speed of the machine, so this run may have fewer waits
                 if len(other.shadow.waits) > drop:
                     raise SimError(
                         f"wait {drop} of {len(waits)}, on stream {waits[drop]}: expected a hazard "
@@ -257,5 +263,5 @@ def prove(make: Maker, sizes: Sizes, requests: int, seed: int = 0) -> ShadowResu
 
 
 def _tag(text: str) -> int:
-    """A number per prefix of at most seven letters."""
+    """A number for each prefix of at most seven letters."""
     return int.from_bytes(text.encode().rjust(7, b"."), "little")

@@ -1,8 +1,8 @@
-"""A device whose every copy is timed, on the device's own clock.
+"""A device in front of another one that times every copy, on the device's own clock.
 
-Lives here: a mark before and a mark behind each copy, and what they tell. Must not live here: what
-the times are compared with. Works on any device that can say when a mark was reached: the CPU and
-CUDA devices on the wall clock, the simulated one on its own.
+Records a mark before and after each copy and reads their times. Works on any device that knows when
+a mark was reached: the CPU and CUDA devices on the wall clock, the simulated device on virtual
+time. Does not compare the times; see twin_report.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from hicache.devices.base import CopyJob, Device, Direction, Front, Inspectable,
 
 
 class TimedDevice(Device, Protocol):
-    """A device that can say when a mark was reached, in integer nanoseconds of some clock."""
+    """A device that knows when a mark was reached, in integer nanoseconds of its clock."""
 
     def reached_ns(self, mark: Mark) -> int: ...
 
 
 class TimedInspectable(TimedDevice, Inspectable, Protocol):
-    """One with real bytes."""
+    """A timed device with real bytes."""
 
 
 class Timing(NamedTuple):
@@ -44,9 +44,9 @@ class Timing(NamedTuple):
 
 
 class Stopwatch(Front[TimedDevice]):
-    """A `Device` around another. timings: of the copies that are known to have ended, by number.
+    """Times the copies of the inner device. timings: by number, of copies that have ended.
 
-    page_bytes: bytes of a page of each component in one of the device's layers.
+    page_bytes: for each component, bytes of a page in each of the device's layers.
     """
 
     def __init__(self, inner: TimedDevice, page_bytes: Mapping[str, tuple[int, ...]]) -> None:
@@ -59,7 +59,7 @@ class Stopwatch(Front[TimedDevice]):
         self.timings: dict[int, Timing] = {}
 
     def record(self, stream: Stream) -> Mark:
-        """Keeps the marks of our own before it: a failure that one of them tells is this one's."""
+        """Remembers the stopwatch's marks before it; a failure of one of them is its failure."""
         own = self._own.pop(stream, [])
         mark = self.inner.record(stream)
         if own:
@@ -75,7 +75,7 @@ class Stopwatch(Front[TimedDevice]):
         if not pages:
             return
         size = pages * sum(self._page_bytes[job.component][slice(*job.layers)])
-        if not size:  # layers that the component has no pool in: nothing moves
+        if not size:  # the component has no pool in these layers
             self.inner.copy(stream, job)
             return
         number = self._copies
@@ -89,7 +89,7 @@ class Stopwatch(Front[TimedDevice]):
         self._open.append((timing, before, after))
 
     def collect(self) -> None:
-        """Read the clock's marks of every copy that has ended."""
+        """Reads the times of every copy that has ended."""
         for _ in range(len(self._open)):
             timing, before, after = self._open.popleft()
             if not self.inner.query(after):
@@ -102,7 +102,7 @@ class Stopwatch(Front[TimedDevice]):
             )
 
     def settle(self, idle: Callable[[], None]) -> list[Timing]:
-        """All timings in order of issue, once the last copy has ended. idle: called to wait."""
+        """All timings in order of issue, after the last copy has ended. idle: called to wait."""
         self.collect()
         while self._open:
             idle()

@@ -1,4 +1,4 @@
-"""The model that measurements copy where none is named: small enough for any machine."""
+"""The default model of measurements: small enough for any machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TINY = "tiny"
 
 
 def tiny() -> ModelDescription:
-    """Four layers of two KV heads: pages of 2 KiB a token, so that a run is short anywhere."""
+    """Four layers of two KV heads; one token has 2 KiB."""
     return mha.describe(
         TINY,
         "made up: small enough for any machine",
@@ -24,7 +24,7 @@ def tiny() -> ModelDescription:
 
 
 def names() -> list[str]:
-    """Every model that can be measured with."""
+    """The models that can be measured."""
     return [TINY, *models.names()]
 
 

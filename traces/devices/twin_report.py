@@ -1,7 +1,7 @@
-"""Two lists of the same copies, one measured and one predicted: how far they are apart, and where.
+"""Compares measured and predicted times of the same copies, and prints the result.
 
-Lives here: pairing, error percentiles, the worst of them, what lies outside the calibration, and
-the printed page. Must not live here: running anything.
+Contains the pairing, the error percentiles, the worst copies and those outside the calibration.
+Does not run anything; see commands/twin.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _CLASSES = (
 )
 
 
-def compare(measured: list[Timing], predicted: list[Timing], found: Measured) -> dict[str, Any]:
-    """What the report says of the copies. Raises CoreBug where they are not the same copies."""
+def compare(measured: list[Timing], predicted: list[Timing], profile: Measured) -> dict[str, Any]:
+    """The comparison as JSON values. Raises CoreBug if the two lists are not the same copies."""
     pairs = list(zip(measured, predicted, strict=False))
-    what = [
+    copies = [
         tuple((one.direction, one.component, one.pages, one.layers, one.bytes) for one in pair)
         for pair in pairs
     ]
-    apart = next((at for at, (one, other) in enumerate(what) if one != other), None)
-    if apart is not None or len(measured) != len(predicted):
+    first = next((at for at, (one, other) in enumerate(copies) if one != other), None)
+    if first is not None or len(measured) != len(predicted):
         raise CoreBug(
-            f"copy {len(pairs) if apart is None else apart}: the device and the simulator issued "
+            f"copy {len(pairs) if first is None else first}: the device and the simulator issued "
             f"different ones, {len(measured)} and {len(predicted)} in all"
         )
     good = [pair for pair in pairs if not pair[0].failed]
@@ -46,7 +46,7 @@ def compare(measured: list[Timing], predicted: list[Timing], found: Measured) ->
         for way in Direction
         for _, name in _CLASSES
     }
-    outside = [one for one, _ in good if not found.curves[one.direction.value].covers(one.bytes)]
+    outside = [one for one, _ in good if not profile.curves[one.direction.value].covers(one.bytes)]
     worst = sorted(good, key=lambda pair: (-abs(_error(pair)), pair[0].number))[:WORST]
     return {
         "count": len(measured),
@@ -72,7 +72,7 @@ def compare(measured: list[Timing], predicted: list[Timing], found: Measured) ->
             "count": len(outside),
             "calibrated_bytes": {
                 way: [curve.points[0][0], curve.points[-1][0]]
-                for way, curve in sorted(found.curves.items())
+                for way, curve in sorted(profile.curves.items())
             },
             "found_bytes": [
                 min((one.bytes for one in outside), default=0),
@@ -83,7 +83,7 @@ def compare(measured: list[Timing], predicted: list[Timing], found: Measured) ->
 
 
 def _error(pair: tuple[Timing, Timing]) -> float:
-    """Relative: above 0 where the prediction is too long."""
+    """The relative error; above 0 if the prediction is too long."""
     real, simulated = pair
     return (simulated.ns - real.ns) / max(1, real.ns)
 
@@ -93,7 +93,7 @@ def _class_of(one: Timing) -> tuple[Direction, str]:
 
 
 def _errors(pairs: list[tuple[Timing, Timing]]) -> dict[str, Any]:
-    """Sums, and percentiles of the relative error without its sign (nearest rank)."""
+    """Sums, and percentiles of the absolute relative error (nearest rank)."""
     if not pairs:
         return {"count": 0}
     errors = np.array([_error(pair) for pair in pairs])
@@ -110,7 +110,7 @@ def _errors(pairs: list[tuple[Timing, Timing]]) -> dict[str, Any]:
 
 
 def print_twin(document: dict[str, Any], out: TextIO) -> None:
-    """The page that the command prints."""
+    """Prints the results of the command."""
     real, simulated, free = (
         document[name] for name in ("device", "simulator", "simulator_own_order")
     )
@@ -143,8 +143,8 @@ def print_twin(document: dict[str, Any], out: TextIO) -> None:
     _print_copies(document["copies"], out)
     for when, drift in document["drift"].items():
         if drift:
-            found = ", ".join(f"{way} {100 * ratio:+.1f}%" for way, ratio in drift.items())
-            print(f"copies alone, {when} the run, against the calibration: {found}", file=out)
+            changes = ", ".join(f"{way} {100 * ratio:+.1f}%" for way, ratio in drift.items())
+            print(f"copies alone, {when} the run, against the calibration: {changes}", file=out)
 
 
 def _print_copies(copies: dict[str, Any], out: TextIO) -> None:

@@ -52,8 +52,8 @@ def as_events(
     flights: by number, the loads that a slice may name in `reads`.
     """
     threads = _lanes(slices)
-    found = [*_arranged(slices, flights, threads), *counters]
-    return [*_names(threads), *sorted(found, key=lambda event: float(event["ts"]))]
+    events = [*_arranged(slices, flights, threads), *counters]
+    return [*_names(threads), *sorted(events, key=lambda event: float(event["ts"]))]
 
 
 def _lanes(slices: Sequence[Slice]) -> dict[Row, list[int]]:

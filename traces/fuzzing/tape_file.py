@@ -67,9 +67,9 @@ def _value(node: ast.expr) -> Any:
 
 
 def _settings(name: str) -> type[Any] | None:
-    """Of one of the project's components, where the name is such: swa.Settings."""
+    """The settings class of a component for a name such as swa.Settings; None for other names."""
     component, _, rest = name.partition(".")
     if rest != "Settings" or component not in known():
         return None
-    found: type[Any] | None = getattr(registry.load(registry.COMPONENTS, component), rest, None)
-    return found
+    settings: type[Any] | None = getattr(registry.load(registry.COMPONENTS, component), rest, None)
+    return settings

@@ -34,7 +34,11 @@ PREFIX_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Per component, in order: the name, pages on each tier, and the rule behind each number."""
+    """The pools of a replay.
+
+    Per component, in order: the name, pages on each tier, and the rule behind each number.
+    exchange: host pages kept for exchanges, a part of `host`; () without --exclusive.
+    """
 
     components: tuple[str, ...]
     device: tuple[int, ...]
@@ -80,7 +84,7 @@ def model_of(options: ReplayOptions) -> ModelDescription:
 
 def _check_unused(options: ReplayOptions, components: Sequence[str]) -> None:
     """Raises CallerError for an option of a component that the run does not have."""
-    names = [one.name for one in fields(options)]
+    names = [field.name for field in fields(options)]
     for component in COMPONENTS:
         others = [name for name in names if name.startswith(f"{component}_")]
         used = [name for name in others if getattr(options, name)]
@@ -100,7 +104,7 @@ def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace:
     window = interval = 0
     for name in components:
         if residency(name) == "window":
-            window = _of(options, name, "window") or model.window(name)
+            window = _option_of(options, name, "window") or model.window(name)
             if window < 1:
                 raise CallerError(
                     f"--{name}-window: expected a window of 1 token or more, found none in "
@@ -133,25 +137,28 @@ def resolve(options: ReplayOptions, model: ModelDescription, memory: int, trace:
     )
 
 
-def _of(options: ReplayOptions, component: str, setting: str) -> int | None:
-    """What the component's option says; None where it was not given, or there is none."""
-    found: int | None = getattr(options, f"{component}_{setting}", None)
-    return found
+def _option_of(options: ReplayOptions, component: str, setting: str) -> int | None:
+    """The value of a component's option; None if it was not given or does not exist."""
+    value: int | None = getattr(options, f"{component}_{setting}", None)
+    return value
 
 
 def _exchange(
     options: ReplayOptions,
-    found: Sequence[str],
+    components: Sequence[str],
     host: Sequence[int],
     window_pages: int,
     trace: Trace,
 ) -> tuple[int, ...]:
-    """Host pages beside the pool, per component, for what one load and the evictions that it needs
-    exchange: at most the longest prompt, a window or a state. () without --exclusive."""
+    """Host pages besides the pool, per component, for one load and the evictions that it needs.
+
+    At most the longest prompt, a window, or a state. () without --exclusive. Raises CallerError if
+    the write policy or the host pool rules it out.
+    """
     if not options.exclusive:
         return ()
-    writes = registry.load(registry.WRITE_POLICIES, options.write_policy).policy()
-    if writes.contiguous or not writes.on_evict or not host[0]:
+    policy = registry.load(registry.WRITE_POLICIES, options.write_policy).policy()
+    if policy.contiguous or not policy.on_evict or not host[0]:
         what = f"--write-policy {options.write_policy}" if host[0] else "no host pool"
         raise CallerError(
             "--exclusive: expected a host pool and a write policy that copies on eviction, found "
@@ -159,12 +166,12 @@ def _exchange(
         )
     longest = max((-(-job.input_length // options.page_size) for job in trace.jobs), default=1)
     most = {"path": longest, "window": window_pages + 1, "state": 1}
-    sizes = zip(found, host, strict=True)
+    sizes = zip(components, host, strict=True)
     return tuple(most[residency(name)] if size else 0 for name, size in sizes)
 
 
 def _interval(options: ReplayOptions, model: ModelDescription, name: str) -> int:
-    page, given = options.page_size, _of(options, name, "interval")
+    page, given = options.page_size, _option_of(options, name, "interval")
     if given is not None:
         if given % page:
             raise CallerError(
@@ -251,8 +258,8 @@ class _Device:
 
     def _given(self, name: str) -> int | None:
         if residency(name) == "state":
-            return _of(self._options, name, "states")
-        tokens = _of(self._options, name, "tokens")
+            return _option_of(self._options, name, "states")
+        tokens = _option_of(self._options, name, "tokens")
         if tokens is None:
             return None
         least = self._least_window * self._page
@@ -264,7 +271,7 @@ class _Device:
         return tokens // self._page
 
     def _wanted(self, name: str, full: int) -> int:
-        """Pages or states of a component whose size was not given."""
+        """Pages or states of a component whose size was not given, beside `full` pages of full."""
         running = min(self._running, full)
         if residency(name) == "state":
             own = OWN_STATES * running

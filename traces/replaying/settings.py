@@ -88,8 +88,8 @@ class Settings:
         result: dict[str, object] = {}
         for place, name in enumerate(core.components):
             device, host = core.device_pages[place], core.host_pages[place]
-            said = document(core)
-            result |= {key: said[key] for key in settings_names(name)}
+            config = document(core)
+            result |= {key: config[key] for key in settings_names(name)}
             if residency(name) == "window":
                 result[f"{name}_tokens"] = device * core.page_size
                 result[f"{name}_host_tokens"] = host * core.page_size

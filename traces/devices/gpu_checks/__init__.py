@@ -1,1 +1,1 @@
-"""What only a GPU can tell, one check per file: the name of an entry is the check's name."""
+"""Checks that need a GPU, one for each file. The file's name is the check's name."""

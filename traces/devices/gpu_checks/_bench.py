@@ -1,7 +1,7 @@
-"""The device that speed is measured on, and how: Llama-3.1-8B, pages of 64 tokens, at random.
+"""The device on which speed is measured: Llama-3.1-8B, pages of 64 tokens, random pages.
 
-Times are of the device's own clock, between a mark before and a mark behind, and include what the
-device waits for the host to issue. Must not live here: what is compared with what.
+Times come from the device's clock, between a mark before and a mark after the work. They include
+waits of the device for the host. Does not compare times; each check does.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ BLOCKS = cuda.BLOCKS
 MODEL = models.get("llama-3.1-8b")
 PAGE_SIZE = 64
 POOL_PAGES = 512
-MOVED = 256
+MOVED_PAGES = 256
 PAGE_BYTES = MODEL.bytes_per_page("full", PAGE_SIZE)
-ALL = (0, MODEL.layers)
-EACH = tuple((layer, layer + 1) for layer in range(MODEL.layers))
+ALL_LAYERS = (0, MODEL.layers)
+EACH_LAYER = tuple((layer, layer + 1) for layer in range(MODEL.layers))
 LAYOUT = "page_first_direct"
 
 
 def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
-    """Filled with content, so that no engine finds zeros to compress."""
+    """A device filled with content, so that no copy engine can compress zeros."""
     sizes = {"full": POOL_PAGES}
     device = CudaDevice(
         MODEL,
@@ -42,14 +42,16 @@ def make(layout: str, backend: str, blocks: int = BLOCKS) -> CudaDevice:
     compute = device.stream("compute")
     every = np.arange(POOL_PAGES, dtype=np.int64)
     for part in np.array_split(every, 16):
-        device.touch(compute, Touch("full", part, "w", ALL, "content"))
-    device.copy(compute, CopyJob(Direction.DEVICE_TO_HOST, "full", every, every, ALL, "content"))
+        device.touch(compute, Touch("full", part, "w", ALL_LAYERS, "content"))
+    device.copy(
+        compute, CopyJob(Direction.DEVICE_TO_HOST, "full", every, every, ALL_LAYERS, "content")
+    )
     device.synchronize(device.record(compute))
     return device
 
 
-def scattered(draw: np.random.Generator, count: int = MOVED) -> tuple[Pages, Pages]:
-    """Pages of the device and of the host, at random and in no order."""
+def scattered(draw: np.random.Generator, count: int = MOVED_PAGES) -> tuple[Pages, Pages]:
+    """`count` random pages of the device and of the host, in no order."""
     device, host = (draw.permutation(POOL_PAGES)[:count].astype(np.int64) for _ in range(2))
     return device, host
 
@@ -61,7 +63,7 @@ def transfer(
     pages: tuple[Pages, Pages],
     groups: tuple[tuple[int, int], ...],
 ) -> list[Mark]:
-    """Issue a copy of (device, host) pages, a mark behind each group of layers."""
+    """Issues a copy of (device, host) pages, with a mark after each group of layers."""
     source, target = pages if direction is Direction.DEVICE_TO_HOST else pages[::-1]
     marks = []
     for group in groups:
@@ -71,12 +73,12 @@ def transfer(
 
 
 def groups_of(direction: Direction) -> tuple[tuple[int, int], ...]:
-    """As the transfer controller issues them: a backup at once, a load layer by layer."""
-    return (ALL,) if direction is Direction.DEVICE_TO_HOST else EACH
+    """The layer groups that the transfer controller uses: all for a backup, each for a load."""
+    return (ALL_LAYERS,) if direction is Direction.DEVICE_TO_HOST else EACH_LAYER
 
 
 def timed(device: CudaDevice, stream: Stream, issue: Callable[[], object]) -> int:
-    """Nanoseconds of what `issue` puts on the stream, the stream being idle before."""
+    """Nanoseconds of the work that `issue` puts on the stream, which is idle before."""
     device.synchronize(device.record(stream))
     before = device.record(stream)
     issue()
@@ -86,19 +88,19 @@ def timed(device: CudaDevice, stream: Stream, issue: Callable[[], object]) -> in
 
 
 def repeated(measure: Callable[[], int], repeats: int) -> float:
-    """The median, after one measurement that is thrown away."""
+    """The median of `repeats` measurements after a first one that is discarded."""
     measure()
     return median(measure() for _ in range(repeats))
 
 
 def large_copy(device: CudaDevice, direction: Direction, repeats: int) -> float:
-    """Nanoseconds of one copy of as many bytes, contiguous and pinned: what the bus can do."""
+    """Nanoseconds of one contiguous pinned copy of the same size: the speed of the bus."""
     stream = device.stream("large")
     tiers = [Tier.DEVICE, Tier.HOST]
     if direction is Direction.HOST_TO_DEVICE:
         tiers.reverse()
     source, target = (
-        device.arena.pools(tier, "full")[0].flat[: MOVED * PAGE_BYTES] for tier in tiers
+        device.arena.pools(tier, "full")[0].flat[: MOVED_PAGES * PAGE_BYTES] for tier in tiers
     )
 
     def issue() -> None:

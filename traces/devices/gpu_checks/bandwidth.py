@@ -1,7 +1,7 @@
-"""How much of one large pinned copy's bandwidth pages scattered at random get, per backend.
+"""The bandwidth of random pages as a share of one large pinned copy, for each backend.
 
-Both are measured in the same run on the same device. Judged is the layout made for it; the others
-are told. Also told: what the kernel gets from fewer and more programs.
+Both are measured in the same run on the same device. Only the page_first_direct layout has a
+target; other layouts, and the kernel with fewer or more programs, are only reported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _measure(
                 )
 
             took_ns = _bench.repeated(once, settings.repeats)
-            moved = _bench.MOVED * _bench.PAGE_BYTES
+            moved = _bench.MOVED_PAGES * _bench.PAGE_BYTES
             way = f"{name} {direction.value}"
             figures += [
                 Figure(f"{way}: one large copy", moved / large_ns, "GB/s"),

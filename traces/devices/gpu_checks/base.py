@@ -1,6 +1,6 @@
-"""What every GPU check is: a summary, and a run that ends in an outcome. Imports no torch.
+"""The interface of GPU checks. Imports no torch.
 
-An entry holds `SUMMARY` and `run(settings) -> Outcome`. Must not live here: what is checked.
+A check is one file with `SUMMARY` and `run(settings) -> Outcome`. Does not contain any check.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """pages: round trips of the byte check. repeats: of each timing, of which the median counts.
+    """pages: round trips of the byte check. repeats: of each timing; the median counts.
 
     seed: of every random choice of pages.
     """
@@ -23,7 +23,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number. least: what it must reach, None where it is only told."""
+    """One number. least: its target, None if it is only reported."""
 
     name: str
     value: float
@@ -37,7 +37,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """faults: what is wrong, one line each. A check passes without faults, all figures reached."""
+    """faults: one line for each error. A check passes with no faults and all targets reached."""
 
     figures: list[Figure] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)

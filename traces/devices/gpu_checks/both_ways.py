@@ -1,4 +1,4 @@
-"""What both directions at once move, against one alone, per backend."""
+"""The throughput of both directions at once against one alone, for each backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .base import Figure, Outcome, Settings
 SUMMARY = "both directions at once against one"
 
 _LEAST = 1.6
-_EACH = _bench.MOVED // 2
+_EACH = _bench.MOVED_PAGES // 2
 
 
 def run(settings: Settings) -> Outcome:
@@ -20,7 +20,7 @@ def run(settings: Settings) -> Outcome:
 
 
 def _measure(backend: str, settings: Settings) -> Figure:
-    """The pages of the two directions are apart, so nothing but the bus is shared."""
+    """The two directions use different pages, so they share only the bus."""
     device_pages, host_pages = _bench.scattered(np.random.default_rng(settings.seed))
     parts = {
         Direction.DEVICE_TO_HOST: (device_pages[:_EACH], host_pages[:_EACH]),
@@ -49,6 +49,6 @@ def _measure(backend: str, settings: Settings) -> Figure:
             for one in Direction
         ]
         both_ns = _bench.repeated(lambda: run_these(*Direction), settings.repeats)
-    # Both directions move the same bytes: one alone has the mean of the two rates.
+    # both directions move the same bytes, so the rate of one is the mean of the two rates
     rate = sum(1 / ns for ns in alone_ns) / len(alone_ns)
     return Figure(f"{_bench.LAYOUT} {backend}: of one direction", 2 / both_ns / rate, "x", _LEAST)

@@ -1,6 +1,6 @@
-"""The device contract suite over the CUDA device, both backends, in a process of its own.
+"""Runs the device contract suite on the CUDA device, with both backends, in a new process.
 
-Needs a checkout: the suite is not installed with the package.
+Needs a checkout of the project, because the suite is not installed with the package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Round trips of pages, device to host to device, compared by SHA-256 with what was written.
+"""Round trips of pages, device to host to device, compared by SHA-256 with the written content.
 
-What was written is computed on the CPU by code that the device does not use. Before each load its
-destination is scribbled over, and pages beside those moved are proven untouched at the end.
+The expected content is computed on the CPU by code that the device does not use. The target of each
+load is overwritten first. Pages that are not moved are checked at the end.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _ALL = (0, _MODEL.layers)
 
 
 class Tally:
-    """Pages compared and pages found different."""
+    """The number of pages compared, and a fault for each comparison that differs."""
 
     def __init__(self) -> None:
         self.compared = 0
         self.faults: list[str] = []
 
-    def compare(self, expected: list[bytes], found: list[bytes], what: str) -> None:
+    def compare(self, expected: list[bytes], actual: list[bytes], what: str) -> None:
         self.compared += len(expected)
-        wrong = sum(one != other for one, other in zip(expected, found, strict=True))
+        wrong = sum(one != other for one, other in zip(expected, actual, strict=True))
         if wrong:
             self.faults.append(f"{what}: {wrong} of {len(expected)} pages differ")
 
@@ -78,7 +78,10 @@ def round_trips(
     pool: ThreadPoolExecutor,
     name: str,
 ) -> int:
-    """At least so many; returns how many. Everything in stream order, compared round by round."""
+    """Makes at least `wanted` round trips and returns their number.
+
+    All work is in stream order; each round is compared when it is done.
+    """
     stream = device.stream("exact")
     size = device.arena.pages[Tier.DEVICE]["full"]
     each = (size - _GUARDS) // 2
@@ -102,15 +105,15 @@ def round_trips(
             device.copy(stream, CopyJob(Direction.HOST_TO_DEVICE, "full", host, goal, group, name))
         expected = _expected(device, seeds, pool)
         for tier, pages in ((Tier.HOST, host), (Tier.DEVICE, goal)):
-            tally.compare(expected, _found(device, tier, pages, pool), f"{name} {tier.name}")
+            tally.compare(expected, _actual(device, tier, pages, pool), f"{name} {tier.name}")
         done += count
     for tier, (pages, seeds) in guards.items():
-        found = _found(device, tier, pages, pool)
-        tally.compare(_expected(device, seeds, pool), found, f"{name} beside, {tier.name}")
+        actual = _actual(device, tier, pages, pool)
+        tally.compare(_expected(device, seeds, pool), actual, f"{name} beside, {tier.name}")
     return done
 
 
-def _found(device: CudaDevice, tier: Tier, pages: Pages, pool: ThreadPoolExecutor) -> list[bytes]:
+def _actual(device: CudaDevice, tier: Tier, pages: Pages, pool: ThreadPoolExecutor) -> list[bytes]:
     seen: list[tuple[Bytes, ...]] = []
     stream = device.stream("exact")
     device.peek(stream, Area(tier, "full", pages, _ALL), seen.append)
@@ -128,9 +131,9 @@ def _expected(device: CudaDevice, seeds: Words, pool: ThreadPoolExecutor) -> lis
 
 def _digests(blocks: tuple[Bytes, ...], count: int, pool: ThreadPoolExecutor) -> list[bytes]:
     def digest(page: int) -> bytes:
-        found = hashlib.sha256()
+        sha = hashlib.sha256()
         for block in blocks:
-            found.update(np.ascontiguousarray(block[:, page]).data)
-        return found.digest()
+            sha.update(np.ascontiguousarray(block[:, page]).data)
+        return sha.digest()
 
     return list(pool.map(digest, range(count)))

@@ -1,7 +1,7 @@
-"""Every stream wait matters, and the shadow detector says so on the real issue calls.
+"""Checks that the hazard detector notices the loss of any stream wait, with real calls.
 
-A program of the transfer controller and a model runs once whole, and once more for each of its
-waits with that wait left out. The detector must be silent the first time and object every other.
+A program of the transfer controller and a model runs once with all waits, and once without each
+wait. The detector must report nothing the first time, and a hazard every other time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PAGES = 8
 _MODEL = get("llama-3.1-8b")
 
 
-class Dropping(Front[Device]):
-    """Issue calls to the detector, without the wait of one number. waits: how many were asked."""
+class WithoutWait(Front[Device]):
+    """Passes calls to the detector except one wait. waits: the number of waits so far."""
 
     def __init__(self, inner: Device, dropped: int) -> None:
         super().__init__(inner)
@@ -45,7 +45,7 @@ class Dropping(Front[Device]):
 def run(settings: Settings) -> Outcome:
     figures, faults = [], []
     for backend in ("direct", "kernel"):
-        waits, missed = dropped(lambda backend=backend: _made(_MODEL, backend))  # type: ignore[misc]
+        waits, missed = drop_each_wait(lambda backend=backend: _device(_MODEL, backend))  # type: ignore[misc]
         figures.append(Figure(f"{backend}: waits left out, one at a time", waits, "", 1))
         faults += [
             f"{backend}: the loss of wait {number} of {waits} was not noticed" for number in missed
@@ -53,8 +53,8 @@ def run(settings: Settings) -> Outcome:
     return Outcome(figures, faults)
 
 
-def dropped(make: Callable[[], AbstractContextManager[Device]]) -> tuple[int, list[int]]:
-    """How many waits the program has, and which were left out without objection."""
+def drop_each_wait(make: Callable[[], AbstractContextManager[Device]]) -> tuple[int, list[int]]:
+    """The number of waits of the program, and the waits whose loss was not noticed."""
     with make() as device:
         waits = program(device, -1)
     missed = []
@@ -69,27 +69,30 @@ def dropped(make: Callable[[], AbstractContextManager[Device]]) -> tuple[int, li
 
 
 def program(device: Device, without: int) -> int:
-    """A prompt is computed, another's prefix comes back under it, and a third is backed up.
+    """Computes one prompt, backs up its pages, and loads a prefix of another into reused pages.
 
-    Returns its waits. The host never looks at a mark, because what it sees orders all that follows.
+    Returns the number of waits. The host does not look at any mark, because that would order all
+    later work.
     """
     places = {(tier, "full"): PAGES for tier in (Tier.DEVICE, Tier.HOST)}
-    seen = Dropping(HazardDevice(device, Hazards(places, device.layers)), without)
-    controller = TransferController(seen)
-    compute = seen.stream(COMPUTE)
-    everything = (0, seen.layers)
-    seen.touch(compute, Touch("full", _pages(0, 1, 2, 3), "w", everything, "prefill of a"))
-    seen.touch(compute, Touch("full", _pages(4, 5), "r", everything, "decode of b"))
+    detector = WithoutWait(HazardDevice(device, Hazards(places, device.layers)), without)
+    controller = TransferController(detector)
+    compute = detector.stream(COMPUTE)
+    everything = (0, detector.layers)
+    detector.touch(compute, Touch("full", _pages(0, 1, 2, 3), "w", everything, "prefill of a"))
+    detector.touch(compute, Touch("full", _pages(4, 5), "r", everything, "decode of b"))
     controller.submit(Backup(1, (Copy("full", _pages(0, 1), _pages(6, 7)),)))
     controller.submit(Load(2, 1, (Copy("full", _pages(2, 3), _pages(4, 5)),)))
     controller.start()
     for layer, mark in enumerate(controller.load_marks(2)):
-        seen.wait(compute, mark)
-        seen.touch(compute, Touch("full", _pages(4, 5), "r", (layer, layer + 1), "prefill of c"))
-    return seen.waits
+        detector.wait(compute, mark)
+        detector.touch(
+            compute, Touch("full", _pages(4, 5), "r", (layer, layer + 1), "prefill of c")
+        )
+    return detector.waits
 
 
-def _made(model: ModelDescription, backend: str) -> CudaDevice:
+def _device(model: ModelDescription, backend: str) -> CudaDevice:
     sizes = {"full": PAGES}
     return CudaDevice(
         model, 16, sizes, sizes, DeviceOptions(layout="page_first_direct", io_backend=backend)

@@ -1,8 +1,8 @@
-"""How much of a load's time a forward pass of the same length hides, layer by layer.
+"""The share of a load's time that a forward pass of the same length hides, layer by layer.
 
-The pass is the matrix products of Llama-3.1-8B's layers (projections and feed-forward, without
-attention) over 16,384 tokens in bf16; before each layer it waits for that layer of the load and
-reads its pages.
+The pass consists of the matrix products of Llama-3.1-8B's layers (projections and feed-forward,
+without attention) over 16,384 tokens in bf16. Before each layer it waits for that layer of the load
+and reads its pages.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .base import Figure, Outcome, Settings
 SUMMARY = "a 16k-token load behind a forward pass of the same length"
 
 _LEAST = 0.90
-_TOKENS = _bench.MOVED * _bench.PAGE_SIZE
+_TOKENS = _bench.MOVED_PAGES * _bench.PAGE_SIZE
 _HIDDEN, _QKV, _INNER = 4096, 6144, 14336
 
 
 class _Pass:
-    """One layer's weights, used for every layer."""
+    """The forward pass. One layer's weights are used for every layer."""
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
         self.stream = device.stream("compute")
         with device.on(self.stream):
-            self._states = self._made(_TOKENS, _HIDDEN)
+            self._states = self._random(_TOKENS, _HIDDEN)
             self._weights = [
-                self._made(*shape)
+                self._random(*shape)
                 for shape in (
                     (_HIDDEN, _QKV),
                     (_HIDDEN, _HIDDEN),
@@ -42,7 +42,7 @@ class _Pass:
             ]
 
     def issue(self, pages: np.ndarray | None, marks: list[Mark]) -> None:
-        """pages: read in each layer, once the layer's mark is reached; none for a pass alone."""
+        """pages: read in each layer after the layer's mark; None for a pass alone."""
         device, states = self._device, self._states
         qkv, out, up, down = self._weights
         for layer in range(device.layers):
@@ -58,7 +58,7 @@ class _Pass:
                 inner = torch.mm(states, up)
                 torch.mm(inner[:, :_INNER], down)
 
-    def _made(self, rows: int, columns: int) -> torch.Tensor:
+    def _random(self, rows: int, columns: int) -> torch.Tensor:
         return torch.randn((rows, columns), dtype=torch.bfloat16, device="cuda") * 0.01
 
 
@@ -77,18 +77,18 @@ def _measure(backend: str, settings: Settings) -> list[Figure]:
 
         def alone() -> int:
             return _bench.timed(
-                device, load, lambda: _bench.transfer(device, load, h2d, pages, _bench.EACH)
+                device, load, lambda: _bench.transfer(device, load, h2d, pages, _bench.EACH_LAYER)
             )
 
         def without() -> int:
             return _bench.timed(device, forward.stream, lambda: forward.issue(pages[0], []))
 
         def together() -> int:
-            """The load starts with the pass; the pass is over when both are."""
+            """The load starts with the pass; the time ends when both have ended."""
 
             def issue() -> None:
                 device.wait(load, device.record(forward.stream))
-                marks = _bench.transfer(device, load, h2d, pages, _bench.EACH)
+                marks = _bench.transfer(device, load, h2d, pages, _bench.EACH_LAYER)
                 forward.issue(pages[0], marks)
 
             return _bench.timed(device, forward.stream, issue)

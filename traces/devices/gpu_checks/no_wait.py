@@ -1,6 +1,7 @@
-"""No call on the hot path waits for the device: torch is told to raise where one would.
+"""Checks that no call on the hot path waits for the device.
 
-The device is held busy meanwhile, and the calls must come back before it is done.
+torch raises an error for a call that would wait. The device is kept busy meanwhile, and the calls
+must return before it is idle.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def run(settings: Settings) -> Outcome:
         with CudaDevice(
             _MODEL, 16, sizes, sizes, DeviceOptions(layout="page_first_direct", io_backend=backend)
         ) as device:
-            # What is made at first use, kernels and pinned memory for reuse, may wait.
+            # the first use may wait: it compiles kernels and allocates pinned memory
             for _ in range(_WARM):
                 _calls(device)
                 for name in ("compute", "write", "load"):
@@ -50,7 +51,7 @@ def run(settings: Settings) -> Outcome:
 
 
 def _calls(device: CudaDevice) -> bool:
-    """One of each, in order over three streams; whether the last was over at once."""
+    """Makes one call of each kind on three streams; returns whether the last ended at once."""
     compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
     pages, others = np.arange(8, dtype=np.int64), np.arange(8, 16, dtype=np.int64)
     device.touch(compute, Touch("full", pages, "w", _ALL, "prefill"))

@@ -1,6 +1,6 @@
-"""Spin kernels force an order of ends: whichever stream is held ends after the other.
+"""Checks that a stream held by a spin kernel ends after the other stream, both ways.
 
-With this a run of the simulator that fails is tried on the device in the same order.
+`hicache force` relies on this order to repeat a failure of the simulator on a device.
 """
 
 from __future__ import annotations

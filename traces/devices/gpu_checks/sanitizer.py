@@ -1,8 +1,9 @@
-"""PyTorch's stream sanitizer over a small case: silent when ordered, loud without the wait.
+"""Runs PyTorch's stream sanitizer on a small case, with all waits and without one.
 
-The sanitizer is chosen by a process's environment, so each case has a process of its own, this
-file run as a program. It knows tensors by the address they begin at, so the case is of page 0,
-whose first layer begins where the pool does; and it sees torch's calls, thus copies one at a time.
+It must report nothing in the first case, and a race in the second. An environment variable of the
+process enables it, so each case runs this file in a process of its own. The sanitizer identifies
+tensors by their first address, so the case uses page 0, whose first layer begins where the pool
+begins. It sees only torch's calls, so pages are copied one at a time.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ def run(settings: Settings) -> Outcome:
             text=True,
             check=False,
         )
-        accused = "data race" in done.stdout + done.stderr
-        if case == ORDERED and (done.returncode or accused):
-            said = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            faults.append(f"{case}: expected no report, found: {said}")
-        if case == UNORDERED and not accused:
+        reported = "data race" in done.stdout + done.stderr
+        if case == ORDERED and (done.returncode or reported):
+            message = (done.stderr.strip().splitlines() or ["no output"])[-1]
+            faults.append(f"{case}: expected no report, found: {message}")
+        if case == UNORDERED and not reported:
             faults.append(f"{case}: expected a report of the data race, found none")
     return Outcome([Figure("cases", 2)], faults)
 
 
 def program(case: str) -> None:
-    """A page is written, backed up and loaded again, each on its stream, each after the other."""
+    """Writes a page, backs it up and loads it, each on its own stream, one after another."""
     sizes = {"full": 2}
     page, all_layers = np.zeros(1, dtype=np.int64), (0, _MODEL.layers)
     with CudaDevice(

@@ -1,7 +1,8 @@
-"""What calibration and twin ask of a kind of device: to exist, to be described, to be measured.
+"""The interface of probes, which create, describe and measure one kind of device.
 
-A probe is one file in this folder, named after the device it makes. Must not live here: what is
-measured through the device itself, which is the same for all (traces/devices/copy_bench).
+A probe is one file in this folder, with the name of its device. Used by calibrate, check-device,
+force and twin. Does not measure through the device; see traces/devices/copy_bench, which is the
+same for all devices.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Timer = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What is copied: pages of a model in a layout, by a backend. sizes per component."""
+    """Pools to copy between: pages of a model for each component, in a layout, by a backend."""
 
     model: ModelDescription
     page_size: int
@@ -39,18 +40,20 @@ class Probe(Protocol):
     SUMMARY: str
 
     def machine(self) -> dict[str, Any]:
-        """What it is; `accelerator` tells one from another. CallerError where there is none."""
+        """Describes the machine; `accelerator` identifies it. Raises CallerError if none."""
 
     def rates(self) -> dict[str, int]:
-        """flops_per_s, memory_bytes_per_s and memory_bytes, measured or asked of the system."""
+        """flops_per_s, memory_bytes_per_s and memory_bytes, measured or from the system."""
 
     def make(self, geometry: Geometry, timer: Timer) -> AbstractContextManager[TimedInspectable]:
         """A device that is closed at the end of the block."""
 
 
 def load(device: str) -> Probe:
-    """The probe of a kind of device. Raises CallerError that lists the kinds, or that names the
-    package that this one needs."""
+    """The probe of a kind of device.
+
+    Raises CallerError that lists the kinds, or that names a missing package.
+    """
     try:
         return cast(Probe, registry.load(PROBES, device))
     except ModuleNotFoundError as error:
@@ -61,7 +64,7 @@ def load(device: str) -> Probe:
 
 
 def check_memory(geometry: Geometry) -> None:
-    """Raises CallerError where the pools would take more than is sensible for a measurement."""
+    """Raises CallerError if the pools need more than MEMORY_LIMIT bytes."""
     model, size = geometry.model, geometry.page_size
     wanted = sum(
         count * model.bytes_per_page(component, size)

@@ -1,4 +1,4 @@
-"""This process's own memory, copied by threads: the reference device."""
+"""The reference device: memory of this process, copied by threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SWITCH_S = 20e-6
 
 
 def machine() -> dict[str, Any]:
-    """The processor's name and count, and the software that copies."""
+    """The name and number of processors, and the versions of the software."""
     return {
         "accelerator": _processor(),
         "cores": os.cpu_count() or 1,
@@ -37,7 +37,7 @@ def machine() -> dict[str, Any]:
 
 
 def rates() -> dict[str, int]:
-    """A float32 matrix product, and a large copy (bytes read and written)."""
+    """Rates of a float32 matrix product and of a large copy (bytes read plus bytes written)."""
     draw = np.random.default_rng(0)
     left, right = (draw.random((_SIDE, _SIDE), dtype=np.float32) for _ in range(2))
     source = np.ones(_COPIED, dtype=np.uint8)
@@ -53,8 +53,11 @@ def rates() -> dict[str, int]:
 
 @contextmanager
 def make(geometry: Geometry, timer: Timer) -> Iterator[CpuDevice]:
-    """Threads of this device share one interpreter lock with the caller, who would keep it for the
-    length of a whole copy (5 ms) before it is asked to let go."""
+    """A CPU device, with a short switch interval of the interpreter.
+
+    The threads of the device share the interpreter lock with the caller. With the default of 5 ms
+    the caller could keep the lock for the length of a whole copy.
+    """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     try:

@@ -21,11 +21,11 @@ _COPIED = 1 << 30
 _REPEATS = 11
 _LAUNCHES = 200
 
-_cuda: Any = torch.cuda  # its events have no types
+_cuda: Any = torch.cuda  # torch.cuda.Event is not typed
 
 
 def machine() -> dict[str, Any]:
-    """The accelerator's name and the software beneath it. CallerError where there is none."""
+    """The accelerator's name and its software. Raises CallerError if there is none."""
     if not torch.cuda.is_available():
         built = torch.version.cuda or "none"
         raise CallerError(
@@ -47,7 +47,10 @@ def machine() -> dict[str, Any]:
 
 
 def rates() -> dict[str, int]:
-    """A bf16 matrix product, a large copy in device memory (bytes read and written), a launch."""
+    """Rates of a bf16 matrix product and of a large copy on device, and the time of a launch.
+
+    Bytes read and bytes written both count.
+    """
     place = torch.device("cuda")
     left, right = (
         torch.randn((_SIDE, _SIDE), dtype=torch.bfloat16, device=place) for _ in range(2)
@@ -82,7 +85,7 @@ def make(geometry: Geometry, timer: Timer) -> CudaDevice:
 
 
 def _median_ns(work: Callable[[], object]) -> int:
-    """On the device's clock, the first run left out."""
+    """The median time on the device's clock, without the first run."""
     times: list[int] = []
     for _ in range(_REPEATS + 1):
         begin, end = (_cuda.Event(enable_timing=True) for _ in range(2))

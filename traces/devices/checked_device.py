@@ -1,7 +1,7 @@
-"""A device that knows what it must hold, and one of whose streams is held back.
+"""A device whose reads and copies are checked while one of its streams is held back.
 
-Lives here: the content of every write, the comparison of every read and copy, and the place of a
-hold. Must not live here: which calls are made (forced), or how a device holds a stream (devices).
+Contains the content of every write, the comparison of every read and copy, and the holds. Does not
+choose the calls (see forced) or hold a stream by itself (see hicache/devices).
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ _SPOILED = np.uint64(0xDEAD << 48)
 
 
 class Hold(NamedTuple):
-    """A stream is kept busy before its copy or access number `item`, or before each (-1)."""
+    """Keeps a stream busy before its copy or access number `item`, or before each (-1)."""
 
     stream: str
     time_ns: int
     item: int = -1
 
 
-class Certified(Front[Holdable]):
-    """A device that is told what its pages hold if everything happens in the order of issue.
+class CheckedDevice(Front[Holdable]):
+    """A device that knows what its pages hold if everything happens in the order of issue.
 
-    Each write has content of its own, a load's targets are spoiled first, and all that is read or
-    copied is compared. Where streams are ordered as they must be, nothing differs.
+    Each write has its own content, the targets of a load are overwritten first, and everything that
+    is read or copied is compared. Nothing differs if the streams are ordered as they must be.
+
+    wrong: one line for each difference. compared: reads compared. held: holds so far.
     """
 
     def __init__(
@@ -51,9 +53,9 @@ class Certified(Front[Holdable]):
         self._plans = contents_of(model, page_size)
         self._hold = hold
         self._held = device.stream(hold.stream) if hold else None
-        self._items = 0
+        self._issued = 0
         self._written = 0
-        # Seeds of what a page holds in a layer; absent where nobody wrote it.
+        # seed of the content of a page in a layer; missing if it was never written
         self._seeds: dict[tuple[Tier, str, int, int], int] = {}
         self.wrong: list[str] = []
         self.compared = 0
@@ -63,7 +65,7 @@ class Certified(Front[Holdable]):
         near, far = job.near, job.far
         if job.direction is Direction.HOST_TO_DEVICE:
             self.inner.scribble(stream, far, self._fresh(len(far.pages)) | _SPOILED)
-        self._before(stream)
+        self._hold_before(stream)
         self.inner.copy(stream, job)
         for layer in range(*job.layers):
             for here, there in zip(near.pages.tolist(), far.pages.tolist(), strict=True):
@@ -75,7 +77,7 @@ class Certified(Front[Holdable]):
         self._compare(stream, far, job.why)
 
     def touch(self, stream: Stream, touch: Touch) -> None:
-        self._before(stream)
+        self._hold_before(stream)
         area = touch.area
         if touch.mode == "r":
             self._compare(stream, area, touch.why)
@@ -86,29 +88,29 @@ class Certified(Front[Holdable]):
             for page, seed in zip(area.pages.tolist(), seeds.tolist(), strict=True):
                 self._seeds[(*area.place, layer, page)] = seed
 
-    def _before(self, stream: Stream) -> None:
+    def _hold_before(self, stream: Stream) -> None:
         if self._hold is None or stream != self._held:
             return
-        if self._hold.item in (-1, self._items):
+        if self._hold.item in (-1, self._issued):
             self.inner.hold(stream, self._hold.time_ns)
             self.held += 1
-        self._items += 1
+        self._issued += 1
 
     def _compare(self, stream: Stream, area: Area, why: str) -> None:
-        """Layer by layer, with what those pages hold that somebody wrote."""
+        """Compares the pages that were written, layer by layer."""
         for layer in range(*area.layers):
-            held = [self._seeds.get((*area.place, layer, page)) for page in area.pages.tolist()]
-            kept = [at for at, seed in enumerate(held) if seed is not None]
-            if kept:
-                wanted = np.array([held[at] for at in kept], dtype=np.uint64)
-                written = replace(area, pages=area.pages[kept], layers=(layer, layer + 1))
-                self._look(stream, written, wanted, why)
+            seeds = [self._seeds.get((*area.place, layer, page)) for page in area.pages.tolist()]
+            written_pages = [at for at, seed in enumerate(seeds) if seed is not None]
+            if written_pages:
+                wanted = np.array([seeds[at] for at in written_pages], dtype=np.uint64)
+                written = replace(area, pages=area.pages[written_pages], layers=(layer, layer + 1))
+                self._peek(stream, written, wanted, why)
 
-    def _look(self, stream: Stream, area: Area, seeds: Words, why: str) -> None:
-        def compare(found: tuple[Bytes, ...]) -> None:
+    def _peek(self, stream: Stream, area: Area, seeds: Words, why: str) -> None:
+        def compare(blocks: tuple[Bytes, ...]) -> None:
             self.compared += 1
             plans = self._plans[area.component]
-            for number, (plan, block) in enumerate(zip(plans, found, strict=True)):
+            for number, (plan, block) in enumerate(zip(plans, blocks, strict=True)):
                 expected = plan.stamped(seeds, number, plan.layers_in(*area.layers))
                 if not np.array_equal(block, expected):
                     some = area.pages.tolist()[:8]
