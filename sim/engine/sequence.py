@@ -20,8 +20,9 @@ NEVER_DUE = (-1, -1)
 class RequestResult(NamedTuple):
     """What became of one request. Times from the start of the run; -1 where it did not happen.
 
-    Tokens reused and computed are those of the seating that led to its first token; what a
-    retracted request computed again is not in them.
+    Tokens reused and computed are those of its first admission. A load or pass that failed before
+    the first token makes the next admission count instead. What a retracted request computed again,
+    or found again of its own, is not in them.
 
     depths   per component alone, the deepest boundary in tokens at which it was there on any tier.
     loaded   pages of each component that were loaded for it.
