@@ -6,7 +6,7 @@ import numpy as np
 
 from hicache.core.actions import Backup, Evicted, Load, Refused
 from hicache.core.events import AdmitWanted, EvictWanted
-from hicache.core.types import NO_PAGES, Pages, Tier
+from hicache.core.types import NO_PAGES, FlightId, Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
@@ -78,13 +78,30 @@ class LiveEvict(Check):
         if ticket is None:
             return f"{found}; it waits for flight {item.after}, which is not open"
         if available >= item.needed:
-            copy = type(ticket.action) is Backup
-            return "" if copy else f"{found}; it waits for no copy to host"
+            if type(ticket.action) is not Backup:
+                return f"{found}; it waits for no copy to host"
+            due = self._last_needed(book, free, item.needed)
+            last = f"{found}; flight {due} brings the last of them"
+            return "" if due in (0, item.after) else last
         if available + more.retiring + more.until(item.after) < item.needed:
             return f"{found}; too few come with flight {item.after}"
         if available + more.until(item.after - 1) >= item.needed:
             return f"{found}; enough come before flight {item.after}"
         return ""
+
+    def _last_needed(self, book: Book, free: int, needed: int) -> FlightId:
+        """The write-back with which enough pages are free, or the last one. 0 where the books do
+        not know which copies an eviction waits for: with several components, or where uses begin
+        some."""
+        if book.width > 1 or book.writes.threshold:
+            return 0
+        last = 0
+        for ticket in book.tickets.open.values():
+            if type(ticket.action) is Backup and ticket.pins:
+                free, last = free + sum(len(move.source) for move in ticket.moves), ticket.id
+                if free >= needed:
+                    break
+        return last
 
     def _depths(self, book: Book, item: Refused) -> tuple[int, ...]:
         """Boundaries, in pages, that the refused request may have been planned to start from."""
@@ -107,9 +124,30 @@ class LiveEvict(Check):
             for rank in mirror.rank[:1]
         )
 
+    def _parent_is_next(self, book: Book) -> bool:
+        """The same of the backbone, exactly: the parent of a node that is written back goes before
+        all that could be evicted now."""
+        written = np.zeros(book.device.capacity, dtype=bool)
+        for ticket in book.tickets.open.values():
+            if type(ticket.action) is Backup:
+                for move in ticket.moves:
+                    written[move.source if not move.at else []] = True
+        mirrors = [one for one in book.nodes.by_id.values() if one.pages[0] is not None]
+        leaving = {one.id for one in mirrors if written[one.pages[0][0]]}  # type: ignore[index]
+        parents = [one.parent for one in mirrors if one.id in leaving and one.parent is not None]
+        ranks = [one.rank[0] for one in parents if one.id not in leaving and one.parent is not None]
+        coldest = book.nodes.coldest(0, DEVICE, ())
+        first = coldest.rank[0] if coldest is not None else None
+        if first is None or not ranks:
+            return False
+        unjudged = book.nodes.declared.key is None
+        return unjudged or any(rank is not None and rank[1] < first[1] for rank in ranks)
+
     def _ahead_of_copies(self, book: Book, goal: int) -> int:
         """How many of these pages of the backbone can be evicted before a copy to host under way
         holds back what is warmer than the page that it reads."""
+        if not book.writes.threshold:
+            return goal  # no copy begins but for an eviction
         only = copied(book)
         held = [
             mirror.rank[0]
@@ -149,7 +187,7 @@ class LiveEvict(Check):
         goal = min(item.pages - already, book.evictable_before[slot])
         if begun:
             goal = min(goal, 1)  # a write-back locks its path: the rest comes after the reply
-        if already and self._waits_for_a_parent(book):
+        if already and (self._waits_for_a_parent(book) if index else self._parent_is_next(book)):
             goal = min(goal, 0)
         if tier == Tier.DEVICE and not index:
             goal = min(goal, self._ahead_of_copies(book, goal))
