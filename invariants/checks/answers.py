@@ -1,4 +1,4 @@
-"""Every event is answered as its contract says."""
+"""Every event is answered with the outcomes of its contract."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from invariants.books.book import Book
 from invariants.books.story import flight, named_by, request
 
 _NOTICES = {Matched, Admitted, Prefill, Refused, Granted, Cached, Released, Restarted}
-_PAGELESS = {  # outcomes that hand out no pages to work with
+_PAGELESS = {  # outcomes without page numbers of tables, copies or states
     kind for kind in get_args(Outcome) if {"tables", "copies", "states"}.isdisjoint(kind._fields)
 }
 _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
@@ -68,7 +68,7 @@ class Answers(Check):
     watches = (*_ONE_OF, PrefillDone, LoadDone)
 
     def __init__(self) -> None:
-        self._running: dict[int, None] = {}  # admitted requests, the latest last
+        self._running: dict[int, None] = {}  # admitted requests, in order of admission
 
     def see(self, book: Book, item: Any, view: CoreView) -> None:
         said = [one for one in book.outcomes if type(one) in _NOTICES]
@@ -98,7 +98,9 @@ class Answers(Check):
         self._admit(said)
 
     def _of_reply(self, book: Book, item: PrefillDone | LoadDone) -> tuple[type, ...]:
-        """What follows from the reply of a pass or a load: nothing where its request is gone."""
+        """Returns the outcomes expected for the reply of a pass or a load; none if its request is
+        gone.
+        """
         ticket = book.answered
         if ticket is None or ticket.request < 0:
             return ()
@@ -134,7 +136,7 @@ class Answers(Check):
             )
 
     def _frozen(self, book: Book) -> None:
-        """What was handed out can be written to by nobody, and says -1 where there is no page."""
+        """Page numbers in outcomes must be read-only, with -1 for no page."""
         for one in book.outcomes:
             if type(one) in _PAGELESS:
                 continue
