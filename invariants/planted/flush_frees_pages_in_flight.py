@@ -1,4 +1,4 @@
-"""Planted in `core._flush`: what is in flight is not asked for."""
+"""Planted in `core._flush`: open flights are ignored."""
 
 from __future__ import annotations
 

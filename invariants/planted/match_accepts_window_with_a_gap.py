@@ -1,4 +1,4 @@
-"""Planted in `matching._deepest`: pages above the hole go on counting towards the window."""
+"""Planted in `matching._deepest`: pages above a gap count towards the window."""
 
 from __future__ import annotations
 

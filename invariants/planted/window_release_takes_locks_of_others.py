@@ -1,4 +1,4 @@
-"""Planted in `locks.unlock_above`: nodes that the lock has skipped are not skipped."""
+"""Planted in `locks.unlock_above`: nodes that were not locked are unlocked."""
 
 from __future__ import annotations
 
