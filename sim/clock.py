@@ -41,7 +41,7 @@ class Timer(Protocol):
 
 
 class Clock(simpy.Environment):
-    """tie: from the number of a scheduled event to its tie. scheduled: events so far."""
+    """tie: returns the tie of the n-th scheduled event. scheduled: number of events so far."""
 
     def __init__(self, tie: Tie = _fifo) -> None:
         super().__init__(0)

@@ -1,4 +1,4 @@
-"""Planted in `core._flush`: open flights are ignored."""
+"""Planted in `core._flush`: it first frees the pages of open backups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `placement._undo`: the release ignores the boundary."""
+"""Planted in `placement._undo`: it also removes a lock of other requests."""
 
 from __future__ import annotations
 

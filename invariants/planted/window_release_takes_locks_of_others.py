@@ -1,4 +1,4 @@
-"""Planted in `locks.unlock_above`: nodes that were not locked are unlocked."""
+"""Planted in `locks.unlock_above`: it also removes locks of other requests."""
 
 from __future__ import annotations
 

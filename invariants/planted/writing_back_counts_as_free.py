@@ -1,4 +1,4 @@
-"""Planted in `reclaim.make_device_room`: it does not wait for the copies."""
+"""Planted in `reclaim.make_device_room`: pages that are being written back count."""
 
 from __future__ import annotations
 

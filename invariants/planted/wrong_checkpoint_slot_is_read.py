@@ -1,4 +1,4 @@
-"""Planted in `checkpoints.note_checkpoints`: the slots change before the state is read."""
+"""Planted in `checkpoints.note_checkpoints`: depths are noted for the other slot."""
 
 from __future__ import annotations
 

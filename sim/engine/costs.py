@@ -170,7 +170,7 @@ def _layers_by_window(model: ModelDescription) -> tuple[tuple[int, int], ...]:
 
 
 def _rows_by_window(model: ModelDescription, tp: int) -> tuple[tuple[int, int], ...]:
-    """(window, bytes of a token's rows in the pools with it, over all ranks)."""
+    """Returns (window, bytes per token over all ranks of the pools with this window)."""
     found: dict[int, Fraction] = {}
     for pool in model.pools:
         found[pool.window] = found.get(pool.window, Fraction(0)) + pool.token_bytes(tp)
@@ -178,7 +178,9 @@ def _rows_by_window(model: ModelDescription, tp: int) -> tuple[tuple[int, int], 
 
 
 def _met(tokens: int, sequences: int, window: int) -> int:
-    """Of `tokens` of context, those that are met where each sequence meets a window of its own."""
+    """Returns the tokens of context that are read if each sequence reads at most `window` of
+    them.
+    """
     return min(tokens, sequences * window) if window else tokens
 
 

@@ -56,11 +56,11 @@ class Scheduler(Generic[T]):
         return len(self.queue)
 
     def push(self, request: T) -> None:
-        """A request has arrived."""
+        """Adds a request that has arrived."""
         self.queue.append(request)
 
     def push_front(self, request: T) -> None:
-        """A request was preempted."""
+        """Adds a request that was preempted."""
         self.queue.appendleft(request)
 
     def best(self, reusable: Callable[[T], int]) -> T:
