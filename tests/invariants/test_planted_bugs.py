@@ -31,7 +31,6 @@ QUICK = (
     "duplicate-pages-leak",
     "early-release-skips-the-last",
     "match-accepts-window-with-a-gap",
-    "late-checkpoint-slot-counts-as-early",
     "most-recently-used-is-evicted-first",
     "load-source-is-not-locked",
     "locked-leaf-is-evicted-whole",
