@@ -58,10 +58,8 @@ class NodeBook:
         self.resident: list[set[int]] = [set() for _ in range(2 * width)]
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
         self.order: list[list[tuple[Rank, int]]] = [[] for _ in range(3 * width)]  # (rank, id)
-        self.parted: dict[
-            tuple[int, int], Rank
-        ] = {}  # by node and component, the rank before this operation of
-        # copies that were evicted
+        # by node and component, the rank that a removed copy had before this operation
+        self.parted: dict[tuple[int, int], Rank] = {}
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
         self.recounts = 0
@@ -206,9 +204,7 @@ class NodeBook:
             lower = self.by_id.get(child.id)
             if lower is None:
                 below.extend(child.children.values())
-            elif (
-                lower.end_page - lower.span < mirror.end_page
-            ):  # parents come first, so it is not cut yet
+            elif lower.end_page - lower.span < mirror.end_page:  # parents first: not cut yet
                 return lower
         for gone in self.gone:
             at = mirror.end_page - (gone.end_page - gone.span) - 1

@@ -45,9 +45,8 @@ def find(known: Sequence[int], resident: Sequence[set[int]], kinds: Sequence[Kin
         known_pages += 1
     if width == 1:
         return Expected(on_device, known_pages, (known_pages,), (known_pages - on_device,))
-    everywhere = [
-        [True] * (known_pages + 1) for _ in range(2)
-    ]  # [device, device or host][boundary]
+    # first for device, then for device or host; by boundary
+    everywhere = [[True] * (known_pages + 1) for _ in range(2)]
     everywhere[0][on_device + 1 :] = [False] * (known_pages - on_device)
     depths = [known_pages]
     for kind in kinds[1:]:

@@ -88,9 +88,7 @@ class RequestMirror:
         self.states: tuple[StateSlots, ...] = ()  # as last reported
         self.refilled_at_tokens = 0  # maximum computed tokens when a checkpoint slot was assigned
         self.working = 0  # tokens in its working states, -1 if unknown
-        self.handed: tuple[
-            tuple[Pages, bytes], ...
-        ] = ()  # last reported tables, and copies of them
+        self.handed: tuple[tuple[Pages, bytes], ...] = ()  # tables last reported, and copies
 
 
 def own_of(request: Request, kind: Kind) -> Pages:

@@ -27,9 +27,8 @@ class Durable(Check):
 
     def __init__(self) -> None:
         self._operation = -1
-        self._failed: set[int] = (
-            set()
-        )  # prefixes with a backup that failed or ended before its parent's
+        # prefixes with a backup that failed, or that ended before its parent's
+        self._failed: set[int] = set()
         self._dropped: set[tuple[str, int]] = set()  # copies evicted from host
         self._longest = 0  # pages of the longest request's table
         self._excused = False  # an event occurred that excuses missing copies

@@ -60,9 +60,8 @@ class Content:
         self.moving: dict[int, list[tuple[int, Pages, Pages, list[Held | None]]]] = {}
         self.tables: dict[int, tuple[Pages, ...]] = {}
         self.states: dict[int, tuple[StateSlots, ...]] = {}
-        self.spelled: dict[
-            tuple[int, bytes], int
-        ] = {}  # (number of a prefix, row) to the number of the longer prefix
+        # from (number of a prefix, row) to the number of the longer prefix
+        self.spelled: dict[tuple[int, bytes], int] = {}
         self.audited = 0  # number of nodes at the last audit
 
     def extend(self, ids: list[int], namespace: str, tokens: list[int]) -> None:

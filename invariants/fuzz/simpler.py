@@ -96,8 +96,8 @@ def changed(tape: Tape, at: int, entry: Entry) -> Tape:
 
 
 def plain(tape: Tape) -> Iterator[Tape]:
-    """Simplifies everything at once: one rank; no faults and prompt replies; no schedule; only no
-    faults.
+    """Simplifies everything at once: fewer ranks; no acts and plain times; no token pairs; no acts;
+    no faults.
     """
 
     def every(make: Callable[[Entry], Entry]) -> Tape:

@@ -72,10 +72,7 @@ def rows(text: str, name: str) -> Iterator[dict[str, Any]]:
             row = json.loads(line, object_pairs_hook=_once, parse_constant=_no_number)
         except _Strange as error:
             raise CallerError(f"{where}: {error}; mend the line or record the tape again") from None
-        except (
-            ValueError,
-            RecursionError,
-        ):  # not JSON, a number of 5,000 digits, or deeply nested brackets
+        except (ValueError, RecursionError):  # also 5,000 digits, or deeply nested brackets
             raise CallerError(
                 f"{where}: expected JSON, found {quoted(line)}; the file was cut off or edited"
             ) from None
