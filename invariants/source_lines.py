@@ -104,13 +104,13 @@ def calls(report: Callable[[Call], None]) -> Iterator[None]:
         return call
 
     with ExitStack() as stack:
-        made: dict[Any, Any] = {}
+        wrapped: dict[Any, Any] = {}
         for space in _spaces():
             for key, held in list(space.items()):
                 source_line = line_of(held) if isinstance(held, FunctionType) else None
                 if source_line is not None:
-                    made.setdefault(held, watched(held, source_line))
-                    space[key] = made[held]
+                    wrapped.setdefault(held, watched(held, source_line))
+                    space[key] = wrapped[held]
                     stack.callback(space.__setitem__, key, held)
         yield
 

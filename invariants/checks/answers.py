@@ -71,8 +71,8 @@ class Answers(Check):
         self._running: dict[int, None] = {}  # admitted requests, in order of admission
 
     def see(self, book: Book, item: Any, view: CoreView) -> None:
-        said = [one for one in book.outcomes if type(one) in _NOTICES]
-        kinds = tuple(type(one) for one in said)
+        notices = [one for one in book.outcomes if type(one) in _NOTICES]
+        kinds = tuple(type(one) for one in notices)
         expected = _ONE_OF.get(type(item)) or (self._of_reply(book, item),)
         number = _whose(book, item)
         if kinds not in expected:
@@ -83,7 +83,7 @@ class Answers(Check):
                 f"{found or 'nothing'}",
                 request(number),
             )
-        for one in said:
+        for one in notices:
             if one.request != number:  # type: ignore[union-attr]
                 self.fail(
                     f"{type(one).__name__} of request {one.request}, expected {number}",  # type: ignore[union-attr]
@@ -93,9 +93,9 @@ class Answers(Check):
                 self._refused(book, item, one, view)
             elif type(one) is Prefill:
                 self._pass(book, item, one, view)
-        self._loads(book, said)
+        self._loads(book, notices)
         self._frozen(book)
-        self._admit(said)
+        self._admit(notices)
 
     def _of_reply(self, book: Book, item: PrefillDone | LoadDone) -> tuple[type, ...]:
         """Returns the outcomes expected for the reply of a pass or a load; none if its request is
@@ -108,15 +108,15 @@ class Answers(Check):
             return (Restarted,)
         return (Cached,) if type(item) is PrefillDone else ()
 
-    def _admit(self, said: list[Any]) -> None:
-        for one in said:
+    def _admit(self, notices: list[Any]) -> None:
+        for one in notices:
             if type(one) is Admitted:
                 self._running[one.request] = None
             elif type(one) in (Released, Restarted):
                 self._running.pop(one.request, None)
 
-    def _loads(self, book: Book, said: list[Any]) -> None:
-        reqs = [one for one in said if type(one) is Admitted and any(one.loaded_pages)]
+    def _loads(self, book: Book, notices: list[Any]) -> None:
+        reqs = [one for one in notices if type(one) is Admitted and any(one.loaded_pages)]
         loads = [one for one in book.outcomes if type(one) is Load]
         if len(reqs) != len(loads):
             self.fail(
