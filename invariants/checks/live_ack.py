@@ -1,4 +1,4 @@
-"""Actions and replies, one to one."""
+"""Each action has exactly one reply."""
 
 from __future__ import annotations
 

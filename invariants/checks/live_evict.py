@@ -1,4 +1,4 @@
-"""Refusals and evictions against what could be had."""
+"""Refusals and evictions agree with the pages that were available."""
 
 from __future__ import annotations
 
@@ -52,8 +52,12 @@ class LiveEvict(Check):
         self._short(book, item, view)
 
     def _short(self, book: Book, item: Refused, view: CoreView) -> None:
-        """Refused for want of pages: whether they were to be had, and which reply brings them. An
-        admission was planned with a load or without one, so either may make the refusal true."""
+        """Checks a refusal for lack of pages: whether the pages were available, and which reply
+        brings them.
+
+        An admission is planned with or without a load; the refusal must be right for one of the
+        two.
+        """
         wrong = [
             self._wrong(book, item, view, self._own_path(book, item, depth))
             for depth in self._depths(book, item)
@@ -62,8 +66,9 @@ class LiveEvict(Check):
             self.fail(f"refused ({item.reason}): {wrong[0]}", request(item.request))
 
     def _wrong(self, book: Book, item: Refused, view: CoreView, own: Pages) -> str:
-        """What is wrong with a refusal, nothing where it is true. own: pages on the path of the
-        refused request itself, which it would have locked."""
+        """Returns the error of a refusal, or "". own: pages on the path of the refused request,
+        which it would have locked.
+        """
         index = book.index_of(item.component)
         device, free = book.pages[index], view.pool(Tier.DEVICE, index).free
         spare = device.held[NODE] - device.protected - int((device.locks[own] == 0).sum())
@@ -104,15 +109,18 @@ class LiveEvict(Check):
         return last
 
     def _depths(self, book: Book, item: Refused) -> tuple[int, ...]:
-        """Boundaries, in pages, that the refused request may have been planned to start from."""
+        """Boundaries in pages from which the refused request may have been planned to start."""
         req = book.requests.by_id.get(item.request)
         if req is None or type(book.event) is not AdmitWanted:
             return (0,)
         return tuple({req.expected.device: None, req.expected.best: None})
 
     def _waits_for_a_parent(self, book: Book) -> bool:
-        """Whether some page that is locked now, as the path of a write-back is, is to be evicted
-        before all that could be evicted now: it comes first, once the write-back is over."""
+        """Whether a locked page comes before all present candidates in the order of eviction.
+
+        The path of a write-back is locked like this; the page is evicted first when the write-back
+        ends.
+        """
         coldest = book.nodes.coldest(0, DEVICE, ())
         first = coldest.rank[0] if coldest is not None else None
         return first is not None and any(
