@@ -6,7 +6,7 @@ from typing import Any
 
 from hicache.core.components import mamba, swa
 from hicache.core.config import Config
-from hicache.runtime.config_document import document
+from hicache.runtime.config_document import document, replaced
 
 
 def configured(*sizes: Any, **settings: Any) -> Config:
@@ -22,3 +22,8 @@ def configured(*sizes: Any, **settings: Any) -> Config:
 def said(config: Config, name: str) -> int:
     """What it says under that name; 0 where it says nothing."""
     return int(document(config).get(name, 0))
+
+
+def changed(config: Config, **settings: Any) -> Config:
+    """The configuration with other settings under those names."""
+    return replaced(config, settings)

@@ -1,9 +1,9 @@
-"""What `Core.handle` answers: actions for executors and notices for everyone else.
+"""Outcomes, the output of `Core.handle`: actions for executors and notices for everyone else.
 
-An *action* (`Load`, `Backup`, `Prefill`) asks for bytes to move or a forward pass to run, has a
-`flight` number and is answered by exactly one reply event. A *notice* asks for nothing. All are
-immutable and carry page numbers only: no tensors, nodes or callbacks. Page arrays are snapshots
-and never change after the call that returned them.
+An *action* (`Load`, `Backup`, `Prefill`) asks an executor to move bytes or to run a forward pass.
+It has a `flight` number, and exactly one reply event answers it. A *notice* asks for nothing. All
+outcomes are immutable and carry page numbers only: no tensors, nodes or callbacks. Page arrays are
+snapshots and never change after the call that returned them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RefusalReason: TypeAlias = Literal["too_large", "no_pages", "writing_back", "arr
 class Copy(NamedTuple):
     """Page `source[i]` of one tier to page `target[i]` of the other, for one component's pools.
 
-    Sidecar pools that follow the component's slots move with it; executors resolve them.
+    Sidecar pools have the same page numbers and are copied too; executors look them up.
     """
 
     component: str
@@ -42,15 +42,16 @@ class Backup(NamedTuple):
 
 
 class StateSlots(NamedTuple):
-    """What a request has of one copy-on-use component (a recurrence's state).
+    """The slots of a request for one copy-on-use component (the state of a recurrence).
 
-    source: the page to copy into `working` before the pass; -1: a pass that starts at token 0
-    begins with the zero state, any other goes on with what `working` holds.
-    checkpoints: of a prefill, (depth in tokens, page): leave a copy of the state after exactly that
-    many tokens there; start_token < depth <= end_token. Empty in notices.
-    checkpoint_slots: in decode, when the request's computed length reaches a multiple d of
-    `interval`, a copy of the state goes to checkpoint_slots[(d // interval) % 2], or nowhere if
-    that is -1.
+    source: the page to copy into `working` before the pass. If it is -1, a pass that starts at
+    token 0 begins with the zero state, and any other pass continues with the state in `working`.
+    checkpoints: for a prefill, pairs (depth in tokens, page). The pass must store a copy of the
+    state after exactly that many tokens in the page; start_token < depth <= end_token. Empty in
+    notices.
+    checkpoint_slots: in decode, when the computed length of the request reaches a multiple d of
+    `interval`, a copy of the state is stored in checkpoint_slots[(d // interval) % 2], unless that
+    is -1.
     """
 
     component: str
@@ -65,12 +66,12 @@ class Prefill(NamedTuple):
     """Compute tokens start_token..end_token of a request. Answered by `PrefillDone`.
 
     tables: per positional component, the backbone first, the request's device pages by position; -1
-    where it has none (behind a window). The backbone's covers at least `end_token` tokens. Pages
-    before `start_token` are read, those from there on are written. after: flights of loads whose
-    pages it reads; the pass may begin, but must not read a layer of those pages before the load
-    delivered it. If such a load fails, the pass fails too. start_token == end_token (everything
-    hit) is legal and costs nothing. end_token may fall short of the chunk that was granted, where a
-    pool has no pages for all of it. states: per copy-on-use component.
+    where it has none (before the window). The backbone's table covers at least `end_token` tokens.
+    The pass reads the pages before `start_token` and writes those from there on. after: flights of
+    loads whose pages the pass reads. The pass may begin before they end, but must not read a layer
+    of those pages before the load has delivered it. If such a load fails, the pass fails too.
+    start_token == end_token is legal: then there is nothing to compute. The pass may be shorter
+    than the chunk that was granted, if a pool has too few pages. states: per copy-on-use component.
     """
 
     flight: FlightId
@@ -84,9 +85,11 @@ class Prefill(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """Leading pages of a waiting request that are on device, and that follow on host.
+    """How much of a waiting request is cached.
 
-    depths: per component alone, the deepest boundary (in pages) at which it is valid on any tier.
+    device_pages: leading pages that can be used on device. host_pages: pages after those that a
+    load can add. depths: for each component alone, the depth in pages up to which it is valid on
+    any tier.
     """
 
     request: RequestId
@@ -96,12 +99,12 @@ class Matched(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """An admission succeeded: what was reused (disjoint tiers) and what must be computed.
+    """A request was admitted: what is reused, and what must be computed.
 
-    device_pages: to the deepest boundary that is valid on device for all components. host_pages:
-    what loads add. depths: as in `Matched`. loaded_pages: of each component, those that are loaded
-    (0 for the first where only a window or a state is missing). matched_pages: leading pages that
-    are known.
+    device_pages: pages up to the deepest boundary that is valid on device for all components.
+    host_pages: pages that the load adds. depths: as in `Matched`. loaded_pages: per component, the
+    pages that are loaded (0 for the backbone if only a window or a state is missing).
+    matched_pages: leading pages that are known to the tree.
     """
 
     request: RequestId
@@ -114,17 +117,17 @@ class Admitted(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Nothing was taken; `component` says whose pool was short. What to do, by reason:
+    """No pages were taken; `component` names the pool that was short. What to do, by reason:
 
-    too_large  never fits this pool: give up or buy memory (`needed` > capacity).
-    no_pages   requests use the pages, and no reply under way brings enough of them: wait for a
-               request to end, or retract `preempt`.
-    writing_back  replies under way bring the pages: ask again after the reply to flight `after`.
+    too_large  the request can never fit this pool (`needed` > capacity).
+    no_pages   requests use the pages, and the replies under way free too few: wait for a request
+               to end, or retract `preempt`.
+    writing_back  replies under way free the pages: ask again after the reply to flight `after`.
     arriving   another request is loading this prefix: ask again after the reply to `after`.
     running    a flush needs every request and every forward pass to have ended.
 
-    after: 0 where no reply alone changes the answer. Whatever the reason, a request that ended or
-    was retracted may change it.
+    after: 0 if no reply alone changes the answer. With any reason, the answer may also change when
+    a request ends or is retracted.
     """
 
     request: RequestId
@@ -137,8 +140,8 @@ class Refused(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """A decode growth succeeded. `tables` and `states`, as in `Prefill`, are all that the request
-    has."""
+    """A decoding request has the pages that it asked for. `tables` and `states` (see `Prefill`)
+    list everything that the request has."""
 
     request: RequestId
     tables: tuple[Pages, ...]
@@ -146,8 +149,8 @@ class Granted(NamedTuple):
 
 
 class Cached(NamedTuple):
-    """Computed pages entered the tree, the first `pages` of the request; tables and states replace
-    what the request had from now on."""
+    """The first `pages` pages of the request are in the tree. From now on the request uses these
+    tables and states instead of its earlier ones."""
 
     request: RequestId
     pages: int
@@ -156,19 +159,21 @@ class Cached(NamedTuple):
 
 
 class Released(NamedTuple):
-    """A request holds nothing any more."""
+    """A request has no pages and no locks any more."""
 
     request: RequestId
 
 
 class Restarted(NamedTuple):
-    """A transfer or forward pass of an admitted request failed: it waits again, holding nothing."""
+    """A load or forward pass of an admitted request failed. The request has given back its pages
+    and waits again."""
 
     request: RequestId
 
 
 class Evicted(NamedTuple):
-    """Pages left a tier. demoted: whether the same prefix stays on the next tier down."""
+    """Pages were evicted from a tier. last_use: tick of their last use. demoted: whether the node
+    keeps a copy on the tier below."""
 
     tier: Tier
     component: str

@@ -1,8 +1,8 @@
-"""A request's way in and out: arrive, match, be admitted, continue, grow, leave.
+"""The life of a request: arrive, match, be admitted, continue prefill, grow, finish, be retracted.
 
-Lives here: one handler per event of the scheduler. Each checks its event first (`validation`), and
-raises CallerError before anything has changed. Must not live here: how a request is admitted
-(`placement`), or what it leaves behind (`insertion`).
+This file has one handler for each event of the scheduler, and the one for the end of a prefill.
+Each handler first checks its event (see `validation`) and raises CallerError before anything has
+changed. It does not plan an admission, see `placement`, or change the tree, see `insertion`.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def abort(state: State, event: Aborted) -> None:
 
 
 def restart(state: State, request: Request) -> None:
-    """Its load or prefill failed: what it has computed is not to be trusted. It waits again."""
+    """The load or prefill of the request failed. Discard what it has computed and let it wait."""
     _withdraw(state, request)
     _wait_again(state, request, request.key, request.length, request.match_pages)
     state.requests[request.id].may_load = False
@@ -203,7 +203,7 @@ def restart(state: State, request: Request) -> None:
 
 
 def _wait_again(state: State, request: Request, key: Key, length: int, match_pages: int) -> None:
-    """A new record for a request that has given everything back."""
+    """Replace the record of a request that has given back its pages and locks."""
     state.requests[request.id] = Request(
         request.id,
         key,
@@ -220,7 +220,7 @@ def _report_match(state: State, request: Request) -> None:
 
 
 def _begin_prefill(state: State, request: Request, end: int) -> None:
-    """Queue the next chunk of the prompt."""
+    """Queue the prefill of the prompt up to token `end`."""
     if request.prefill or end < request.computed_tokens or end > request.length:
         raise CoreBug(
             f"request {request.id}: a pass to token {end} beside flight {request.prefill}"
@@ -253,7 +253,7 @@ def _is_too_large(state: State, request: RequestId, total: int) -> bool:
 
 
 def _lacking(state: State, count: int) -> int:
-    """The first component by position that cannot have so many pages, -1 for none."""
+    """The first positional component that cannot get `count` more pages; -1 if all can."""
     for index in (BACKBONE, *state.bounded):
         if count > state.pools[Tier.DEVICE][index].available:
             return index
@@ -261,7 +261,7 @@ def _lacking(state: State, count: int) -> int:
 
 
 def _extend(state: State, request: Request, total: int) -> None:
-    """Positions up to `total`, of every component that has a page for each."""
+    """Take pages for the positions up to `total`, for every positional component."""
     have = len(request.tables[BACKBONE])
     for index, component in enumerate(state.components):
         if component.positional:
@@ -274,7 +274,7 @@ def _extend(state: State, request: Request, total: int) -> None:
 
 
 def _commit_and_release(state: State, request: Request, key: Key, length: int) -> None:
-    """Committed pages enter the tree, the rest goes back, and the locks end."""
+    """Insert the committed pages into the tree, free the others, and release the locks."""
     note_decoded(state, request, length)
     boundaries = boundaries_at_end(state, request, key, length)
     path = insert(state, request, key, boundaries, leaving=True)
@@ -284,7 +284,7 @@ def _commit_and_release(state: State, request: Request, key: Key, length: int) -
 
 
 def _withdraw(state: State, request: Request) -> None:
-    """The request holds nothing any more; what is in flight for it ends without it."""
+    """Free the request's own pages and release its locks. Its flights go on without it."""
     state.touched_requests[request.id] = None
     if not request.admitted:
         return

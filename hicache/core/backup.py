@@ -1,12 +1,11 @@
-"""Copies to host: when a node is hot enough, and when an eviction asks for it first.
+"""Backups: copies to host, made when a node has been used often enough or before it is evicted.
 
-Under a policy that keeps host copies contiguous, a copy of the backbone is published only below a
-parent's copy, and one of any other component only beside the backbone's: parents and backbones lead
-in every batch, batches land in order, and a copy whose parent or backbone copy is missing is given
-back.
+A write policy may keep host copies contiguous. Then a host copy of the backbone requires the
+parent's host copy, and a host copy of any other component requires the backbone's. Each batch has
+parents before children and the backbone before the other components, and batches land in order. A
+copy whose parent or backbone copy is missing is discarded when it lands.
 
-Lives here: what is copied when, and what becomes of it. Must not live here: flights and legs
-themselves (`flights`).
+Does not open, close or track flights; see `flights`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ def consider(state: State, path: list[Node]) -> None:
 
 
 def missing_on_host(state: State, node: Node) -> list[int]:
-    """Components that are on device, not on host nor on their way there, and worth having there."""
+    """Components of the node to back up: on device, neither on host nor in a backup in flight, not
+    garbage, and with a host pool."""
     device, host = node.pages
     if len(device) == 1 and host[BACKBONE] is not None:
         return []
@@ -61,10 +61,11 @@ def missing_on_host(state: State, node: Node) -> list[int]:
 
 
 def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int = 0) -> bool:
-    """Queue a copy of these nodes' components (nodes of one path, parents first); the deepest nodes
-    that find no room on host are left out. False if there was room for none.
+    """Queue one backup of these nodes' components. nodes: of one path, parents first.
 
-    asked, pages: where an eviction waits for it, of which component, and how much that frees.
+    The deepest nodes are left out if host has too little room. Returns False if it has room for
+    none. asked, pages: if an eviction waits for the backup, the component that it evicts and the
+    device pages that this frees.
     """
     fitting = _fitting(state, nodes)
     if not fitting:
@@ -99,12 +100,13 @@ def begin_backup(state: State, nodes: list[Wanted], asked: int = -1, pages: int 
 
 
 def _add_legs(state: State, flight: Flight, index: int, nodes: list[Node], count: int) -> None:
-    """The host pages that the copy fills are the flight's until its reply."""
+    """Reserve the host pages for the flight and add its legs."""
     add_legs(state, flight, index, nodes, state.pools[Tier.HOST][index].reserve(count, flight.id))
 
 
 def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
-    """The leading nodes that host has room for, once the copies above them are locked."""
+    """The leading nodes that host has room for. The unlocked host copies above them count as used,
+    because the backup will lock them."""
     pools = state.pools[Tier.HOST]
     room = [pool.available - kept_free(state, index) for index, pool in enumerate(pools)]
     for node in path_to(nodes[-1][0]):
@@ -122,7 +124,7 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
 
 
 def land_backup(state: State, flight: Flight, ok: bool) -> None:
-    """The reply came: publish the copies, or give their pages back."""
+    """Handle the reply: add the copies to the tree, or free their pages."""
     for leg in flight.legs:
         node, index = leg.node, leg.component
         if node is None:
@@ -134,7 +136,7 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
         else:
             node.host_refused |= bit
         end_leg(state, leg, Tier.HOST, adopt=ok and _may_publish(state, node, index))
-    flight.legs.clear()  # a leg names its flight: without this only a sweep would free them
+    flight.legs.clear()  # breaks the reference cycle between flight and legs
 
 
 def _may_publish(state: State, node: Node, index: int) -> bool:
@@ -145,7 +147,7 @@ def _may_publish(state: State, node: Node, index: int) -> bool:
         node.with_pages[Tier.HOST]
         and any(child.locks[Tier.HOST][BACKBONE] for child in node.children.values())
     ):
-        return False  # unlocked above or beside a lock: neither protected nor in eviction's reach
+        return False  # an unlocked copy above or beside a lock could not be evicted
     return not state.writes.contiguous or (
         parent is not None
         and (parent.parent is None or parent.pages[Tier.HOST][BACKBONE] is not None)

@@ -1,4 +1,7 @@
-"""The one frozen configuration of a core, validated once, passed in, never looked up."""
+"""The configuration of a core: one frozen record, validated once and passed to the core.
+
+Does not know its spelling in files; see `hicache/runtime/config_document`.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,26 @@ S = TypeVar("S", bound=ComponentSettings)
 class Config:
     """Settings of one core. Pages, not bytes: the core does not know how large a page is.
 
-    page_size             tokens per page, 1 to 512 and above.
+    Raises CallerError for values that are not legal.
+
+    page_size             tokens per page, at least 1.
     device_pages          pages of the device pool, per component in the order of `components`.
-    host_pages            pages of the host pool, per component; 0 means that it is never on host.
+    host_pages            pages of the host pool, per component; 0 means that the component is never
+                          on host.
     components            names of files in core/components; the first is the backbone.
     write_policy          name of a file in core/write_policies: when a node is backed up.
-    eviction_policy       name of a file in core/eviction_policies: which leaf goes first.
+    eviction_policy       name of a file in core/eviction_policies: which copy is evicted first.
     load_threshold_pages  a host hit shorter than this many pages is recomputed, not loaded.
     load_quota_pages      a host hit longer than this is recomputed; 0 means no limit.
-    max_backups           backups in flight at once; more are put off to the node's next use (what
-                          an eviction waits for is not put off).
-    exchange_pages        host pages, per component, that stay free for exchanges: a load gives up
-                          the host copies once it has landed, and until then what it evicts from
-                          device may fill so many pages more. Needs a write policy that copies on
-                          eviction. () where a page that is loaded keeps its host copy.
+    max_backups           the largest number of backups in flight. A further backup waits for the
+                          node's next use, but a backup for an eviction always begins.
+    exchange_pages        host pages, per component, that stay free for exchanges. A load frees the
+                          host copies when it has landed; until then, the pages that it evicts from
+                          device may use this many host pages more. Needs a write policy that copies
+                          on eviction. (): a page that is loaded keeps its host copy.
     kv_events             emit KvStored / KvRemoved for routers (costs one SHA-256 per new page).
-    settings              of components: `Settings` of their files; usual ones may be left out.
+    settings              `Settings` of components, from their files; settings that equal their
+                          defaults may be left out.
     """
 
     page_size: int
@@ -98,7 +105,7 @@ class Config:
                 raise CallerError(f"{name}: expected 0 or more, found {value}")
 
     def settings_of(self, kind: type[S]) -> S | None:
-        """The settings of that kind; None where there are none."""
+        """The settings of this class, or None."""
         return next((one for one in self.settings if isinstance(one, kind)), None)
 
     @property
@@ -107,5 +114,5 @@ class Config:
 
 
 def _is_usual(settings: Any) -> bool:
-    """Whether each of them is what it is where nothing is said."""
+    """Whether every setting has its default value."""
     return all(getattr(settings, one.name) == one.default for one in fields(settings))

@@ -1,8 +1,9 @@
-"""The core: one door. `handle(event) -> list of outcomes`, synchronous, deterministic, pure.
+"""The core. Its only entry point is `handle(event) -> list of outcomes`.
 
-Lives here: the door, the dispatch table, the replies of transfers, evictions and flushes on
-demand, and the construction of the state. Must not live here: any decision; those are in the
-modules that the table names.
+A call is synchronous and deterministic, and changes nothing outside the core. This file holds the
+entry point, the dispatch table, the handlers for transfer replies and for evictions and flushes on
+demand, and the construction of the state. It decides nothing about requests; see the modules that
+the dispatch table names.
 """
 
 from __future__ import annotations
@@ -49,19 +50,21 @@ from .view import CoreView
 
 class Core:
     """One cache. Raises CallerError for a caller's mistake, before anything has changed, and
-    CoreBug where one of its own asserts fails. After that, or after any other exception that comes
-    out of it, its state cannot be trusted: it answers every later call with CoreBug."""
+    CoreBug when one of its own asserts fails. After a CoreBug, or after any exception other than
+    such a CallerError, the state cannot be trusted, and every later call raises CoreBug."""
 
     __slots__ = ("_failure", "_state", "_turn", "view")
 
     def __init__(self, config: Config) -> None:
         self._state = _new_state(config)
-        self._turn = [True]  # taken for the time of a call: `pop` of a list is atomic in CPython
+        self._turn = [True]  # empty while a call runs; `pop` of a list is atomic in CPython
         self._failure = ""
         self.view = CoreView(self._state)
 
     def handle(self, event: Event) -> list[Outcome]:
-        """All that this event leads to, in the order in which it was decided."""
+        """Process one event. Returns its outcomes in the order in which they were decided.
+
+        Raises CallerError for an event that breaks the contract or comes during another call."""
         handler = _HANDLERS.get(type(event))
         if handler is None:
             raise CallerError(f"expected an event of hicache.core.events, found {event!r}")
@@ -212,7 +215,8 @@ def _new_state(config: Config) -> State:
 
 
 def _check_components(config: Config, made: list[Component]) -> None:
-    """Raises CallerError where they cannot work together, or a pool is too small for anything."""
+    """Raises CallerError if full is not the first component, or if a device pool is too small for
+    one request."""
     if not made[BACKBONE].positional or made[BACKBONE].window_pages < UNBOUNDED:
         raise CallerError(f"components: expected full first, found {config.components[BACKBONE]}")
     between = max(component.interval for component in made) // config.page_size - 1

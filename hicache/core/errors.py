@@ -1,4 +1,4 @@
-"""The two roots of errors: the caller's mistakes and our own bugs. Nothing is swallowed."""
+"""The two kinds of error: mistakes of the caller and defects of this project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class About(NamedTuple):
 
 
 class HicacheError(Exception):
-    """Anything this project raises on purpose. about: whom it names, for whoever explains it."""
+    """The base of every error that this project raises on purpose. about: what it names, for
+    `hicache explain`."""
 
     def __init__(self, text: str = "", *about: About) -> None:
         super().__init__(text)
@@ -24,10 +25,11 @@ class HicacheError(Exception):
 
 
 class CallerError(HicacheError):
-    """The caller broke the contract: says what was expected, what was found, what to do."""
+    """The caller broke the contract. The message says what was expected, what was found and what
+    to do."""
 
 
 class CoreBug(HicacheError, AssertionError):
-    """An assert inside the core failed: a defect of this project, never of its caller."""
+    """An assert inside the core failed. This is a defect of the project, not of its caller."""
 
     exit_code = 10

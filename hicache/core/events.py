@@ -1,8 +1,8 @@
-"""What happened: the only things that `Core.handle` takes. Past tense, immutable, small.
+"""Events: the only input of `Core.handle`. They say what happened, and they are immutable.
 
-The scheduler's events carry a request id it chose. The executors' events (`LoadDone`, `BackupDone`,
-`PrefillDone`) carry the `flight` of the action they answer, exactly once per action; failure is an
-event (`ok=False`), never an exception.
+An event of the scheduler carries a request id that the scheduler chose. An event of an executor
+(`LoadDone`, `BackupDone`, `PrefillDone`) carries the `flight` of the action that it answers. Each
+action is answered exactly once. A failure is an event with `ok=False`, not an exception.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .types import FlightId, Key, RequestId, Tier
 
 
 class Arrived(NamedTuple):
-    """A request exists. Answered by `Matched`; nothing is locked, split or touched.
+    """A request exists. Answered by `Matched`; nothing is locked, split or marked as used.
 
     length: prompt tokens. key: the prompt's cacheable pages, at most ceil(length / page_size).
     match_pages: the longest prefix that may be reused; an engine that needs the last token's logits
@@ -38,8 +38,8 @@ class AdmitWanted(NamedTuple):
     """The scheduler chose a waiting request and grants a first prefill chunk of `chunk` tokens.
 
     Answered by `Admitted` and `Prefill` (and `Load` where a host prefix is loaded back), or by
-    `Refused`, which leaves the request waiting and the tree as it was but for splits and for
-    evictions already begun for it (`reason` "writing_back").
+    `Refused`. After `Refused` the request still waits, and the tree is as before, except for splits
+    and for evictions and copies to host that were begun for it.
     """
 
     request: RequestId
@@ -49,8 +49,8 @@ class AdmitWanted(NamedTuple):
 class ContinueWanted(NamedTuple):
     """The next prefill chunk of an admitted request, `chunk` tokens.
 
-    Answered by `Prefill`, or by `Refused` where a component that takes its pages chunk by chunk
-    finds none: the request stays admitted, and idle.
+    Answered by `Prefill`, or by `Refused` if a component that takes its pages chunk by chunk
+    finds none. The request then stays admitted, without a forward pass.
     """
 
     request: RequestId
@@ -58,10 +58,10 @@ class ContinueWanted(NamedTuple):
 
 
 class PagesWanted(NamedTuple):
-    """A decoding request must be able to hold `length` tokens. `Granted` or `Refused`.
+    """A decoding request needs pages for `length` tokens. Answered by `Granted` or `Refused`.
 
-    computed_tokens: those whose KV is in place, where no pass that still runs reads behind their
-    window: pages that only earlier tokens needed are given back. 0: nothing is.
+    computed_tokens: the leading tokens whose KV is in place. The core frees pages that lie before
+    the window of these tokens, so no running pass may still read those pages. 0: it frees nothing.
     """
 
     request: RequestId
@@ -70,10 +70,10 @@ class PagesWanted(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A request ended well. `key` covers the pages of its first `length` committed tokens.
+    """A request has finished. `key` covers the pages of its first `length` committed tokens.
 
-    No forward pass of the request is in flight. They stay in the tree up to the deepest boundary
-    at which every component has what a later request needs. Answered by `Released`.
+    No forward pass of the request may be in flight. The pages stay in the tree up to the deepest
+    boundary at which every component has what a later request needs. Answered by `Released`.
     """
 
     request: RequestId
@@ -82,7 +82,8 @@ class Finished(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """A request is gone, at any stage, its prefill or load in flight or not. `Released`."""
+    """A request is cancelled, at any stage, even while its prefill or load is in flight. Answered
+    by `Released`."""
 
     request: RequestId
 
@@ -90,9 +91,9 @@ class Aborted(NamedTuple):
 class Retracted(NamedTuple):
     """A running request gives its pages back and waits again, with prompt `key` and `length`.
 
-    The new prompt is what it had plus what it generated; its committed pages stay in the tree as
-    long as they are not evicted. No forward pass is in flight. Answered by `Released`; the request
-    is waiting again afterwards.
+    The new prompt is the old prompt and the generated tokens. The committed pages stay in the tree
+    until they are evicted. No forward pass of the request may be in flight. Answered by `Released`;
+    the request then waits again.
     """
 
     request: RequestId
@@ -103,7 +104,7 @@ class Retracted(NamedTuple):
 
 
 class EvictWanted(NamedTuple):
-    """Free `pages` pages of a component's pool on a tier. Answered by `Evicted` per victim."""
+    """Free `pages` pages of a component's pool on a tier. Answered by one `Evicted` per victim."""
 
     tier: Tier
     component: str

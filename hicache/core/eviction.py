@@ -1,15 +1,18 @@
-"""How copies leave a tier, and the host's own eviction. The device's is in `reclaim`.
+"""Removing copies from a tier, and eviction from host. For eviction from the device see `reclaim`.
 
-    backbone   on host only: the coldest leaf is deleted, page by page from its tail, with whatever
-               else it holds; also on device: the node leaves host with all it has there, last those
-               that lose nothing
-    others     on a leaf that is on host only: the whole leaf; anywhere else: a tombstone stays
+What an eviction from host does:
 
-Never more than asked, rounded up to a page (a node, for tombstones), but for what can serve nobody
-any more: what lies below a node that is deleted, and leaves that lost their last live boundary.
+    backbone   on host only: pages are deleted from the end of the coldest leaf, with its other
+               components; also on device: all host copies of the node are freed
+    others     on a leaf that is on host only: the whole leaf is deleted; elsewhere: a tombstone
 
-Lives here: one verb per way to leave: demote, tombstone, delete. Must not live here: which copy
-goes first (`radix.lru`, the policies).
+Host copies of nodes that are also on device are evicted last, because nothing is lost with them. No
+more is freed than was asked for, rounded up to a page (for tombstones, to a node), except for nodes
+that no request could use any more: those below a deleted node, and leaves that lost their last
+live boundary.
+
+There is one function for each way to remove a copy: demote, tombstone, delete. Does not choose the
+victim; see `radix/lru` and the eviction policies.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from .types import BACKBONE, Pages, Tier
 
 
 def make_host_room(state: State, index: int, count: int) -> bool:
-    """Whether `count` host pages are free now, after evicting what was missing."""
+    """Evict until `count` host pages are free, besides those kept for exchanges. Returns whether
+    they are."""
     pool = state.pools[Tier.HOST][index]
     count += kept_free(state, index)
     if pool.free < count:
@@ -33,14 +37,14 @@ def make_host_room(state: State, index: int, count: int) -> bool:
 
 
 def kept_free(state: State, index: int) -> int:
-    """Host pages that only an exchange may fill, less what loads under way give up."""
+    """Host pages that must stay free for exchanges, less those that loads in flight will free."""
     spare = state.config.exchange_pages
     return max(0, spare[index] - state.giving_up[index]) if spare else 0
 
 
 def give_up_host(state: State, nodes: list[Node]) -> None:
-    """A load has landed, and its path's host copies serve nobody: what is on device too leaves
-    host, unless somebody else reads it."""
+    """A load has landed: free the host copies of its path that are also on device and that nobody
+    has locked."""
     for node in nodes:
         device, host = node.pages
         for index in reversed(range(len(host))):
@@ -52,7 +56,7 @@ def give_up_host(state: State, nodes: list[Node]) -> None:
 
 
 def evict_host(state: State, index: int, count: int) -> None:
-    """Free up to `count` host pages, coldest first; less where the rest is in use."""
+    """Free `count` host pages, coldest first; fewer if the rest is in use."""
     pool = state.pools[Tier.HOST][index]
     goal = pool.free + count
     queues = state.queues[index][HOST : DUPLICATE + 1]
@@ -78,7 +82,8 @@ def evict_host(state: State, index: int, count: int) -> None:
 
 
 def cut_tail(state: State, node: Node, pages: int) -> Node:
-    """The node that holds exactly the last `pages` pages; the node itself where that is all."""
+    """Split off the last `pages` pages of a node and return them as a node. Returns the node itself
+    if it has no more pages."""
     keep = span(node, state.stride) - pages
     if keep < 0 or pages < 1:
         raise CoreBug(f"{node} is to lose {pages} of its {keep + pages} pages")
@@ -88,7 +93,7 @@ def cut_tail(state: State, node: Node, pages: int) -> Node:
 
 
 def demote(state: State, node: Node) -> None:
-    """The node leaves the device with all it has there, and stays on host."""
+    """Free all device copies of the node; it stays on host."""
     leave_tier(state, node, Tier.DEVICE)
     _refile(state, node)
 
@@ -101,8 +106,8 @@ def leave_tier(state: State, node: Node, tier: Tier) -> None:
 
 
 def tombstone(state: State, node: Node, tier: Tier, index: int) -> None:
-    """The component leaves a node that stays: a tombstone. Later ones go with it where they lose
-    nothing by it, or serve nobody any more."""
+    """Free one component of a node that stays in the tree. Later components are freed too if they
+    are unlocked and are either on the other tier as well or garbage."""
     if index == BACKBONE:
         raise CoreBug(f"{node} is to stay without its backbone on {tier.name.lower()}")
     _free_copy(state, node, tier, index)
@@ -116,9 +121,9 @@ def tombstone(state: State, node: Node, tier: Tier, index: int) -> None:
 
 
 def delete_tail(state: State, node: Node, tier: Tier, pages: int) -> None:
-    """The last `pages` pages of a node whose backbone is on this tier only leave the tree.
+    """Delete the last `pages` pages of a node whose backbone is on this tier only.
 
-    Host-only nodes below it go with them: without their prefix nothing could ever reach them.
+    Host-only nodes below it are deleted too, because they cannot be matched without their prefix.
     """
     keep = span(node, state.stride) - pages
     if keep and not node.children and _is_bare(node):
@@ -129,9 +134,9 @@ def delete_tail(state: State, node: Node, tier: Tier, pages: int) -> None:
 
 
 def delete_dead(state: State) -> None:
-    """After an eviction: drop the leaves that lost their last live boundary, up to the first node
-    that is in use or serves one. Nobody could ever use them again. Boundaries die of nothing else,
-    but for states that a path is thinned of, and those leave its end alive."""
+    """After an eviction, delete the leaves that lost their last live boundary, and then their
+    parents up to the first node that is in use or has a live boundary. No request could use them.
+    Only evictions make a leaf lose its boundary: `limit_states` keeps the one at the end."""
     while state.dead:
         node = state.dead.pop()
         if (
@@ -144,8 +149,7 @@ def delete_dead(state: State) -> None:
 
 
 def _delete(state: State, node: Node) -> None:
-    """A childless node leaves the tree with all it has, and so may the one above it, which it may
-    alone have kept."""
+    """Delete a node without children, with all its copies. Its parent may now be dead, too."""
     above = node.parent
     if above is None:
         raise CoreBug(f"{node} is to be deleted and not in the tree")
@@ -156,7 +160,7 @@ def _delete(state: State, node: Node) -> None:
 
 
 def _is_bare(node: Node) -> bool:
-    """Whether it holds nothing but its backbone."""
+    """Whether the node has no component but the backbone."""
     return not any(pages is not None for side in node.pages for pages in side[1:])
 
 
@@ -168,7 +172,7 @@ def _postorder(node: Node) -> list[Node]:
 
 
 def _refile(state: State, node: Node) -> None:
-    """What is left of the node on host may be the only copies now, or all be duplicates."""
+    """File the node's host copies again: they may have become the only copies or duplicates."""
     for index, pages in enumerate(node.pages[Tier.HOST]):
         if pages is not None:
             offer(state.queues, state.eviction, node, Tier.HOST, index)

@@ -1,13 +1,13 @@
-"""Flights: how an action in flight is opened, gets its legs, ends them and is closed.
+"""Flights: open one for an action, add its legs, end the legs, and close the flight.
 
-    kind      legs             lent besides              works for
-    load      host to device   nothing                   its request, until it has landed
-    backup    device to host   nothing                   nobody
+    kind      legs             other pages on loan       request
+    load      host to device   none                      its request, until it has landed
+    backup    device to host   none                      none
     prefill   none             the request's own pages   its request
 
-Lives here: the one way to do each of these, for all three kinds. Must not live here: when a copy
-is due (`backup`, `placement`), what its end means to nodes and requests (`backup`, `transfers`), or
-which refusal waits for it (`refusals`).
+All three kinds of flight use these functions. Does not decide when to copy, see `backup` and
+`placement`; does not change requests when a flight ends, see `transfers`; does not choose which
+refusal waits for a flight, see `refusals`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BACKUP = FlightKind.BACKUP
 
 
 def open_flight(state: State, kind: FlightKind, request: RequestId = NO_REQUEST) -> Flight:
-    """A new flight, without legs, loans or locks. Its number is the action's."""
+    """A new flight, without legs, loans or locks. The action carries its number."""
     flight = Flight(state.next_flight, kind, request, frees=[0] * len(state.components))
     if flight.id in state.flights:
         raise CoreBug(f"{flight} is in flight already")
@@ -52,8 +52,8 @@ def flight_of(state: State, flight_id: FlightId, kind: FlightKind) -> Flight:
 def add_legs(
     state: State, flight: Flight, index: int, nodes: Sequence[Node], target: Pages
 ) -> None:
-    """Copy what these nodes have of a component to the `target` pages, in order. What is read is on
-    loan until the reply."""
+    """Add one leg for each node: copy the node's pages of the component to the next `target` pages.
+    The source pages are on loan until the reply."""
     tier = Tier.DEVICE if flight.kind is _BACKUP else Tier.HOST
     start = 0
     for node in nodes:
@@ -71,14 +71,14 @@ def add_legs(
 
 
 def copies_of(state: State, flight: Flight) -> tuple[Copy, ...]:
-    """The legs as an action says them."""
+    """The legs in the form that an action carries."""
     names = state.config.components
     return tuple(Copy(names[leg.component], leg.source, leg.target) for leg in flight.legs)
 
 
 def end_leg(state: State, leg: Leg, target: Tier, adopt: bool) -> bool:
-    """The copy to that tier is over. With `adopt` a node that lacks what was copied takes over the
-    target pages; otherwise, or where there is no node, they go back. Whether it took them over."""
+    """End one leg. target: the tier that was copied to. With `adopt`, the node takes over the
+    target pages if it has no copy there; otherwise they are freed. Returns whether it took them."""
     index, node = leg.component, leg.node
     state.pools[1 - target][index].repay(leg.source)
     if node is not None:
@@ -92,7 +92,7 @@ def end_leg(state: State, leg: Leg, target: Tier, adopt: bool) -> bool:
 
 
 def close_flight(state: State, flight: Flight) -> None:
-    """The reply came, and its legs ended: end the loans and locks that are left."""
+    """Close a flight whose legs have ended: end its other loans and release its locks."""
     if flight.legs or state.flights.pop(flight.id, None) is not flight:
         raise CoreBug(f"{flight} is closed with {len(flight.legs)} legs")
     for index, pages in enumerate(flight.lent):
@@ -110,7 +110,8 @@ def close_flight(state: State, flight: Flight) -> None:
 
 
 def evict_with(state: State, flight: Flight, index: int, pages: int) -> None:
-    """An eviction waits for this backup: then so many pages of a component can go."""
+    """Note that an eviction waits for this backup, which then frees `pages` device pages of a
+    component."""
     if flight.kind is not _BACKUP or pages < 1:
         raise CoreBug(f"{flight} is to evict {pages} pages")
     flight.evicts = True
@@ -119,8 +120,8 @@ def evict_with(state: State, flight: Flight, index: int, pages: int) -> None:
 
 
 def forget_nodes(state: State, flight: Flight) -> None:
-    """The tree was flushed while it is in flight: it copies for nobody any more, and no eviction
-    waits for it."""
+    """The tree is flushed while the flight is open: its legs belong to no node any more, and no
+    eviction waits for it."""
     if flight.evicts:
         _stop_evicting(state, flight)
     flight.receipt = None

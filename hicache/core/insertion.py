@@ -1,17 +1,18 @@
-"""Putting a request's computed pages into the tree: adopt what is missing, free duplicates.
+"""Insertion: give the computed pages of a request to the tree, and free duplicates.
 
     table   |--- shared ---|--------- own ---------|
-                           ^ nodes that appeared meanwhile replace own pages (duplicates are freed),
-                             nodes without them adopt them, and the rest becomes new nodes
+                           ^ if another request added a node here meanwhile, the table takes its
+                             pages and the own pages are freed as duplicates; a node that lacks a
+                             component adopts the own pages; the rest becomes new nodes
 
-A bounded component is kept only where one of the boundaries that are made requires it, and nodes
-are cut there, so that no node holds it in part:
+Pages of a bounded component are kept only where one of the new boundaries requires them. Nodes are
+cut there, so that each node holds the component for all of its positions or for none:
 
     boundary                        b1                    b2
     tree      |-- tombstone --|-- window --|-- tombstone --|-- window --|
 
-Lives here: what a pass or a request that leaves puts into the tree. Must not live here: at which
-depths (`checkpoints`), or whether it is backed up (`backup`).
+Does not choose the depths of the boundaries, see `requests/checkpoints`, and does not back anything
+up, see `backup`.
 """
 
 from __future__ import annotations
@@ -35,13 +36,12 @@ from .types import BACKBONE, Key, Pages, Tier
 def insert(
     state: State, request: Request, key: Key, boundaries: list[int], leaving: bool
 ) -> list[Node]:
-    """The pages up to these boundaries are computed: make them nodes' and lock what the last one
-    requires.
+    """Insert the computed pages up to these boundaries, and lock what the last one requires.
 
-    Returns the path that now holds them. The request's tables may change; the old ones are
-    snapshots that others may still hold. `leaving`: the request needs no slots for states any more.
-    Where the states of a boundary cannot be handed over, or a window is incomplete, that boundary
-    is left out, and what lies behind the last one stays the request's own.
+    boundaries: depths in pages, ascending. leaving: the request ends, so it needs no slots for
+    states any more. Returns the path of nodes that now has the pages. The request may get new
+    tables; the old arrays do not change. A boundary is left out if its states cannot be given to
+    a node or if a window is incomplete. Pages after the last boundary stay the request's own.
     """
     if request.receipt is None:
         raise CoreBug(f"request {request.id} has no receipt to lock with")
@@ -81,25 +81,26 @@ def insert(
 def _with_all_at_hand(
     state: State, request: Request, key: Key, new: list[int], leaving: bool
 ) -> list[int]:
-    """The boundaries that can be made, after an attempt to have the slots that nodes take over."""
+    """The boundaries that can be made. First tries to free as many slots as nodes will take."""
     nodes = [_node_at(state, request, key, pages) for pages in new]
     needs = [_needs(state, request, node, pages) for node, pages in zip(nodes, new, strict=True)]
     if not leaving and make_slot_room(state, _sums(needs, len(state.components))):
-        needs = [  # the room may be that of a state that was counted on
+        needs = [  # the eviction may have removed a state that was counted
             _needs(state, request, node, pages) for node, pages in zip(nodes, new, strict=True)
         ]
     return _ready(state, new, needs, leaving)
 
 
 def _node_at(state: State, request: Request, key: Key, pages: int) -> Node | None:
-    """The node that ends at this boundary, where the tree knows the key that far and states matter;
-    one that goes further is cut there."""
+    """The node that ends at this boundary; None if there is none or no component has states. A node
+    that extends past the boundary is split there."""
     path = match(state, key, pages, request.shared_node) if state.stateful else []
     return path[-1] if path and path[-1].end_page == pages else None
 
 
 def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
-    """What the last boundary does not require of the path behind page `since` is not locked."""
+    """File the copies after page `since` that the last boundary does not require for eviction: they
+    are not locked."""
     for node in path:
         if node.end_page > since:
             for index in range(BACKBONE + 1, len(state.components)):
@@ -107,8 +108,8 @@ def _offer_unlocked(state: State, path: list[Node], since: int) -> None:
 
 
 def use(state: State, request: Request, path: list[Node], boundaries: Sequence[int] = ()) -> None:
-    """The request uses the path: it counts for what its end, and each boundary that it has made on
-    the way, requires of each component."""
+    """Record that the request uses the path now: the whole backbone, and of each other component
+    what the boundaries require, or the end of the path if there are none."""
     state.tick += 1
     tick, whole, priority = state.tick, state.eviction.whole_path, request.priority
     for node in path:
@@ -133,14 +134,14 @@ def use(state: State, request: Request, path: list[Node], boundaries: Sequence[i
 
 
 def _sums(needs: list[list[int] | None], components: int) -> list[int]:
-    """Slots of each component that nodes would take over if every boundary were made."""
+    """By component, the slots that nodes would take over if every boundary were made."""
     return [sum(one[index] for one in needs if one is not None) for index in range(components)]
 
 
 def _ready(
     state: State, boundaries: list[int], needs: list[list[int] | None], leaving: bool
 ) -> list[int]:
-    """The boundaries for which everything is at hand; the deepest have the first call on slots."""
+    """The boundaries that can be made with the slots that are free. The deepest come first."""
     spare = [len(boundaries) if leaving else pool.free for pool in state.pools[Tier.DEVICE]]
     ready = []
     for pages, needed in zip(reversed(boundaries), reversed(needs), strict=True):
@@ -153,8 +154,9 @@ def _ready(
 
 
 def _needs(state: State, request: Request, node: Node | None, pages: int) -> list[int] | None:
-    """Slots of each component that a node takes over at this boundary, `node` if there is one; None
-    where a state is neither there nor in a checkpoint slot, or a window is incomplete."""
+    """By component, the slots that the node of this boundary takes over. node: the existing node,
+    or None. Returns None if the boundary cannot be made, because a state is neither in the node nor
+    in a checkpoint slot, or because a window is incomplete."""
     needs = [0] * len(state.components)
     depth = pages * state.config.page_size
     for index, component in enumerate(state.components):
@@ -176,7 +178,8 @@ def _has_windows(state: State, request: Request, pages: int) -> bool:
 
 
 def _cuts(state: State, boundaries: Sequence[int]) -> list[int]:
-    """Where nodes must end, ascending: at boundaries, and where what they require begins."""
+    """Page depths at which nodes must end, ascending: the boundaries and the starts of their
+    windows."""
     if state.every_end_is_live:
         return []
     starts = [
@@ -189,7 +192,7 @@ def _cuts(state: State, boundaries: Sequence[int]) -> list[int]:
 
 
 def _give_back_unneeded(state: State, request: Request, boundaries: Sequence[int]) -> None:
-    """Own pages of bounded components that none of the boundaries requires go back."""
+    """Free the request's own pages of bounded components that no boundary requires."""
     for index, component in enumerate(state.components):
         if index == BACKBONE or not component.positional:
             continue
@@ -201,7 +204,7 @@ def _give_back_unneeded(state: State, request: Request, boundaries: Sequence[int
 
 
 def _give_back_at(state: State, request: Request, index: int, gaps: list[slice]) -> None:
-    """Give back the request's own pages of a component at these positions."""
+    """Free the request's own pages of a component at these positions."""
     table = request.tables[index]
     own = [part[part >= 0] for part in (table[gap] for gap in gaps)]
     if not any(map(len, own)):
@@ -213,7 +216,8 @@ def _give_back_at(state: State, request: Request, index: int, gaps: list[slice])
 
 
 def _share(state: State, request: Request, path: list[Node]) -> None:
-    """Nodes that are there already: they adopt what they lack, or their pages replace own ones."""
+    """For nodes that exist already: a node adopts the pages that it lacks; elsewhere the node's
+    pages replace the request's own pages, which are freed."""
     behind = [node for node in path if node.end_page > request.shared_pages]
     for index, component in enumerate(state.components):
         if not component.positional or not behind:
@@ -241,7 +245,7 @@ def _share(state: State, request: Request, path: list[Node]) -> None:
 def _grow(
     state: State, request: Request, path: list[Node], key: Key, upto: int, boundaries: Sequence[int]
 ) -> None:
-    """New nodes behind the path."""
+    """Append new nodes to the path, up to page `upto`."""
     covered = path[-1].end_page if path else 0
     if covered < request.shared_pages:
         raise CoreBug(
@@ -266,7 +270,7 @@ def _grow(
 
 
 def _donate(state: State, request: Request, path: list[Node], boundaries: Sequence[int]) -> None:
-    """The nodes that end at the boundaries take over the states there, where they have none."""
+    """Give states to the nodes that end at the boundaries and have none."""
     size = state.config.page_size
     ends = [node for node in path if node.end_page in boundaries]
     for index, component in enumerate(state.components):

@@ -1,15 +1,14 @@
-"""Admitting a request: what it reuses, what is loaded for it, and the pages it starts with.
+"""Admission of a request: what it reuses, what is loaded for it, and the pages it starts with.
 
-All or nothing, and in this order, because taking pages may evict what the decision rests on:
+An admission succeeds as a whole or is refused. The order of the steps matters, because taking pages
+may evict pages that the decision depends on:
 
-    match -> decide what to load -> lock -> make room -> write the decision down -> take
+    match -> decide what to load -> lock -> make room -> admit the request -> take pages
 
-A load that cannot be afforded is not made: the request runs from the device anchor. A refusal
-releases the locks and leaves nothing else behind but splits, and copies to host that were begun and
-go on.
+If there is no room for the load, the request starts from the device anchor instead. A refusal
+releases the locks. Splits, evictions and copies to host that were begun for it remain.
 
-Lives here: that decision, and refusals. Must not live here: what the scheduler asks (`admission`),
-or how a victim is found (`reclaim`).
+Does not handle events, see `admission`, or choose victims, see `reclaim`.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from .types import BACKBONE, NO_PAGES, FlightId, Pages, Tier
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """An admission under way: its locks are held, nothing is taken yet.
+    """An admission that is being decided. It has its locks, but has taken no pages yet.
 
-    path: what is reused. loads: by component, the nodes of the path that must be loaded. loading:
-    their pages. needed: device pages to take, loads included. end_token: where the first pass ends.
-    short: the component whose pool cannot do it, or -1.
+    path: the nodes that are reused. loads: by component, the nodes of the path to load. loading: by
+    component, their pages. needed: by component, device pages to take, including those for loads.
+    end_token: where the first pass ends. short: the component whose pool has too few pages, or -1.
     """
 
     path: list[Node]
@@ -58,8 +57,8 @@ class Plan:
 
 
 def place(state: State, request: Request, chunk: int) -> int:
-    """Admit a waiting request. Returns the token that its first pass goes up to; 0 where it was
-    refused, and still waits."""
+    """Admit a waiting request. Returns the token at which its first pass ends, or 0 if the request
+    was refused and still waits."""
     if request.admitted or request.load or request.prefill:
         raise CoreBug(f"request {request.id} is admitted already")
     known = match(state, request.key, request.match_pages)
@@ -110,14 +109,14 @@ def place(state: State, request: Request, chunk: int) -> int:
 
 
 def _worth_loading(state: State, request: Request, pages: int) -> bool:
-    """pages: what a load would add to what can be reused without one."""
+    """Whether to load. pages: how many more pages can be reused with the load."""
     config = state.config
     allowed = not config.load_quota_pages or pages <= config.load_quota_pages
     return request.may_load and allowed and pages >= max(1, config.load_threshold_pages)
 
 
 def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
-    """By component, what the path's end requires and device does not have."""
+    """By component, the nodes that the path's end requires and that are not on device."""
     return [
         [
             node
@@ -129,7 +128,7 @@ def _to_load(state: State, path: list[Node]) -> list[list[Node]]:
 
 
 def _arriving(loads: list[list[Node]]) -> FlightId:
-    """The load that already brings a part of this, 0 where none does."""
+    """The load in flight that already brings one of these nodes; 0 if none does."""
     for index, nodes in enumerate(loads):
         for node in nodes:
             for leg in node.legs:
@@ -141,7 +140,7 @@ def _arriving(loads: list[list[Node]]) -> FlightId:
 def _plan(
     state: State, request: Request, path: list[Node], loads: list[list[Node]], chunk: int
 ) -> Plan:
-    """Lock what is reused, then see what has to be taken and whether it can be had."""
+    """Lock what is reused, then count the pages to take and check that the pools can give them."""
     receipt = open_receipt(state, f"request {request.id}")
     lock_required(state, receipt, path)
     flight = None
@@ -175,7 +174,8 @@ def _plan(
 
 
 def _make_room(state: State, plan: Plan) -> int:
-    """Evict what has to go. Returns the component for which it did not come at once, or -1."""
+    """Evict until the needed pages are free. Returns the first component for which they are not, or
+    -1."""
     for index, count in enumerate(plan.needed):
         if not make_device_room(state, index, count):
             return index
@@ -229,7 +229,8 @@ def _take_pages(state: State, request: Request, plan: Plan) -> None:
 
 
 def _reused(state: State, plan: Plan, index: int, target: Pages) -> Pages:
-    """Device pages of what the path's end requires, those under way included, in order."""
+    """The device pages of the nodes that the path's end requires, in order. Nodes that are being
+    loaded count with their target pages."""
     parts, start = [NO_PAGES], 0
     for node in required(plan.path, state.components[index].window_pages):
         held = node.pages[Tier.DEVICE][index]

@@ -1,18 +1,19 @@
-"""Making room on the device: what happens to the coldest copy when its pages are wanted.
+"""Eviction from the device: decide what happens to the coldest copy when its pages are wanted.
 
     backed up       demoted: the node stays, on host only
-    not backed up   the write_back policy copies it to host first, *writes it back*: its pages are
-                    free one reply later; otherwise, or where host has no room, it is deleted
-    garbage         deleted, never copied
+    not backed up   the write_back policy copies it to host first (it *writes it back*), and its
+                    pages become free with the reply; under another policy, or if host has no
+                    room, it is deleted
+    garbage         not copied: deleted, or demoted if the node is on host already
 
-A leaf goes with all its components, whichever of them is wanted; on any other node, and on one
-whose backbone is locked, a component other than the backbone leaves a tombstone.
+A leaf is evicted with all its components, whichever of them is wanted. On any other node, and on a
+node with a lock, evicting a component other than the backbone leaves a tombstone.
 
 Never skip ahead: while a colder page is being written back, evict neither a warmer page nor one
-warmer than the prefix above it, which comes up once that page is gone. A copy to host that no
-eviction asked for holds warmer pages back, too: a host tier must not change the order of eviction.
+warmer than the prefix above it, because that prefix can be evicted next. A copy to host that no
+eviction asked for also holds back warmer pages: a host tier must not change the eviction order.
 
-Must not live here: how a copy leaves (`eviction`), or how one gets to host (`backup`).
+Does not free pages or change nodes, see `eviction`, and does not copy to host, see `backup`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .types import BACKBONE, Tier
 
 
 def make_device_room(state: State, index: int, count: int) -> bool:
-    """Whether `count` device pages are free now, after evicting what was missing."""
+    """Evict until `count` device pages are free. Returns whether they are."""
     pool = state.pools[Tier.DEVICE][index]
     if pool.free < count:
         evict_device(state, index, count - pool.free)
@@ -39,7 +40,8 @@ def make_device_room(state: State, index: int, count: int) -> bool:
 
 
 def evict_device(state: State, index: int, count: int) -> None:
-    """Free up to `count` device pages, now or by writing back; less where the rest is in use."""
+    """Free `count` device pages, now or by writing back; fewer if the rest is in use or must wait
+    for a copy in flight."""
     pool = state.pools[Tier.DEVICE][index]
     queues = [state.queues[index][DEVICE]]
     goal = pool.free + count
@@ -68,13 +70,13 @@ def _rank(state: State, node: Node) -> int:
 
 
 def _floor(state: State) -> int | None:
-    """The lowest rank of the backbone that is up for eviction once the copies to host under way
-    have ended; nothing above it is taken in its place. None where no copy holds anything back."""
+    """The lowest rank among backbone copies that can be evicted when the copies to host in flight
+    have ended. No copy of a higher rank may be evicted before. None if there is no such copy."""
     return min(chain(_behind_write_backs(state), _under_copy(state)), default=None)
 
 
 def _behind_write_backs(state: State) -> Iterator[int]:
-    """Ranks of the parents of what is written back: they come up once that has gone."""
+    """Ranks of the parents of nodes that are being written back. They can be evicted next."""
     if not state.writing_back[BACKBONE]:
         return
     leaving_nodes = [
@@ -92,8 +94,8 @@ def _behind_write_backs(state: State) -> Iterator[int]:
 
 
 def _under_copy(state: State) -> Iterator[int]:
-    """Ranks of nodes that only copies to host lock: without a host tier they could be evicted now.
-    What is written back for an eviction is not among them, it is leaving already."""
+    """Ranks of nodes that only backups lock: without a host tier they could be evicted now. Nodes
+    that are being written back for an eviction are left out."""
     if not state.backups:
         return
     copies = [one for one in state.flights.values() if one.kind is FlightKind.BACKUP]
@@ -109,8 +111,8 @@ def _under_copy(state: State) -> Iterator[int]:
 
 
 def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
-    """Evict another component than the backbone. One that is on host already does not wait for
-    what else its leaf has to bring there."""
+    """Evict a component other than the backbone. If it is on host already, it does not wait until
+    the other components of its leaf are copied."""
     free = node.with_pages[Tier.DEVICE] == 0 and not any(node.locks[Tier.DEVICE])
     missing = _to_write_back(state, node, index, whole=free)
     if free and (index in missing or not missing):
@@ -122,7 +124,8 @@ def _evict_copy(state: State, node: Node, index: int, short: int) -> None:
 
 
 def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None:
-    """Evict a leaf's last pages; where they have to be written back first, the node above them."""
+    """Evict the last pages of a leaf. Returns the node above them if they are written back first,
+    else None."""
     if node.with_pages[Tier.DEVICE]:
         raise CoreBug(f"{node} is to go as a leaf and has children on device")
     missing = _to_write_back(state, node, index, whole=True)
@@ -138,8 +141,9 @@ def _evict_leaf(state: State, node: Node, index: int, pages: int) -> Node | None
 
 
 def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[int]:
-    """The components that the policy wants on host before this one, or the whole node, leaves the
-    device; none where something goes that could not be there, because the boundary dies with it."""
+    """The components that the policy wants on host before this component, or with `whole` the whole
+    node, leaves the device. Empty if one of them cannot be stored on host: without it the boundary
+    is lost anyway."""
     if not state.writes.on_evict or not state.config.has_host:
         return []
     if is_garbage(node, state.components[index].window_pages):
@@ -152,7 +156,7 @@ def _to_write_back(state: State, node: Node, index: int, whole: bool) -> list[in
 
 
 def _write_back(state: State, node: Node, index: int, components: list[int]) -> bool:
-    """Begin the copy that an eviction waits for. False where host has no room for it."""
+    """Begin the copy that an eviction waits for. Returns False if host has no room."""
     pages = node.pages[Tier.DEVICE][index]
     if pages is None:
         raise CoreBug(f"{node} has nothing to write back of component {index}")

@@ -1,9 +1,10 @@
-"""Refusals: what is said where pages are short, and what will change the answer.
+"""Refusals: the reason why pages are short, and what will change the answer.
 
-    no_pages       requests use the pages: one of them has to end, or to be retracted
+    no_pages       requests use the pages: one of them has to end or to be retracted
     writing_back   replies under way free enough device pages, or unlock them for eviction
 
-Must not live here: whether a request is refused, or making room (`reclaim`).
+Does not decide whether a request is refused, see `placement` and `admission`, or make room, see
+`reclaim`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def refuse(
 def refuse_room(
     state: State, request: RequestId, component: int, needed: int, preempt: bool = False
 ) -> None:
-    """There is no room: say which reply brings it, or else whom to retract for it."""
+    """Refuse for lack of pages. Names the reply that frees enough of them. If there is none, and
+    with `preempt`, names the request to retract."""
     room = state.pools[Tier.DEVICE][component].available
     after = _reply_that_frees(state, component, needed)
     reason: RefusalReason = "writing_back" if after else "no_pages"
@@ -40,10 +42,11 @@ def refuse_room(
 
 
 def _reply_that_frees(state: State, component: int, needed: int) -> FlightId:
-    """The flight with whose reply, and those before it, `needed` pages can be had; 0 for none.
+    """The flight after whose reply `needed` pages are available, with the replies before it; 0 if
+    there is none.
 
-    Where enough could be evicted now, eviction waits: for the pages that it writes back, or for a
-    colder copy under way.
+    If enough pages are available already, eviction is waiting: for pages that it writes back, or
+    for a copy in flight of a colder page.
     """
     pool = state.pools[Tier.DEVICE][component]
     if pool.available < needed:
@@ -63,8 +66,8 @@ def _reply_that_frees(state: State, component: int, needed: int) -> FlightId:
 
 
 def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
-    """Device pages that replies free or unlock, by flight, in the order of their replies. A page
-    that several flights hold comes with the last of them."""
+    """(flight, device pages that its reply frees or unlocks), in the order in which the flights
+    began. A page that several flights lock counts for the last of them."""
     ends = {one.receipt.id: one.id for one in state.flights.values() if one.receipt is not None}
     coming = dict.fromkeys(state.flights, 0)
     retiring = state.pools[Tier.DEVICE][component].counts[PageState.RETIRING]

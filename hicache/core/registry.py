@@ -1,11 +1,11 @@
-"""A folder is a registry: the name of an entry is the name of its file.
+"""Registries: a folder is a registry, and the name of an entry is the name of its file.
 
-Lives here: listing and lazily importing the entries of a package, reading the one line that an
-entry says of itself, the entries that a user adds from outside, and the error for a name that is
-not there. Must not live here: what an entry contains; the package that asks knows that.
+This file lists the entries of a package, imports an entry when it is asked for, reads its summary
+line, adds entries of the user, and makes the error for an unknown name. It does not know what an
+entry contains; the package that uses the entry does.
 
-Entries are imported only when asked for, so that an entry's dependency (torch, a storage client) is
-needed only by those who choose it.
+An entry is imported only when it is used, so its dependency (torch, a storage client) is needed
+only by users of that entry.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ COMPONENTS = "hicache.core.components"
 EVICTION_POLICIES = "hicache.core.eviction_policies"
 WRITE_POLICIES = "hicache.core.write_policies"
 SCHEDULERS = "sim.schedulers"
-# Folders to which a user may add an entry, and how.
+# Folders to which a user may add an entry, with the option that adds it.
 OPEN = {
     EVICTION_POLICIES: "--eviction path.py:Name",
     WRITE_POLICIES: "--write-policy path.py:Name",
     SCHEDULERS: "--scheduler path.py:Name",
 }
+OUTSIDE = "outside_"  # the modules of users' files are named so
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-_added: dict[str, dict[str, Any]] = {}  # by package, then by name
+_added: dict[str, dict[str, Any]] = {}  # [package][name]
 _SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
 
 
 def names(package: str) -> list[str]:
-    """Entries of a package, sorted: its modules but `base` and those with a leading underscore,
-    and what was added to it."""
+    """The names of a package's entries, sorted: its modules, except `base` and those that begin
+    with an underscore, and the entries that were added."""
     paths = importlib.import_module(package).__path__
     found = [module.name for module in pkgutil.iter_modules(paths)]
     own = [name for name in found if name != "base" and not name.startswith("_")]
@@ -49,8 +50,8 @@ def stems(package: str) -> list[str]:
 
 
 def load(package: str, name: str) -> Any:
-    """The module of an entry, or what was added under its name. Raises CallerError for a name that
-    is not in the folder."""
+    """The module of an entry, or the entry that was added under this name. Raises CallerError for
+    an unknown name."""
     added = _added.get(package, {}).get(name.replace("-", "_"))
     if added is not None:
         return added
@@ -60,8 +61,9 @@ def load(package: str, name: str) -> Any:
 
 
 def add(package: str, name: str, entry: Any) -> None:
-    """Make an entry from outside known for the life of this process. entry: has what a module of
-    the package has. Raises CallerError where the name is one of the folder's own, or no name."""
+    """Add an entry of the user for the life of this process. entry: an object with the attributes
+    that a module of the package has. Raises CallerError if the name is not legal or is that of a
+    file in the folder."""
     added, stem = _added.setdefault(package, {}), name.replace("-", "_")
     if not _NAME.fullmatch(name) or (stem not in added and stem in stems(package)):
         taken = ", ".join(spellings(package))
@@ -73,12 +75,14 @@ def add(package: str, name: str, entry: Any) -> None:
 
 
 def remove(package: str, name: str) -> None:
-    """Forget an entry that was added."""
+    """Remove an entry that was added. Does nothing if there is none."""
     _added.get(package, {}).pop(name.replace("-", "_"), None)
 
 
 def summary(package: str, name: str) -> str:
-    """The SUMMARY of an entry, one line in double quotes, read without importing the entry."""
+    """The SUMMARY of an entry, one line in double quotes, read without importing the entry.
+
+    Raises CoreBug if the entry has none."""
     text = (pkgutil.get_data(package, f"{name.replace('-', '_')}.py") or b"").decode()
     found = _SUMMARY.search(text)
     if found is None:
@@ -87,20 +91,20 @@ def summary(package: str, name: str) -> str:
 
 
 def missing(package: str, name: str) -> CallerError:
-    """The error for a name that is not in the folder."""
+    """The error for a name that is not in the package."""
     known = spellings(package)
     hint = f"; for your own: {OPEN[package]}" if package in OPEN else ""
     return CallerError(f"{unknown(_kind(package), name, known)}{hint}")
 
 
 def spellings(package: str) -> list[str]:
-    """The names as their authors spell them: those of policies with underscores."""
+    """The names as users spell them: policies with underscores, all others with hyphens."""
     own = package in (EVICTION_POLICIES, WRITE_POLICIES)
     return stems(package) if own else names(package)
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:
-    """The error for a name that does not exist: what does, and the closest of them."""
+    """The error for an unknown name. It lists the known names and suggests the closest one."""
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return CallerError(f"{kind}: expected one of {', '.join(known)}, found {name!r}{hint}")

@@ -1,8 +1,7 @@
-"""Everything one core knows, in one record that the core's modules pass around.
+"""The state of one core, in one record that the core's modules pass to each other.
 
-Lives here: what is remembered between events, and what the current event changed. Must not live
-here: a decision, or what follows from one. Not to be written outside hicache/core; checks read it
-through `view.CoreView`.
+It holds what the core remembers between events, and what the current event has changed. It makes
+no decisions. Only hicache/core may write to it; checks read it through `view.CoreView`.
 """
 
 from __future__ import annotations
@@ -24,25 +23,26 @@ from .write_policies.base import WritePolicy
 class State:
     """All that a core remembers between two events.
 
-    widest_window_pages  the widest window of a component that requires less than the whole path; 0
-                      where there is none.
-    every_end_is_live whether there is none: then every node's end is a live boundary.
-    bounded           components that hold a page per position, and require only the last of them.
-    interval          tokens between depths that can be a boundary of every component.
-    stateful          whether a component has states: one page per node, not one per position.
+    widest_window_pages  the largest window of the components that do not require the whole path; 0
+                      if every component requires the whole path.
+    every_end_is_live whether every component requires the whole path. Then the end of every node
+                      is a live boundary.
+    bounded           positional components that require only a window, not the whole path.
+    interval          tokens between depths at which every component can have a boundary.
+    stateful          whether some component has states: one page per node, not one per position.
     tick              counts the events that use nodes.
-    next_*            the ids to hand out.
+    next_*            the next id to give out.
     pools             [tier][component].
     queues            [component][kind], see lru.
     touched*          what the current event created, changed or removed, for observers that check
                       incrementally.
-    dead              nodes that lost their last live boundary, until the eviction at hand has
-                      dropped those that nobody uses.
-    out               what the current event answers.
-    running           the admitted requests, latest last.
+    dead              nodes that lost their last live boundary. The current eviction deletes those
+                      that are not in use.
+    out               the outcomes of the current event.
+    running           the admitted requests, in the order of their admission.
     stride            bytes per key row, set by the first key.
-    backups           how many are in flight.
-    giving_up         [component]: host pages that loads under way will give up.
+    backups           number of backups in flight.
+    giving_up         [component]: host pages that loads in flight will free.
     writing_back      [component]: device pages whose eviction waits for a backup's reply.
     """
 

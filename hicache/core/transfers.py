@@ -1,13 +1,13 @@
-"""Loads and passes: how they begin, land and fail, and what a request that goes leaves in flight.
+"""Loads and passes: how they begin, land and fail, and what happens when their request ends first.
 
-    load     targets are lent to the flight until it lands; landing makes them nodes' pages, or
-             frees them where a node got its copy meanwhile. It lands at its reply, or at the
+    load     its target pages are lent to the flight until it lands. Then nodes take them over; a
+             page is freed if the node got a copy meanwhile. A load lands at its own reply or at the
              reply of the prefill that read it, whichever comes first.
-    prefill  the request's own pages are on loan while the pass runs, so that giving them back
-             (abort, duplicates) only retires them.
+    prefill  the request's own pages are on loan while the pass runs. Pages that are given back in
+             that time (abort, duplicates) are retiring until it ends.
 
-A request that is aborted or restarted leaves its flights behind; they end like any other. Must not
-live here: backups, and what all flights share (`flights`).
+The flights of an aborted or restarted request go on and end like any other. Does not handle
+backups, see `backup`, or what all flights have in common, see `flights`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .types import BACKBONE, Pages, Tier
 
 
 def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[list[Node]]) -> None:
-    """Sources stay where they are, and nothing above them goes away, until the reply."""
+    """Lock the sources of the load and the path above them until the reply."""
     flight.receipt = open_receipt(state, f"load {flight.id}")
     lock(state, flight.receipt, path, Tier.DEVICE)
     lock(state, flight.receipt, path, Tier.HOST)
@@ -38,7 +38,7 @@ def lock_for_load(state: State, flight: Flight, path: list[Node], loads: list[li
 
 
 def promise_host_pages(state: State, flight: Flight, loads: list[list[Node]]) -> None:
-    """The host copies that are loaded are given up once the load has landed."""
+    """Note how many host pages the load will free when it has landed."""
     for nodes in loads:
         held = [node.pages[Tier.HOST][len(flight.gives_up)] for node in nodes]
         pages = sum(len(one) for one in held if one is not None)
@@ -47,7 +47,7 @@ def promise_host_pages(state: State, flight: Flight, loads: list[list[Node]]) ->
 
 
 def loaded_nodes(flight: Flight) -> list[Node]:
-    """The nodes whose host copies a load locks, those of its path included, the deepest first."""
+    """The nodes whose host copies a load locks, including those of its path, deepest first."""
     receipt = flight.receipt
     entries = [] if receipt is None else [one for entries in receipt.locked for one in entries]
     nodes = {node.id: node for node, tier in entries if tier == Tier.HOST}
@@ -61,7 +61,8 @@ def begin_load(
     loads: list[list[Node]],
     targets: list[Pages],
 ) -> None:
-    """Queue the load of what these nodes have on host only, by component, parents first."""
+    """Queue the load. loads, targets: by component, the nodes to load, parents first, and the
+    device pages that are filled."""
     if request.load:
         raise CoreBug(f"request {request.id} begins a second load, {flight}")
     for index, nodes in enumerate(loads):
@@ -71,10 +72,10 @@ def begin_load(
 
 
 def land(state: State, flight: Flight) -> None:
-    """A load's bytes are there: nodes adopt its pages, and its request shares the nodes."""
+    """The bytes of a load have arrived: nodes adopt the pages, and the request uses the nodes'."""
     request = state.requests.get(flight.request)
     for leg in flight.legs:
-        # all above the node is there: the path is locked, and parents land first
+        # everything above the node is on device: the path is locked, and parents land first
         node, index = leg.node, leg.component
         adopted = end_leg(state, leg, Tier.DEVICE, adopt=True)
         if node is None:
@@ -92,7 +93,7 @@ def land(state: State, flight: Flight) -> None:
 
 
 def _replace(request: Request, index: int, node: Node) -> None:
-    """The node got its copy meanwhile: the request's table names that one from now on."""
+    """The node got a copy meanwhile: put that copy into the request's table."""
     held = node.pages[Tier.DEVICE][index]
     if held is None:
         raise CoreBug(f"{node} has neither what was loaded nor a copy that came before it")
@@ -100,14 +101,14 @@ def _replace(request: Request, index: int, node: Node) -> None:
 
 
 def cancel_load(state: State, flight: Flight) -> None:
-    """A load failed: its targets hold garbage and go back; the host copies stay."""
+    """A load failed: free its target pages. The host copies stay."""
     for leg in flight.legs:
         end_leg(state, leg, Tier.DEVICE, adopt=False)
     flight.legs.clear()
 
 
 def lend_own(state: State, request: Request, flight: Flight) -> None:
-    """A pass begins: what the request has for itself, or a load brings it, is on loan to it."""
+    """Put the request's own pages, and the target pages of its load, on loan to a pass."""
     if flight.lent:
         raise CoreBug(f"{flight} has loans already")
     load = state.flights.get(request.load)
@@ -121,8 +122,9 @@ def lend_own(state: State, request: Request, flight: Flight) -> None:
 
 
 def orphan_flights(state: State, request: Request) -> bool:
-    """Cut a request's flights loose: what it leaves to them comes free when they end. True if one
-    of them now holds the request's locks."""
+    """Detach a request from its flights. Pages that they still use become free when they end.
+
+    Returns True if its prefill has taken over the request's locks."""
     load = state.flights.get(request.load)
     if load is not None:
         load.request = NO_REQUEST

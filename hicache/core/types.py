@@ -1,11 +1,10 @@
-"""Tiers, keys and page arrays: the words every other file of the core uses.
+"""Tiers, keys and page arrays: the basic types that every other file of the core uses.
 
-Lives here: what has no behaviour beyond its own fields. Must not live here: anything that knows a
-node, a pool or a request.
+Does not know nodes, pools or requests; see `radix/node` and `ledger`.
 
 A *page* is `page_size` consecutive tokens, the unit of matching, allocation and transfer. Page
-*numbers* index a pool on one tier; they travel as one-dimensional int64 arrays (`Pages`) that are
-never written after they were made.
+*numbers* index a pool on one tier. They are passed as one-dimensional int64 arrays (`Pages`) that
+are read-only after they are created.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from .errors import CallerError
 
-BACKBONE = 0  # the component that every node has: full attention
+BACKBONE = 0  # index of the component that every node has: full attention
 
 Pages: TypeAlias = NDArray[np.int64]
 RequestId: TypeAlias = int
-MOST_PRIORITY = 1 << 31  # of a request, up or down
+MOST_PRIORITY = 1 << 31  # largest absolute value of a request's priority
 FlightId: TypeAlias = int
 
 
 def frozen(pages: Pages) -> Pages:
-    """The array itself, which nobody may write from now on."""
+    """Make the array read-only and return it."""
     pages.flags.writeable = False
     return pages
 
 
 def kept(pages: Pages) -> Pages:
-    """A read-only copy to keep: a view would keep the whole array behind it alive."""
+    """A read-only copy. A view would keep the whole underlying array in memory."""
     return frozen(pages.copy())
 
 
@@ -53,10 +52,10 @@ class PageState(IntEnum):
     """The five states of a page in a pool's ledger."""
 
     FREE = 0
-    OWNED = 1  # a request fills it
-    CACHED = 2  # a node holds it
-    LENT = 3  # the target of a transfer in flight; nobody may read it yet
-    RETIRING = 4  # given back while a transfer still reads or writes it; free when the loan ends
+    OWNED = 1  # a request has it and fills it
+    CACHED = 2  # a node has it
+    LENT = 3  # a transfer in flight writes it; nobody may read it yet
+    RETIRING = 4  # given back while a transfer still uses it; it becomes free when the loan ends
 
 
 class Key(NamedTuple):
@@ -110,12 +109,13 @@ class Key(NamedTuple):
 
 
 def root_digest(namespace: str) -> bytes:
-    """The digest that the first page of a namespace chains from."""
+    """The parent digest of the first page of every prompt in this namespace."""
     return hashlib.sha256(b"hicache\0" + namespace.encode()).digest()
 
 
 def chain_digests(parent: bytes, raw: bytes, stride: int) -> list[bytes]:
-    """Digests of the pages in `raw`, each chained to the one before, the first to `parent`."""
+    """SHA-256 digests of the pages in `raw`. Each covers the digest before it; the first covers
+    `parent`. stride: bytes per page."""
     digests = []
     for start in range(0, len(raw), stride):
         parent = hashlib.sha256(parent + raw[start : start + stride]).digest()

@@ -1,8 +1,7 @@
-"""What a caller may say: every check of an event that ends in a CallerError.
+"""Checks of the values in an event: ids, numbers and keys. A failed check raises CallerError.
 
-Lives here: the checks of ids, numbers and keys, none of which changes anything, so that an event
-that is refused leaves the core as it was. Must not live here: refusals that are answers
-(`placement`), and asserts about the core itself.
+A check changes nothing, so an event with a wrong value leaves the core as it was. Does not refuse
+requests for lack of pages; see `refusals`.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from .types import BACKBONE, MOST_PRIORITY, Key, RequestId
 
 
 def whole(name: str, value: object) -> None:
-    """Raises CallerError for what is no int (numpy's are none)."""
+    """Raises CallerError for a value that is not a Python int, such as a numpy integer."""
     if not isinstance(value, int):
         raise CallerError(f"{name}: expected a whole number, an int, found {value!r}")
 
 
 def check_new(state: State, request_id: RequestId) -> None:
-    """Raises CallerError where a request of this id cannot arrive."""
+    """Raises CallerError if the id is negative or in use."""
     whole("request", request_id)
     if request_id < 0 or request_id in state.requests:
         raise CallerError(f"request {request_id}: expected a new id from 0 up")
 
 
 def check_priority(priority: int) -> None:
-    """Raises CallerError for a priority that no rank can hold."""
+    """Raises CallerError for a priority outside the range that ranks can represent."""
     whole("priority", priority)
     if abs(priority) > MOST_PRIORITY:
         raise CallerError(
@@ -36,7 +35,7 @@ def check_priority(priority: int) -> None:
 
 
 def known(state: State, request_id: RequestId) -> Request:
-    """The live request of this id. Raises CallerError where there is none."""
+    """The request with this id, waiting or admitted. Raises CallerError if there is none."""
     request = state.requests.get(request_id) if isinstance(request_id, int) else None
     if request is None:
         raise CallerError(f"request {request_id}: expected a live request, found none")
@@ -44,7 +43,7 @@ def known(state: State, request_id: RequestId) -> Request:
 
 
 def waiting(state: State, request_id: RequestId) -> Request:
-    """The waiting request of this id. Raises CallerError for any other."""
+    """The waiting request with this id. Raises CallerError if there is none."""
     request = state.requests.get(request_id) if isinstance(request_id, int) else None
     if request is None or request.admitted:
         found = "none" if request is None else "an admitted one"
@@ -53,7 +52,8 @@ def waiting(state: State, request_id: RequestId) -> Request:
 
 
 def idle(state: State, request_id: RequestId) -> Request:
-    """The admitted request of this id, of which no pass runs. Raises CallerError for any other."""
+    """The admitted request with this id, if no prefill of it is in flight. Raises CallerError
+    otherwise."""
     request = state.running.get(request_id) if isinstance(request_id, int) else None
     if request is None or request.prefill:
         found = "none" if request is None else "one whose prefill is in flight"
@@ -62,7 +62,7 @@ def idle(state: State, request_id: RequestId) -> Request:
 
 
 def check_chunk(chunk: int) -> None:
-    """Raises CallerError for a chunk of no token."""
+    """Raises CallerError for a chunk of less than one token."""
     if not isinstance(chunk, int) or chunk < 1:
         whole("chunk", chunk)
         raise CallerError(f"chunk: expected at least 1 token, found {chunk}")
@@ -76,7 +76,7 @@ def check_growth(length: object, computed_tokens: object) -> None:
 
 
 def check_key(key: Key) -> None:
-    """Raises CallerError for what is no key of whole rows."""
+    """Raises CallerError for a value that is not a Key of whole rows."""
     if not isinstance(key, Key) or not isinstance(key.raw, bytes):
         raise CallerError(f"key: expected a Key of bytes, found {key!r}")
     stride = key.stride
@@ -89,8 +89,8 @@ def check_key(key: Key) -> None:
 
 
 def check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
-    """Raises CallerError for a prompt that cannot wait. The first key of an empty core says how
-    long the rows of all others are."""
+    """Raises CallerError for a prompt that cannot be accepted. The first key that an empty core
+    gets sets the row length of all later keys."""
     if not isinstance(length, int) or length < 1:
         whole("length", length)
         raise CallerError(f"length: expected at least 1 token, found {length}")
@@ -111,7 +111,7 @@ def check_prompt(state: State, key: Key, length: int, match_pages: int) -> None:
 
 
 def check_committed(state: State, request: Request, key: Key, length: int) -> None:
-    """Raises CallerError where the request cannot leave these tokens behind."""
+    """Raises CallerError if the request cannot have computed these tokens."""
     whole("length", length)
     if not isinstance(key, Key) or not isinstance(key.raw, bytes):
         raise CallerError(f"key: expected a Key of bytes, found {key!r}")

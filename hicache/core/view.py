@@ -1,9 +1,9 @@
-"""What observers may see of a core: everything, to read.
+"""Read-only access to the state of a core, for observers and checks.
 
-Lives here: names for it. Must not live here: anything that changes state or that the core needs.
+Does not change state, and the core itself does not use it.
 
-The records behind it (`Node`, `Pool`, `Request`, `Flight`) are the core's own; a check reads their
-fields and keeps its own books. Writing to one from outside the core is a defect.
+The view returns the core's own records (`Node`, `Pool`, `Request`, `Flight`), not copies. A check
+reads their fields and keeps its own books. Code outside the core must not write to them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .write_policies.base import WritePolicy
 
 
 class CoreView:
-    """Read-only window on one core."""
+    """Read-only access to one core."""
 
     __slots__ = ("_state",)
 
@@ -53,12 +53,12 @@ class CoreView:
 
     @property
     def touched(self) -> Mapping[int, Node]:
-        """Nodes that the last event created, changed or removed, by id."""
+        """Nodes that the last event created, changed or deleted, by id."""
         return self._state.touched
 
     @property
     def touched_requests(self) -> Mapping[RequestId, None]:
-        """Ids of the requests that the last event created, changed or removed."""
+        """Ids of the requests that the last event created, changed or ended."""
         return self._state.touched_requests
 
     @property
@@ -87,14 +87,15 @@ class CoreView:
     def queue_entries(
         self, queue: int, component: int = 0, garbage: bool = False
     ) -> list[tuple[int, int, int]]:
-        """(rank, -end, node id) of each entry of a component's eviction queue (0 device, 1 host, 2
-        duplicate), those that serve a live boundary or those that serve none."""
+        """(rank, -end page, node id) of each entry of a component's eviction queue. queue: 0
+        device, 1 host, 2 duplicate. garbage: whether to list the entries of copies that no live
+        boundary requires, or those of all other copies."""
         heap = self._state.queues[component][queue].heaps[garbage]
         return [entry[:3] for entry in heap]
 
     def peers(self, tier: Tier, component: int) -> Pages:
-        """int64[backbone pages of the tier]: the page of another positional component that holds
-        the same positions as a page of the backbone, plus 1; 0 where there is none."""
+        """int64[capacity of the backbone's pool on the tier]: for each backbone page, the page of
+        another positional component for the same positions, plus 1; 0 if there is none."""
         found = np.zeros(self.pool(tier).capacity, dtype=np.int64)
         for node in self.nodes():
             full, other = node.pages[tier][0], node.pages[tier][component]

@@ -1,9 +1,8 @@
-"""One CUDA device: every call of torch.cuda and of the CUDA driver that the project makes to move
-bytes.
+"""All calls to torch.cuda and to the CUDA driver that a CUDA device makes.
 
-Lives here: streams, events, pinning, transfers of small arrays, batches of copies, and the one-line
-errors for a machine that lacks something. Must not live here: pools, pages, or any waiting that a
-caller did not ask for.
+These are streams, events, pinned memory, transfers of small arrays, batches of copies, and one-line
+errors for a machine without a usable device. Does not know pools or pages, see `_traffic`, and
+waits only where a caller asks for it.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from hicache.memory.runs import Offsets
 # cuda.h: CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, CU_POINTER_ATTRIBUTE_DEVICE_POINTER
 _IN_STREAM_ORDER = 1
 _DEVICE_POINTER = 3
-# cuda.h: the driver that first had cuMemcpyBatchAsync; asking for it by this version fixes its
-# arguments, of which later versions dropped one (failIdx).
+# cuda.h: the first driver version with cuMemcpyBatchAsync. Asking for the function of this version
+# fixes its arguments; later versions dropped one (failIdx).
 _BATCH_SINCE = 12_080
 # driver_types.h: cudaHostRegisterPortable | cudaHostRegisterMapped
 _REGISTER = 3
 # driver_types.h: cudaErrorNotSupported
 _NOT_SUPPORTED = 801
 
-_cuda: Any = torch.cuda  # for those of its functions that have no types
+_cuda: Any = torch.cuda  # for functions without type annotations
 
 
 class _Attributes(ctypes.Structure):
@@ -60,7 +59,7 @@ _Copies = ctypes.CFUNCTYPE(
 
 
 class Accelerator:
-    """Device `index` of this process. Raises CallerError where there is none to use."""
+    """Device `index` of this process. Raises CallerError if it cannot be used."""
 
     def __init__(self, index: int = 0) -> None:
         missing = unusable(index)
@@ -68,7 +67,7 @@ class Accelerator:
             raise CallerError(missing)
         self.place = torch.device("cuda", index)
         _cuda.init()
-        # Makes the device's primary context, which the driver calls below rely on.
+        # Creates the device's primary context, which the driver calls below need.
         torch.zeros(1, device=self.place)
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._batch = self._find_batch()
@@ -76,51 +75,55 @@ class Accelerator:
         self.batches = self._batch is not None
 
     def stream(self) -> torch.cuda.Stream:
-        made: torch.cuda.Stream = _cuda.Stream(device=self.place)
-        return made
+        stream: torch.cuda.Stream = _cuda.Stream(device=self.place)
+        return stream
 
     def event(self, timed: bool) -> torch.cuda.Event:
-        made: torch.cuda.Event = _cuda.Event(enable_timing=timed)
-        return made
+        event: torch.cuda.Event = _cuda.Event(enable_timing=timed)
+        return event
 
     def on(self, stream: torch.cuda.Stream) -> AbstractContextManager[object]:
-        """What torch and Triton issue in the `with` block goes to the stream."""
+        """A context manager: in its `with` block, torch and Triton issue work on the stream."""
         context: AbstractContextManager[object] = torch.cuda.stream(stream)
         return context
 
     def upload(self, words: NDArray[np.int64]) -> tuple[torch.Tensor, object]:
-        """The array on the device, sent on the current stream, and what must outlive the sending.
+        """Upload an array on the current stream. Returns the tensor, and an object that must be
+        kept until the upload has ended.
 
-        The copy is from pinned memory, so the caller goes on at once.
+        The copy is from pinned memory, so the call does not wait for it.
         """
         staged = torch.empty(words.shape, dtype=torch.int64, pin_memory=True)
         staged.numpy()[...] = words
         return staged.to(self.place, non_blocking=True), staged
 
     def download(self, rows: torch.Tensor) -> torch.Tensor:
-        """Pinned memory that receives the rows on the current stream. rows: contiguous."""
+        """Queue a copy of the rows to pinned memory on the current stream, and return that memory.
+        rows: contiguous."""
         arrived = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
         return arrived.copy_(rows, non_blocking=True)
 
     def hold(self, stream: torch.cuda.Stream, time_ns: int) -> None:
-        """Keep the stream busy: so long at the device's highest clock, longer at a lower one."""
+        """Keep the stream busy for `time_ns` at the device's highest clock, longer at a lower
+        one."""
         clock_khz: int = torch.cuda.get_device_properties(self.place).clock_rate
         with torch.cuda.stream(stream):
             _cuda._sleep(time_ns * clock_khz // 1_000_000)
 
     def finish(self) -> None:
-        """Wait for everything on the device."""
+        """Wait for all work on the device."""
         torch.cuda.synchronize(self.place)
 
     def free(self) -> int:
-        """Bytes of device memory that are left, those that torch keeps for reuse not counted."""
+        """Bytes of free device memory. Memory that torch keeps for reuse does not count as free."""
         left: int = torch.cuda.mem_get_info(self.place)[0]
         return left
 
     def register(self, address: int, size: int) -> int:
-        """Pin host memory and map it to the device. 0, or the code of the failure.
+        """Pin host memory and map it to the device. Returns 0 or an error code.
 
-        A kernel is given host addresses, so memory that the device sees elsewhere is a failure.
+        Kernels use host addresses, so it is a failure if the device has the memory at another
+        address.
         """
         with torch.cuda.device(self.place):
             code = int(_cuda.cudart().cudaHostRegister(address, size, _REGISTER))
@@ -139,13 +142,14 @@ class Accelerator:
         return 0
 
     def unregister(self, address: int) -> int:
-        """0, or the code of the failure."""
+        """Unpin host memory. Returns 0 or an error code."""
         return int(_cuda.cudart().cudaHostUnregister(address))
 
     def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None:
-        """Queue copies of `lengths` bytes between addresses on the current stream, in no order.
+        """Queue copies of `lengths` bytes between addresses on the current stream, in any order.
 
-        The driver reads the three arrays during the call and not after it.
+        The driver reads the three arrays only during the call. Raises CoreBug if it returns an
+        error.
         """
         if not len(targets):
             return
@@ -171,7 +175,8 @@ class Accelerator:
             )
 
     def _find_batch(self) -> Callable[..., int] | None:
-        """The driver's batch call with the arguments it had first; None in drivers before it."""
+        """The driver's function for batches, with the arguments of its first version; None if the
+        driver is older."""
         version = ctypes.c_int()
         if self._driver.cuDriverGetVersion(ctypes.byref(version)) or version.value < _BATCH_SINCE:
             return None
@@ -186,7 +191,8 @@ class Accelerator:
         return None if code or not entry.value else _Copies(entry.value)
 
     def _forget_error(self) -> None:
-        """A refused registration stays the runtime's last error, which the next kernel reports."""
+        """Clear the runtime's last error. Otherwise the next kernel would report the registration
+        that was refused."""
         try:
             torch.zeros(1, device=self.place).add_(1)
             torch.cuda.synchronize(self.place)
@@ -195,7 +201,7 @@ class Accelerator:
 
 
 def unusable(index: int = 0) -> str:
-    """Why this process has no CUDA device `index`, in one line; empty where it has."""
+    """Why this process cannot use CUDA device `index`, in one line; empty if it can."""
     if torch.version.cuda is None:
         return (
             f"cuda: expected a torch built with CUDA, found torch {torch.__version__}; install one "

@@ -1,7 +1,7 @@
-"""What a device with real bytes asks of a call before it puts anything on a stream.
+"""Checks of a call to a device with real bytes, made before any work is put on a stream.
 
-Lives here: which pages, layers and seeds a call may name, and the content of the model's own
-writes. Must not live here: streams and marks, how bytes move, when.
+It checks pages, layers and seeds, and chooses the seeds of the model's own writes. It does not use
+streams; see `_streamed`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .base import Area, Content, CopyJob, Touch
 
 
 class Issue:
-    """Checks of one device's calls. content: as the devices take it, or none."""
+    """The checks for one device. content: seeds of the model's writes; None: every page of every
+    write gets a new seed."""
 
     def __init__(self, table: PoolTable[Any], content: Content | None) -> None:
         self._table = table
@@ -27,7 +28,7 @@ class Issue:
         self._written = 0
 
     def check_area(self, area: Area) -> None:
-        """Raises CallerError for pages or layers that there are not."""
+        """Raises CallerError for pages or layers that do not exist."""
         self._table.check_pages(area.tier, area.component, area.pages)
         most = self._table.model.layers
         first, last = area.layers
@@ -37,7 +38,8 @@ class Issue:
             )
 
     def check_copy(self, job: CopyJob) -> None:
-        """Raises CallerError unless each page has one to go to, and all are there."""
+        """Raises CallerError unless there are as many target pages as source pages and all of them
+        exist."""
         if len(job.source) != len(job.target):
             raise CallerError(
                 f"copy for {job.why}: expected as many targets as sources, "
@@ -47,7 +49,8 @@ class Issue:
             self.check_area(area)
 
     def seeds(self, touch: Touch) -> Words:
-        """Of what the model writes to the pages, one each. Raises CallerError for another count."""
+        """The seeds of what the model writes, uint64, one per page. Raises CallerError if the
+        content gives another number of seeds."""
         wanted = len(touch.pages)
         seeds = np.array(self._content(touch.component, touch.pages), dtype=np.uint64)
         if len(seeds) != wanted:

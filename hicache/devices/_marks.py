@@ -1,10 +1,9 @@
-"""Marks over events that can only be polled: which were reached or failed, what they keep alive.
+"""Marks of a device whose events can only be polled: which marks were reached, and which failed.
 
-Lives here: the books of a device whose streams run elsewhere. Must not live here: CUDA, copies.
-
-Marks of one stream are reached in order, so one that is reached tells of all before it. Whatever
-was issued since the mark before may need memory (page numbers on their way) or be looked at once
-done (a reader): both hang on the mark and are let go when it is seen reached.
+Marks of one stream are reached in order, so a mark that was reached shows that all earlier ones
+were. The work before a mark may need memory until it has ended (such as page numbers that are being
+uploaded), or have a function to call afterwards (a reader). The mark keeps both until it is seen
+reached. Does not call CUDA; see `_accelerator`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .base import Mark
 
 
 class Event(Protocol):
-    """As of torch.cuda."""
+    """The methods of torch.cuda.Event that are used here."""
 
     def query(self) -> bool: ...
 
@@ -34,9 +33,10 @@ class _Waiting(NamedTuple):
 
 
 class Line:
-    """One stream's books. failed: whether work since the last mark did.
+    """The record of one stream. failed: whether work since the last mark failed.
 
-    kept: what work since the last mark needs. after: what to do when the host may rely on it.
+    kept: objects that work since the last mark needs. after: functions to call when the next mark
+    is seen reached.
     """
 
     __slots__ = ("after", "failed", "kept", "waiting")
@@ -58,11 +58,11 @@ class Marks:
         self._seen = seen
 
     def __len__(self) -> int:
-        """Marks not seen reached."""
+        """Number of marks not yet seen reached."""
         return len(self._unreached)
 
     def record(self, line: Line, event: Event) -> Mark:
-        """A mark behind what was issued, its event already recorded. Lets go of reached ones."""
+        """A new mark for an event that was recorded already. Retires marks that were reached."""
         mark = Mark(self._count)
         self._count += 1
         if line.failed:
@@ -76,7 +76,7 @@ class Marks:
         return mark
 
     def event(self, mark: Mark) -> Event | None:
-        """The event to wait for; None where it was seen reached."""
+        """The event to wait for; None if the mark was seen reached."""
         self._check(mark)
         found = self._unreached.get(mark)
         return None if found is None else found[1]
@@ -94,7 +94,8 @@ class Marks:
         return True
 
     def failed(self, mark: Mark) -> bool:
-        """Raises CallerError for a mark that was not reached."""
+        """Whether work before the mark failed. Raises CallerError for a mark that was not
+        reached."""
         if not self.reached(mark):
             raise CallerError(
                 f"failed: expected a mark that was reached, found {mark}; query first"
@@ -102,7 +103,7 @@ class Marks:
         return mark in self._failed
 
     def settle(self, line: Line) -> None:
-        """Let go of every mark of a stream that is known to have ended."""
+        """Retire all marks of a stream whose work is known to have ended."""
         while line.waiting:
             self._retire(line)
 

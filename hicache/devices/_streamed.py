@@ -1,8 +1,8 @@
-"""What devices with real bytes have in common: from a call, checked, to work on one stream.
+"""The base of devices with real bytes: it turns a checked call into work on one stream.
 
-Lives here: streams by their names, which call becomes which work, times of marks, the end of a
-device. Must not live here: what a call may name (_issue), how work is put on a stream or carried
-out, marks (cpu, cuda).
+It has the streams by name, the work for each call, the times of marks, and the closing of a device.
+It does not check the arguments of calls, see `_issue`, or run work and record marks, see `cpu` and
+`cuda`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ L = TypeVar("L")
 
 
 class Streamed(ABC, Generic[L]):
-    """L: what the device keeps of one stream. The calls of `Holdable` but for marks and digests.
+    """The calls of `Holdable`, except those for marks and digests. L: the device's record of one
+    stream, called its line.
 
-    What is put on a line was checked before: its pages, its layers, and that the device is open.
+    Before work is put on a line, its pages and layers are checked, and that the device is open.
     """
 
     def __init__(self, table: PoolTable[Any], options: DeviceOptions) -> None:
@@ -43,7 +44,7 @@ class Streamed(ABC, Generic[L]):
         return self._layers
 
     def stream(self, name: str) -> Stream:
-        """The stream of that name, made at first use."""
+        """The stream with this name, created at first use."""
         self._check_open()
         if name not in self._by_name:
             self._by_name[name] = Stream(len(self._lines))
@@ -55,7 +56,9 @@ class Streamed(ABC, Generic[L]):
         """Whether the host may rely on the mark. Never blocks."""
 
     def reached_ns(self, mark: Mark) -> int:
-        """When the mark was reached, on the timer given. Asked once for each mark."""
+        """When the mark was reached, in nanoseconds of the device's timer. Call it once per mark.
+
+        Raises CallerError without a timer, and for a mark that was not reached."""
         if not self._timed or not self.query(mark):
             raise CallerError(
                 f"reached_ns: expected a device with a timer and a mark reached, found {mark}"
@@ -69,7 +72,7 @@ class Streamed(ABC, Generic[L]):
         self._put_copy(line, job)
 
     def touch(self, stream: Stream, touch: Touch) -> None:
-        """Queue a read or write of the model's."""
+        """Queue a read or write by the model."""
         line, area = self._line(stream), touch.area
         self._issue.check_area(area)
         if touch.mode == "w":
@@ -87,18 +90,19 @@ class Streamed(ABC, Generic[L]):
         self._put_write(line, area, seeds)
 
     def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
-        """Queue a look at the pages' bytes, of which `then` gets a copy."""
+        """Queue a read of the pages' bytes. `then` is called with a copy."""
         line = self._line(stream)
         self._issue.check_area(area)
         self._put_look(line, area, then)
 
     def hold(self, stream: Stream, time_ns: int) -> None:
-        """Keep the stream busy for about so long, to force an order of ends."""
+        """Keep the stream busy for about `time_ns`, to force an order of work."""
         check_hold(time_ns)
         self._put_rest(self._line(stream), time_ns)
 
     def close(self) -> None:
-        """End what was issued and give memory back. Later calls but `digest` are errors."""
+        """Wait for all issued work and release the memory. Any later call but `digest` raises
+        CallerError."""
         if self._closed:
             return
         self._closed = True
@@ -117,7 +121,7 @@ class Streamed(ABC, Generic[L]):
 
     @abstractmethod
     def _make_line(self, name: str) -> L:
-        """A stream's beginning."""
+        """Create the line of a new stream."""
 
     @abstractmethod
     def _put_copy(self, line: L, job: CopyJob) -> None: ...
@@ -130,14 +134,14 @@ class Streamed(ABC, Generic[L]):
 
     @abstractmethod
     def _put_read(self, line: L, area: Area) -> None:
-        """A read of the model's that nobody wants to see."""
+        """Queue a read by the model whose result is not wanted."""
 
     @abstractmethod
     def _put_rest(self, line: L, time_ns: int) -> None: ...
 
     @abstractmethod
     def _end(self) -> None:
-        """The device was open and is closed."""
+        """Wait for all issued work and release everything. Called once."""
 
     def _line(self, stream: Stream) -> L:
         self._check_open()

@@ -1,12 +1,12 @@
-"""What a CUDA device puts on one of its streams: copies, contents, looks, and page numbers.
+"""The work that a CUDA device puts on its streams: copies, writes, reads and page numbers.
 
-Lives here: issuing, on a line that the caller chose, with everything checked before. Must not live
-here: marks and streams (cuda), how a copy is made (_movers), calls of CUDA (_accelerator).
+The arguments of its calls were checked before. It does not create streams or marks, see `cuda`,
+choose how a copy is made, see `_movers`, or call CUDA, see `_accelerator`.
 
-Lifetimes: a tensor that a call makes is made, used and let go on one stream, whose order torch's
-allocator keeps; what must outlive the call on the host's side hangs on the next mark of its stream.
-Page numbers are sent once for all layer groups of one copy: they are the same array, and an array
-of pages is never written.
+Lifetimes: a tensor is allocated, used and freed on one stream, and torch's allocator respects the
+order of that stream. Host memory that must outlive the call is kept by the next mark of the stream.
+Page numbers are uploaded once for all layer groups of a copy, because these use the same array, and
+arrays of pages are never changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _MOVERS = "hicache.devices._movers"
 
 
 class Runtime(Protocol):
-    """What the device needs of an accelerator (_accelerator). Streams and events are its own."""
+    """The methods of `_accelerator.Accelerator` that a device uses. Streams and events are objects
+    of the accelerator."""
 
     place: torch.device
     batches: bool
@@ -53,11 +54,12 @@ class Runtime(Protocol):
     def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None: ...
 
 
-_REMEMBERED = 16  # more than one load has components
+_REMEMBERED = 16  # more than a load has components
 
 
 class TorchLine(Line):
-    """One stream, and page numbers lately sent to it: by the arrays' names, arrays and tensor."""
+    """One stream, with the page numbers last uploaded to it. numbers: the arrays and their tensor,
+    by the `id` of each array."""
 
     __slots__ = ("numbers", "stream")
 
@@ -68,7 +70,7 @@ class TorchLine(Line):
 
 
 class Traffic:
-    """All that one device issues. Nothing here waits."""
+    """Issues the work of one device. No call waits for the device."""
 
     def __init__(self, runtime: Runtime, arena: TorchArena, mover: Mover) -> None:
         self._runtime = runtime
@@ -84,7 +86,8 @@ class Traffic:
                 self._move(line, way, pages, way.source.plan.layers_in(*job.layers))
 
     def write(self, line: TorchLine, area: Area, seeds: Words) -> None:
-        """Layer by layer, so that a long prompt's bytes are not all there twice."""
+        """Queue a write of the bytes that the seeds determine. It goes layer by layer, so that only
+        one layer of the pages needs a second copy in memory."""
         pages, below = area.pages, area.tier is Tier.HOST
         if not len(pages):
             return
@@ -103,7 +106,7 @@ class Traffic:
                     self._move(line, route(aim, pool), (numbers, pages), chosen)
 
     def read(self, line: TorchLine, area: Area) -> None:
-        """Nobody wants to know what is there: the device alone reads its own pages."""
+        """Queue a read of device pages whose result is not wanted."""
         if not len(area.pages):
             return
         with self._runtime.on(line.stream):
@@ -113,7 +116,8 @@ class Traffic:
                     pool.view[layer].index_select(0, numbers)
 
     def look(self, line: TorchLine, area: Area, then: Peeker) -> None:
-        """Queue a copy of the pages' bytes to the host, which `then` gets."""
+        """Queue a copy of the pages' bytes to the host. `then` is called with it when the next mark
+        is seen reached."""
         pages = area.pages
         arrived: list[torch.Tensor] = []
         with self._runtime.on(line.stream):
@@ -129,19 +133,20 @@ class Traffic:
         line.after.append(lambda: then(tuple(rows.numpy() for rows in arrived)))
 
     def _scratch(self, pool: TorchPool, pages: int) -> tuple[TorchPool, Pages]:
-        """Device memory for so many pages of a host pool, of the stream that is current."""
-        made = scratch(pool.plan, pages, self._runtime.place)
-        return made, np.arange(pages, dtype=np.int64)
+        """Device memory for `pages` pages of a host pool, allocated for the current stream, and
+        their page numbers."""
+        staging = scratch(pool.plan, pages, self._runtime.place)
+        return staging, np.arange(pages, dtype=np.int64)
 
     def _move(self, line: TorchLine, way: Route, pages: tuple[Pages, Pages], layers: range) -> None:
-        """Queue one pool's copy on the line's stream, which is current."""
+        """Queue the copy of one pool. The line's stream must be current."""
         if layers and len(pages[0]):
             numbers = self._sent(line, *pages) if self._mover.needs_numbers else None
             self._mover.copy(Move(way, pages, numbers, layers))
 
     def _sent(self, line: TorchLine, *pages: Pages) -> torch.Tensor:
-        """Page numbers on the device, int64[arrays, n]; sent once, though the layer groups of a
-        load come back to the same arrays, one component after the other."""
+        """Page numbers on the device, int64[arrays, n]. They are uploaded once and then found
+        again, because the layer groups of a load use the same arrays in turn."""
         key = tuple(map(id, pages))
         known = line.numbers.get(key)
         if known is not None:
@@ -149,26 +154,26 @@ class Traffic:
         numbers = self._keep(line, np.stack(pages).astype(np.int64, copy=False))
         if len(line.numbers) == _REMEMBERED:
             del line.numbers[next(iter(line.numbers))]
-        line.numbers[key] = (pages, numbers)  # the arrays, too: a name is theirs while they live
+        line.numbers[key] = (pages, numbers)  # keeps the arrays alive, so that their ids stay valid
         return numbers
 
     def _keep(self, line: TorchLine, words: Numbers) -> torch.Tensor:
-        """The words on the device; they and their source live until the next mark is seen."""
+        """Upload words. The tensor and its source are kept until the next mark is seen reached."""
         tensor, source = self._runtime.upload(words)
         line.kept += (tensor, source)
         return tensor
 
 
 def mover_of(name: str, options: Options) -> Mover:
-    """The backend of that name. Raises CallerError where its package is missing."""
+    """The backend with this name. Raises CallerError if a package that it needs is missing."""
     try:
-        made: Mover = registry.load(_MOVERS, name).Mover(options)
+        mover: Mover = registry.load(_MOVERS, name).Mover(options)
     except ModuleNotFoundError as error:
         raise CallerError(
             f"io_backend {name}: expected the package {error.name}, found none; "
             f"pip install {error.name}, or use io_backend direct"
         ) from None
-    return made
+    return mover
 
 
 def _routes(arena: TorchArena) -> dict[tuple[Direction, str], tuple[Route, ...]]:

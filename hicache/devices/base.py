@@ -1,17 +1,17 @@
-"""The seam between the transfer controller and whatever moves bytes: streams, events, copies.
+"""The interface of a device: streams, marks and copies of pages.
 
-`cpu` (real bytes in this process), the simulated device in `sim`, and later `cuda` implement
-`Device`. A device knows pools, page numbers and streams. It does not know nodes, requests or why;
-it does not decide, retry, or call the core.
+`cpu` (real bytes in this process), `cuda` and the simulated device in `sim` implement `Device`. A
+device knows pools, page numbers and streams. It does not know nodes or requests, and does not
+decide, retry or call the core; see `hicache/runtime/controller`.
 
-What a call is about is a record: an `Area` (pages of a component in some layers, on a tier), a
-`CopyJob`, a `Touch`. A field is added there and read where it is used; who passes a call on names
-none.
+The arguments of a call are a record: an `Area` (pages of a component in some layers, on a tier), a
+`CopyJob` or a `Touch`. So a new field concerns only the code that uses it, and not the devices that
+pass the call on.
 
-Semantics that every implementation shares (contract suite: tests/contract/test_devices.py):
-work on one stream happens in the order it was issued; across streams only `wait` orders; `record`
-marks the work issued on the stream so far; `query` says whether a mark was reached and may say
-False for a while after it was, but never True before.
+All implementations have these semantics (contract suite: tests/contract/test_devices.py). Work on
+one stream runs in the order in which it was issued. Between streams, only `wait` gives an order.
+`record` marks the work issued on the stream so far. `query` says whether a mark was reached. It may
+return False for a while after the mark was reached, but never True before.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ __all__ = [
 
 Stream = NewType("Stream", int)
 Mark = NewType("Mark", int)
-# What a peek is answered with: one canonical array per pool of the component.
+# Called with the bytes of a peek: one canonical array per pool of the component.
 Peeker: TypeAlias = Callable[[tuple[Bytes, ...]], None]
 
 
-# Asked of a component's pages when a write is issued: one 64-bit seed per page.
+# Called with a component and its pages when a write is issued. Returns one 64-bit seed per page.
 Content: TypeAlias = Callable[[str, Pages], Words]
-# Shown what a read found: component, pages, layers, and one canonical array per pool.
+# Called with the result of a read: component, pages, layers, and one canonical array per pool.
 Reader: TypeAlias = Callable[[str, Pages, tuple[int, int], tuple[Bytes, ...]], None]
 
 
 class Direction(Enum):
-    """Which way a copy goes. The value names the lane."""
+    """The direction of a copy. The value names the lane."""
 
     DEVICE_TO_HOST = "d2h"
     HOST_TO_DEVICE = "h2d"
 
     def __init__(self, lane: str) -> None:
-        # The tier that is read and the one that is written; made once, as every copy asks.
+        # The tier that is read and the one that is written; computed once, as every copy needs it.
         down = lane == "d2h"
         self.ends = (Tier.DEVICE, Tier.HOST) if down else (Tier.HOST, Tier.DEVICE)
 
@@ -78,16 +78,17 @@ Fault: TypeAlias = Callable[[Direction, str, Pages], bool]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceOptions:
-    """How a device with real bytes is set up.
+    """Options of a device with real bytes.
 
-    layout         of the host tier. io_backend: how pages are copied. tp: ranks.
-    numa_node      of host memory, which is registered in segments of about segment_bytes.
-    content        seeds of what a `touch` in mode w writes; by default each write has its own.
-    reader         sees what a touch in mode r read: on a worker thread (cpu), or in the caller's
-                   when a mark behind the touch is seen reached (cuda).
-    fault          says of a copy whether it fails as broken hardware would: on a worker thread
-                   when it runs (cpu), or when it is issued (cuda).
-    timer          nanoseconds now, for `reached_ns`; without one, marks have no times.
+    layout         of the host tier. io_backend: how pages are copied. tp: number of ranks.
+    numa_node      of host memory. segment_bytes: about how many bytes of it are registered at once.
+    content        seeds of what a `touch` in mode w writes. By default each page of each write gets
+                   a seed of its own.
+    reader         called with what a touch in mode r has read: on a worker thread (cpu), or on the
+                   caller's thread when a mark after the touch is seen reached (cuda).
+    fault          decides whether a copy fails, as on broken hardware: on a worker thread when it
+                   runs (cpu), or when it is issued (cuda).
+    timer          the time now in nanoseconds, for `reached_ns`. Without it, marks have no times.
     """
 
     layout: str = "page_first"
@@ -103,7 +104,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Area:
-    """Pages of a component on a tier, in layers [first, last), of all the component's pools."""
+    """Pages of a component on a tier, in layers [first, last), in all pools of the component."""
 
     tier: Tier
     component: str
@@ -112,7 +113,7 @@ class Area:
 
     @property
     def place(self) -> tuple[Tier, str]:
-        """Whose the page numbers are."""
+        """The tier and component to which the page numbers belong."""
         return self.tier, self.component
 
 
@@ -120,7 +121,7 @@ class Area:
 class CopyJob:
     """Page `source[i]` of one tier to `target[i]` of the other, for every pool of the component.
 
-    layers: [first, last). why: for whoever reads an error.
+    layers: [first, last). why: the reason, for error messages.
     """
 
     direction: Direction
@@ -132,18 +133,18 @@ class CopyJob:
 
     @property
     def near(self) -> Area:
-        """What is read."""
+        """The pages that are read."""
         return Area(self.direction.ends[0], self.component, self.source, self.layers)
 
     @property
     def far(self) -> Area:
-        """What is written."""
+        """The pages that are written."""
         return Area(self.direction.ends[1], self.component, self.target, self.layers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Touch:
-    """The model's own read ("r") or write ("w") of device pages, as of KV in a forward pass."""
+    """A read ("r") or write ("w") of device pages by the model itself, as in a forward pass."""
 
     component: str
     pages: Pages
@@ -165,13 +166,13 @@ class Device(Protocol):
 
     @property
     def layers(self) -> int:
-        """Layers a load is cut into; layer 0 is needed first."""
+        """Number of layers of the model. A load is cut by layers; layer 0 is needed first."""
 
     def stream(self, name: str) -> Stream:
-        """The stream of that name, made at first use."""
+        """The stream with this name, created at first use."""
 
     def record(self, stream: Stream) -> Mark:
-        """A new mark behind everything issued on the stream so far."""
+        """A new mark after all work issued on the stream so far."""
 
     def wait(self, stream: Stream, mark: Mark) -> None:
         """Later work on the stream starts only after the mark. Does not block the caller."""
@@ -180,37 +181,37 @@ class Device(Protocol):
         """Whether the host may rely on the mark. Never blocks."""
 
     def failed(self, mark: Mark) -> bool:
-        """Whether work before the mark on its stream, since the mark before it, failed.
+        """Whether work between the previous mark of the stream and this one failed.
 
-        Only for a mark that was reached, whether the host saw it yet or not.
+        The mark must have been reached, but the host need not have seen that yet.
         """
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
         """Queue a copy."""
 
     def touch(self, stream: Stream, touch: Touch) -> None:
-        """Queue a read or write of the model's."""
+        """Queue a read or write by the model."""
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
         """SHA-256 of the page's bytes over all pools and layers. For tests and checks only."""
 
 
 class Inspectable(Device, Protocol):
-    """A device with real bytes, which checks may look at and spoil in the order of its streams."""
+    """A device with real bytes. Checks can read and overwrite them, in the order of a stream."""
 
     def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
         """Queue a write of bytes that the seeds determine, one seed per page, on either tier."""
 
     def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
-        """Queue a look at the pages' bytes. `then` gets a copy, on any thread, once it is there;
-        after the host saw a later mark of the stream, it was called or is about to be."""
+        """Queue a read of the pages' bytes. `then` is called with a copy, on any thread. When the
+        host has seen a later mark of the stream, it was called or is about to be called."""
 
 
 class Holdable(Inspectable, Protocol):
-    """A device whose streams can be kept busy, to force an order that it would not take alone."""
+    """A device whose streams can be kept busy, to force an order of work that is otherwise rare."""
 
     def hold(self, stream: Stream, time_ns: int) -> None:
-        """Queue work that does nothing for about so long. Does not block the caller."""
+        """Keep the stream busy for about `time_ns`. Does not block the caller."""
 
 
 D = TypeVar("D", bound=Device)
@@ -218,8 +219,8 @@ InspectableD = TypeVar("InspectableD", bound=Inspectable)
 
 
 class Front(Generic[D]):
-    """A device in front of another, to which it passes every call on. Whoever watches or changes
-    some of the calls overrides those."""
+    """A device in front of another device, to which it passes every call on. Subclasses override
+    the calls that they watch or change."""
 
     def __init__(self, inner: D) -> None:
         self.inner = inner
@@ -254,7 +255,7 @@ class Front(Generic[D]):
 
 
 class InspectableFront(Front[InspectableD]):
-    """The same in front of a device with real bytes."""
+    """A `Front` for a device with real bytes."""
 
     def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
         self.inner.scribble(stream, area, seeds)

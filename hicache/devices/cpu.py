@@ -1,14 +1,14 @@
-"""Real bytes in this process: numpy memory, real copies, one worker thread per stream.
+"""The CPU device: numpy memory, real copies, and one worker thread per stream.
 
-Lives here: marks, jobs and the threads that carry them out. Must not live here: which call becomes
-which job (_streamed), where a page's bytes are (memory), which pages move or why (runtime),
-retries, time.
+It has marks, jobs and the threads that run them. It does not choose the job for a call, see
+`_streamed`, know where the bytes of a page are, see `hicache/memory`, or choose pages, see
+`hicache/runtime`.
 
     caller thread   issue ---- job, job, mark, job ---->  queue of the stream, first in first out
-    worker thread   take, run; a mark sets its event; a wait blocks this stream alone
+    worker thread   take, run; a mark sets its event; a wait blocks this stream only
 
-A stream waits only for marks issued before the wait, so what waits for what has no cycle and every
-stream comes to an end. All methods but `digest` are for one caller thread.
+A stream waits only for marks that were recorded before the wait was issued. So there is no cycle of
+waits, and every stream finishes. All methods but `digest` must be called from one thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DEFAULTS = DeviceOptions()
 class _Line:
     """One stream: its worker, the worker's jobs, and whether one failed since the last mark.
 
-    `failed` belongs to the worker.
+    Only the worker uses `failed`.
     """
 
     __slots__ = ("failed", "jobs", "worker")
@@ -59,7 +59,8 @@ class CpuDevice(Streamed[_Line]):
         *,
         registrar: Registrar | None = None,
     ) -> None:
-        """Sizes are per component. registrar: of host memory."""
+        """device_pages, host_pages: by component. registrar: registers host memory. Raises
+        CallerError as `Arena` does."""
         tiers = {Tier.DEVICE: device_pages, Tier.HOST: host_pages}
         self.arena = Arena(
             model,
@@ -81,7 +82,7 @@ class CpuDevice(Streamed[_Line]):
         self._crashes: list[Exception] = []
 
     def record(self, stream: Stream) -> Mark:
-        """A new mark behind everything issued on the stream so far."""
+        """A new mark after all work issued on the stream so far."""
         line = self._line(stream)
         mark = Mark(self._marks)
         self._marks += 1
@@ -105,7 +106,8 @@ class CpuDevice(Streamed[_Line]):
         return mark not in self._unreached
 
     def failed(self, mark: Mark) -> bool:
-        """Whether work before the mark on its stream, since the mark before it, failed."""
+        """Whether work between the previous mark of the stream and this one failed. Raises
+        CallerError for a mark that was not reached."""
         if not self.query(mark):
             raise CallerError(
                 f"failed: expected a mark that was reached, found {mark}; query first"
@@ -144,7 +146,7 @@ class CpuDevice(Streamed[_Line]):
         line.jobs.put(partial(_rest, time_ns / 1e9))
 
     def _end(self) -> None:
-        """Carries out what was issued, then ends the threads."""
+        """Wait until all issued work is done, then end the threads."""
         for line in self._lines:
             line.jobs.put(None)
         for line in self._lines:
@@ -153,7 +155,8 @@ class CpuDevice(Streamed[_Line]):
         self._check_crashes()
 
     def _run(self, line: _Line) -> None:
-        """A worker's life. What is no TransferFailed is a defect: the caller's next call raises."""
+        """Run the jobs of a stream. Runs on its worker. Any exception but TransferFailed is a
+        defect, which the caller's next call raises."""
         while (job := line.jobs.get()) is not None:
             try:
                 job()
@@ -169,7 +172,7 @@ class CpuDevice(Streamed[_Line]):
             self._failed.add(mark)
         if self._timer is not None:
             self._reached_ns[mark] = self._timer()
-        # Last, because its absence is what tells the caller that the mark was reached.
+        # Last, because the caller takes a mark that is missing here as reached.
         del self._unreached[mark]
         reached.set()
 
@@ -210,5 +213,5 @@ def _block(reached: threading.Event) -> None:
 
 
 def _rest(time_s: float) -> None:
-    """Nobody sets this event, so the wait is for its timeout."""
+    """Sleep: the event is never set, so the wait ends with its timeout."""
     threading.Event().wait(time_s)

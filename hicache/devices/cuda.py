@@ -1,13 +1,11 @@
-"""Real bytes on a CUDA device: its own streams and events, pinned host memory, no waiting.
+"""The CUDA device: device memory, pinned host memory, and its own streams and events.
 
-Lives here: a device's streams and marks. Must not live here: which call becomes which work
-(_streamed), what that puts on a stream (_traffic), how a copy is made (_movers), calls of CUDA
-(_accelerator), the books of marks (_marks), where bytes are (memory), which pages move or why
-(runtime).
+It has the streams and marks of a device. Its parts are in other files: `_streamed` (the work for
+each call), `_traffic` (putting work on a stream), `_movers` (how a copy is made), `_accelerator`
+(calls to CUDA), `_marks` (the records of marks) and `hicache/memory` (where bytes are).
 
-No call but `synchronize`, `digest` and `close` waits for the device, once sizes and kernels have
-been used before: the first use of one may allocate or compile. All methods are for one caller
-thread.
+Only `synchronize`, `digest` and `close` wait for the device, but the first use of a size or kernel
+may allocate memory or compile. All methods must be called from one thread.
 """
 
 from __future__ import annotations
@@ -51,8 +49,9 @@ class CudaDevice(Streamed[TorchLine]):
         batched: bool = True,
         accelerator: Runtime | None = None,
     ) -> None:
-        """Sizes are per component. blocks: programs of the `kernel` backend's kernel. batched: give
-        `direct` the driver's batches where it has them."""
+        """device_pages, host_pages: by component. blocks: programs of the kernel of backend
+        `kernel`. batched: whether `direct` uses the driver's batches, if there are any. Raises
+        CallerError as `TorchArena` does, and if no CUDA device can be used."""
         check(options.layout, options.io_backend)
         self._accelerator = runtime = Accelerator() if accelerator is None else accelerator
         batch = runtime.batch if batched and runtime.batches else None
@@ -74,7 +73,7 @@ class CudaDevice(Streamed[TorchLine]):
             super().__init__(self.arena, options)
             self._begin(runtime, mover, options)
         except BaseException:
-            self.arena.close()  # or its memory would go while the device still has it registered
+            self.arena.close()  # else the memory would be freed while it is still registered
             raise
 
     def _begin(self, runtime: Runtime, mover: Mover, options: DeviceOptions) -> None:
@@ -82,7 +81,7 @@ class CudaDevice(Streamed[TorchLine]):
         self._fault = options.fault
         self._aside = runtime.stream()
         self._zero: Any = runtime.event(self._timed)
-        # Memory was zeroed on another stream than the ones to come, which do not wait for it.
+        # The memory was zeroed on another stream, for which the streams of the device do not wait.
         runtime.finish()
         with runtime.on(self._aside):
             self._zero.record(self._aside)
@@ -91,7 +90,7 @@ class CudaDevice(Streamed[TorchLine]):
         self._marks = Marks(self._note_time if self._timed else None)
 
     def record(self, stream: Stream) -> Mark:
-        """A new mark behind everything issued on the stream so far."""
+        """A new mark after all work issued on the stream so far."""
         line = self._line(stream)
         event = self._accelerator.event(self._timed)
         event.record(line.stream)
@@ -109,7 +108,8 @@ class CudaDevice(Streamed[TorchLine]):
         return self._marks.reached(mark)
 
     def failed(self, mark: Mark) -> bool:
-        """Whether work before the mark on its stream, since the mark before it, failed."""
+        """Whether work between the previous mark of the stream and this one failed. Raises
+        CallerError for a mark that was not reached."""
         return self._marks.failed(mark)
 
     def synchronize(self, mark: Mark) -> None:
@@ -120,7 +120,8 @@ class CudaDevice(Streamed[TorchLine]):
             self._marks.reached(mark)
 
     def on(self, stream: Stream) -> AbstractContextManager[object]:
-        """What torch is given in the `with` block goes to the stream: a model's own work."""
+        """A context manager: in its `with` block, torch issues work on the stream, such as the
+        model's own."""
         return self._accelerator.on(self._line(stream).stream)
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
@@ -141,7 +142,7 @@ class CudaDevice(Streamed[TorchLine]):
         self._traffic.write(line, area, seeds)
 
     def _put_look(self, line: TorchLine, area: Area, then: Peeker) -> None:
-        """`then` is called when a later mark is seen."""
+        """`then` is called when a later mark is seen reached."""
         self._traffic.look(line, area, then)
 
     def _put_read(self, line: TorchLine, area: Area) -> None:
@@ -151,7 +152,7 @@ class CudaDevice(Streamed[TorchLine]):
         self._accelerator.hold(line.stream, time_ns)
 
     def _end(self) -> None:
-        """Waits for what was issued, then unpins the host's memory."""
+        """Wait for all issued work, then unpin host memory."""
         try:
             self._accelerator.finish()
             for line in self._lines:
@@ -164,7 +165,8 @@ class CudaDevice(Streamed[TorchLine]):
         return fault is not None and fault(job.direction, job.component, job.source)
 
     def _note_time(self, mark: Mark, event: Event) -> None:
-        """Elapsed times are floats of 32 bits, exact only over short spans, so the zero moves."""
+        """Note when a mark was reached. Elapsed times are 32-bit floats, exact only over short
+        spans, so the reference event is replaced from time to time."""
         since_ms: float = self._zero.elapsed_time(event)
         self._reached_ns[mark] = at_ns = self._zero_ns + round(since_ms * 1e6)
         if since_ms > _SPAN_MS:

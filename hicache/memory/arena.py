@@ -1,8 +1,7 @@
-"""The bytes of every pool of a model on both tiers of one rank, in numpy.
+"""The memory of all pools of a model on both tiers of one rank, in numpy.
 
-Lives here: memory of the pools that the table names, page copies between two tiers. Must not live
-here: one pool's memory (pools), names and sizes (table), who owns a page (the core's ledger knows),
-when a copy runs (devices), threads.
+It creates the pools and copies pages between the tiers. It does not manage the memory of one pool,
+see `pools`, name or size pools, see `table`, or decide when a copy runs, see `hicache/devices`.
 """
 
 from __future__ import annotations
@@ -37,16 +36,17 @@ class Arena(PoolTable[Pool]):
         registrar: Registrar | None = None,
         segment_bytes: int = DEFAULT_BYTES,
     ) -> None:
-        """pages: per tier and component. layout, node, registrar, segment_bytes: of the host tier.
+        """pages: [tier][component], number of pages. layout, node, registrar, segment_bytes: for
+        the host tier.
 
-        Raises CallerError as `plans_of` does, and where memory cannot be had.
+        Raises CallerError as `plans_of` does, and if there is too little memory.
         """
         plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
         super().__init__(model, page_size, pages)
         self._backend = backend
         check_room(room_of(plans, Tier.DEVICE, Tier.HOST))
 
-        def made(tier: Tier, pool: PoolDescription, count: int) -> Pool:
+        def new_pool(tier: Tier, pool: PoolDescription, count: int) -> Pool:
             if tier is Tier.DEVICE:
                 return DevicePool(pool, count, page_size, tp=tp)
             return HostPool(
@@ -64,7 +64,7 @@ class Arena(PoolTable[Pool]):
             for place, planned in plans.items():
                 self._pools[place] = ()
                 for plan in planned:
-                    self._pools[place] += (made(place[0], plan.pool, plan.sizes.page),)
+                    self._pools[place] += (new_pool(place[0], plan.pool, plan.sizes.page),)
         except BaseException:
             self.close()
             raise
@@ -76,7 +76,8 @@ class Arena(PoolTable[Pool]):
         target: tuple[Tier, Pages],
         layers: tuple[int, int],
     ) -> None:
-        """Copy model layers [first, last) of pages, page i to page i, in every pool."""
+        """Copy model layers [first, last) of the i-th source page to the i-th target page, in every
+        pool of the component."""
         here, source_pages = source
         there, target_pages = target
         move = copy_kernel if self._backend == "kernel" else copy_direct

@@ -1,11 +1,12 @@
-"""Memory of this machine: how much is left, a buffer of it, and on which NUMA node.
+"""Memory of this machine: how much is available, allocation of a buffer, and its NUMA node.
 
-Lives here: what is asked of the operating system. Must not live here: pools, layouts, devices.
+All calls to the operating system about memory are here. Does not know pools; see `pools`.
 
-What is left is asked before anything is taken: Linux promises more than it has and kills later, so
-a buffer that could be reserved is no proof. NUMA: `mbind(2)` with MPOL_BIND before the first touch,
-by its system call number, because Python offers none; where the system is no Linux or the processor
-has other numbers, asking for a node is an error, never ignored.
+Callers check the available memory before they allocate. Linux overcommits memory and may kill the
+process later, so a successful allocation does not prove that there is enough. NUMA: `mbind(2)` with
+MPOL_BIND before the first access, by its system call number, because Python has no function for it.
+If the system is not Linux, or the number is not known for the processor, asking for a node is an
+error.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ GRANULE = mmap.PAGESIZE
 _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259}
 _MPOL_BIND = 2
 _NODES = Path("/sys/devices/system/node/online")
-# (mount, limit, usage, key in memory.stat) of control groups, version 2 and version 1
+# Control groups, version 2 and version 1: (mount, limit, usage, key in memory.stat)
 _GROUPS = (
     ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     (
@@ -42,16 +43,16 @@ _GROUPS = (
 
 
 def available_bytes() -> int | None:
-    """What can be taken without swapping: of the machine and of this process's control group.
-
-    None where the system does not say.
+    """Bytes that this process can allocate without swapping, under the limits of the machine and of
+    its control group. None if the system does not say.
     """
     known = [left for left in (_machine_left(), _group_left()) if left is not None]
     return min(known) if known else None
 
 
 def check_room(wanted: dict[str, int]) -> None:
-    """Raises CallerError, with the numbers, where these buffers together exceed what is left."""
+    """Raises CallerError, with the numbers, if these buffers together exceed the available memory.
+    wanted: bytes, by name."""
     left = available_bytes()
     total = sum(wanted.values())
     if left is not None and total > left:
@@ -59,7 +60,9 @@ def check_room(wanted: dict[str, int]) -> None:
 
 
 def allocate(name: str, size: int, node: int | None = None) -> Bytes:
-    """A zeroed buffer that begins with an OS page. Raises CallerError where there is no memory."""
+    """A zeroed buffer, uint8[size], aligned to a page of the operating system. node: NUMA node.
+
+    Raises CallerError if there is too little memory or if the node cannot be used."""
     if size == 0:
         return np.empty(0, dtype=np.uint8)
     private = (
@@ -70,7 +73,7 @@ def allocate(name: str, size: int, node: int | None = None) -> Bytes:
     except (OSError, OverflowError, ValueError):
         raise CallerError(_refusal({name: size}, "the system refused")) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without huge pages says no
+        with contextlib.suppress(OSError):  # a kernel without huge pages refuses
             region.madvise(mmap.MADV_HUGEPAGE)
     buffer = np.frombuffer(region, dtype=np.uint8)
     if node is not None:
@@ -79,7 +82,7 @@ def allocate(name: str, size: int, node: int | None = None) -> Bytes:
 
 
 def numa_nodes() -> tuple[int, ...]:
-    """Nodes that are online, ascending; none where the system does not tell."""
+    """The NUMA nodes that are online, ascending. Empty if the system does not list them."""
     try:
         text = _NODES.read_text().strip()
     except OSError:
@@ -92,7 +95,7 @@ def numa_nodes() -> tuple[int, ...]:
 
 
 def check_node(node: int | None) -> None:
-    """Raises CallerError for a node that this system cannot bind memory to."""
+    """Raises CallerError for a node to which this system cannot bind memory. None is accepted."""
     if node is None:
         return
     nodes = numa_nodes()
@@ -111,7 +114,7 @@ def _bind(name: str, buffer: Bytes, node: int) -> None:
     mask = (ctypes.c_ulong * (node // bits + 1))()
     mask[node // bits] = 1 << node % bits
     libc = ctypes.CDLL(None, use_errno=True)
-    # One more than the bits: the kernel takes one off the count that it is given.
+    # One more than the number of bits, because the kernel subtracts one.
     code = libc.syscall(
         ctypes.c_long(_MBIND[platform.machine()]),
         ctypes.c_void_p(buffer.ctypes.data),
@@ -148,7 +151,8 @@ def _machine_left() -> int | None:
 
 
 def _group_left() -> int | None:
-    """The tightest limit above this process, less what is used and could not be reclaimed."""
+    """The least memory left in the control groups of this process. Memory that can be reclaimed
+    counts as left."""
     try:
         entries = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

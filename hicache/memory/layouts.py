@@ -1,17 +1,19 @@
-"""Where a page's bytes are inside a pool's buffer: an order of axes, nothing more.
+"""Layouts: the order of the axes in a pool's buffer.
 
-A pool is six-dimensional: layer, page, part (K, V or latent), token, head, and the bytes of a head.
-A layout is the order in which a buffer keeps the first five, slowest first. The heads of a token
-are one row, which only page_head cuts.
+A pool has six dimensions: layer, page, part (K, V or latent), token, head, and the bytes of a head.
+A layout is the order of the first five in a buffer, slowest first. The heads of a token are one
+contiguous row in every layout but page_head.
 
     layer_first        layer, part, page, token, head   what attention reads; every device pool
-    page_first         page, layer, token, part, head   a page is one run, K and V side by side
-    page_first_direct  page, layer, part, token, head   a page is one run, and each part of a layer
-    page_head          page, head, layer, part, token   a page is one run, and each head in it: the
-                                                        pages of all TP ranks end to end are TP=1's
+    page_first         page, layer, token, part, head   a page is contiguous, K and V interleaved
+    page_first_direct  page, layer, part, token, head   a page is contiguous, and so is each part of
+                                                        a layer in it
+    page_head          page, head, layer, part, token   a page is contiguous, and so is each head in
+                                                        it: the pages of all TP ranks, one after the
+                                                        other, are the page of TP=1
 
-Whatever the order, a copy sees `canonical` views of shape (layer, page, part, token, head, bytes of
-a head), so any two layouts copy into one another. Must not live here: pools, tiers, threads.
+In any layout, a copy uses `canonical` views of shape (layer, page, part, token, head, bytes of a
+head), so pages can be copied between any two layouts. Does not allocate memory; see `pools`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ LAYOUTS = {
     "page_head": ("page", "head", "layer", "part", "token"),
 }
 BACKENDS = ("kernel", "direct")
-# Why `direct`, one plain copy per part of a layer, cannot serve a layout.
+# Why `direct`, which makes one plain copy per part of a layer, cannot copy a layout.
 _CUT = {
     "page_first": "whose K and V of a token are interleaved",
     "page_head": "whose heads of a token are apart",
@@ -42,7 +44,7 @@ _CUT = {
 
 
 class Sizes(NamedTuple):
-    """How many there are of each axis, and the bytes of a head's share of a row."""
+    """The length of each axis, and the bytes of one head in a row."""
 
     layer: int
     page: int
@@ -53,10 +55,10 @@ class Sizes(NamedTuple):
 
 
 def check(layout: str, backend: str) -> None:
-    """Raises CallerError for unknown names, and for `direct` where a part is not one run.
+    """Raises CallerError for unknown names, and for `direct` with a layout that it cannot copy.
 
-    `direct` issues plain copies of whole parts, so both sides must hold a page's part of a layer as
-    one run in the same order; `kernel` gathers and scatters and takes any layout.
+    `direct` issues plain copies of whole parts, so on both sides a page's part of a layer must be
+    contiguous and in the same order. `kernel` gathers and scatters, so it can copy any layout.
     """
     for name, value, known in (("layout", layout, LAYOUTS), ("io_backend", backend, BACKENDS)):
         if value not in known:
@@ -69,7 +71,7 @@ def check(layout: str, backend: str) -> None:
 
 
 def legal() -> tuple[tuple[str, str], ...]:
-    """Every (layout, backend) that `check` lets pass."""
+    """Every pair (layout, backend) that `check` accepts."""
     return tuple(
         (layout, backend)
         for layout in LAYOUTS
@@ -79,7 +81,7 @@ def legal() -> tuple[tuple[str, str], ...]:
 
 
 def shape(layout: str, sizes: Sizes) -> tuple[int, ...]:
-    """The buffer's six dimensions: the layout's order, then the bytes of a head."""
+    """The six dimensions of a buffer, in the layout's order, with the bytes of a head last."""
     return (*(getattr(sizes, axis) for axis in LAYOUTS[layout]), sizes.head_bytes)
 
 
@@ -90,12 +92,12 @@ def axes(layout: str) -> tuple[int, ...]:
 
 
 def canonical(buffer: Bytes, layout: str) -> Bytes:
-    """A view of a buffer in the canonical order, whatever its layout. Copies nothing."""
+    """A view of a buffer in canonical order. Copies nothing."""
     return buffer.transpose(axes(layout))
 
 
 def run_bytes(layout: str, sizes: Sizes) -> int:
-    """Bytes that one page has side by side: all of it, or one layer's part in layer_first."""
+    """Contiguous bytes of one page: the whole page, or in layer_first one part of one layer."""
     row = sizes.token * sizes.head * sizes.head_bytes
     return row if layout == "layer_first" else row * sizes.layer * sizes.part
 
@@ -103,7 +105,7 @@ def run_bytes(layout: str, sizes: Sizes) -> int:
 def copy_kernel(
     source: Bytes, source_pages: Pages, target: Bytes, target_pages: Pages, layers: range
 ) -> None:
-    """Canonical view to canonical view: one gather and scatter of all pages per layer."""
+    """Copy pages between canonical views: one gather and scatter of all pages per layer."""
     for layer in layers:
         target[layer, target_pages] = source[layer, source_pages]
 
@@ -111,10 +113,9 @@ def copy_kernel(
 def copy_direct(
     source: Bytes, source_pages: Pages, target: Bytes, target_pages: Pages, layers: range
 ) -> None:
-    """The same bytes as plain slices: pages that follow one another on both sides go as one.
+    """Copy the same bytes as plain slices. Pages that are consecutive on both sides are one slice.
 
-    Neither side may be a list of indices: numpy then copies each run of a slice where it lies,
-    without a buffer in between.
+    numpy copies between slices without a temporary buffer, which it needs for lists of indices.
     """
     depth = slice(layers.start, layers.stop)
     for here, there, count in page_runs(source_pages, target_pages):
@@ -122,7 +123,8 @@ def copy_direct(
 
 
 def page_runs(source: Pages, target: Pages) -> list[tuple[int, int, int]]:
-    """(first source page, first target page, count) of pages that ascend together on both sides."""
+    """(first source page, first target page, count) for each run of pages that are consecutive on
+    both sides."""
     if not len(source):
         return []
     cuts = np.flatnonzero((np.diff(source) != 1) | (np.diff(target) != 1)) + 1

@@ -1,7 +1,7 @@
-"""How large every pool of a host tier is, on every rank that shares the machine.
+"""The size of every pool of a host tier, on all ranks that share the machine.
 
-Lives here: the plan of a whole model at some TP and PP, from a ratio or from a total of bytes that
-is the total. Must not live here: how pages are shared out between components (sizes), memory.
+It plans a whole model for given TP and PP, from a ratio to the device or from a total of bytes over
+all ranks. Does not divide the total between components; see `sizes`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from . import sizes
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """pages: per component, the same on every rank. bytes: per stage, each pool's on one rank of
-    it. total_bytes: of all pools on all ranks together."""
+    """pages: by component, the same on every rank. bytes: for each stage, the bytes of each pool on
+    one rank. total_bytes: of all pools on all ranks together."""
 
     pages: Mapping[str, int]
     bytes: tuple[Mapping[str, int], ...]
@@ -36,10 +36,10 @@ def plan_pools(
     tp: int = 1,
     pp: int = 1,
 ) -> Plan:
-    """Host pools of `tp` x `pp` ranks on one machine, in proportion to the device's pages.
+    """The host pools of `tp` x `pp` ranks on one machine, in proportion to the device's pages.
 
-    Raises CallerError unless one of total_bytes and ratio is given, for components that are not the
-    model's, and where the total has no room for a page of each component.
+    Raises CallerError unless exactly one of total_bytes and ratio is given, for components that are
+    not the model's, and if the total has no room for one page of each component.
     """
     if (total_bytes is None) == (ratio is None):
         raise CallerError("host size: expected a ratio or a total, found both or neither")

@@ -1,8 +1,7 @@
-"""One pool's bytes: a device pool and a host pool, whatever is in them. The description says all.
+"""The memory of one pool: a device pool or a host pool.
 
-Lives here: the plan that follows from a description (sizes, strides, bytes), and the two classes
-that hold memory. Must not live here: any branch on a pool's name or kind, several pools at once
-(arena), who owns a page, when a copy runs.
+The plan of a pool (sizes and bytes) follows from its description alone, without any branch on its
+name or kind. Does not handle several pools at once; see `arena` and `torch_arena`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ class PoolPlan(NamedTuple):
     def of(
         cls, tier: str, pool: PoolDescription, pages: int, page_size: int, layout: str, tp: int = 1
     ) -> PoolPlan:
-        """Raises CallerError for sizes that cannot be, and what does not divide."""
+        """The plan of a pool. Raises CallerError for a negative number of pages, a page size that
+        the pool cannot use, and heads that cannot be divided between `tp` ranks."""
         if pages < 0:
             raise CallerError(f"{tier} pages: expected 0 or more, found {pages}")
         sizes = Sizes(
@@ -64,7 +64,7 @@ class PoolPlan(NamedTuple):
 
     @property
     def run_bytes(self) -> int:
-        """Bytes that a page has side by side."""
+        """Contiguous bytes of a page."""
         return run_bytes(self.layout, self.sizes)
 
     def layers_in(self, first: int, last: int) -> range:
@@ -72,15 +72,16 @@ class PoolPlan(NamedTuple):
         return range(bisect_left(self.pool.layers, first), bisect_left(self.pool.layers, last))
 
     def stamped(self, seeds: Words, number: int, layers: range) -> Bytes:
-        """Canonical bytes of pages with these seeds, for `layers`; `number` tells pools apart."""
+        """The canonical bytes of pages with these seeds, for `layers`. number: of the pool within
+        its component."""
         size = self.sizes
         row = size.head * size.head_bytes
-        made = stamp(seeds, number, layers, size.part, size.token, row)
-        return made.reshape(*made.shape[:4], size.head, size.head_bytes)
+        rows = stamp(seeds, number, layers, size.part, size.token, row)
+        return rows.reshape(*rows.shape[:4], size.head, size.head_bytes)
 
 
 def contents_of(model: ModelDescription, page_size: int) -> dict[str, tuple[PoolPlan, ...]]:
-    """For whoever wants bytes and no memory: of each component, plans without a page."""
+    """For each component, plans of its pools with 0 pages, to compute contents without memory."""
     return {
         component: tuple(
             PoolPlan.of("device", pool, 0, page_size, DEVICE_LAYOUT)
@@ -91,7 +92,8 @@ def contents_of(model: ModelDescription, page_size: int) -> dict[str, tuple[Pool
 
 
 class Pool:
-    """Memory of a plan. `flat` is all of it; `view` the same in canonical order (see layouts)."""
+    """The memory of a plan. `flat` is all of it; `view` is the same in canonical order (see
+    `layouts`)."""
 
     __slots__ = ("flat", "plan", "view")
 
@@ -101,11 +103,12 @@ class Pool:
         self.view = canonical(self.flat.reshape(plan.shape), plan.layout)
 
     def page(self, number: int) -> Bytes:
-        """The page's bytes in canonical order, copied: equal for equal pages in any layout."""
+        """A copy of the page's bytes in canonical order: equal for equal pages in any layout."""
         return np.ascontiguousarray(self.view[:, number])
 
     def raw(self, number: int) -> Bytes:
-        """The page as this layout lays it, where it is one run; not for layer_first."""
+        """The bytes of the page in this layout's order. Raises CallerError for layer_first, where a
+        page is not contiguous."""
         if self.plan.layout == DEVICE_LAYOUT:
             raise CallerError(
                 f"{self.plan.label}: expected a layout whose pages are one run, found "
@@ -116,7 +119,7 @@ class Pool:
 
 
 class DevicePool(Pool):
-    """What attention reads, in layer_first."""
+    """The pool that attention reads, in layer_first."""
 
     __slots__ = ()
 
@@ -125,7 +128,8 @@ class DevicePool(Pool):
 
 
 class HostPool(Pool):
-    """Memory that copies go through, registered once in segments that no page straddles."""
+    """A pool in host memory. It is registered once, in segments whose borders cut no contiguous
+    run of a page."""
 
     __slots__ = ("_registration", "segments")
 
@@ -141,7 +145,10 @@ class HostPool(Pool):
         registrar: Registrar | None = None,
         segment_bytes: int = DEFAULT_BYTES,
     ) -> None:
-        """node: NUMA node that the memory is bound to. registrar: told of every segment, once."""
+        """node: NUMA node to which the memory is bound. registrar: registers every segment once.
+
+        Raises CallerError as `PoolPlan.of` does, and if memory cannot be allocated or
+        registered."""
         super().__init__(PoolPlan.of("host", pool, pages, page_size, layout, tp), node)
         self.segments = cut(self.plan.total_bytes, self.plan.run_bytes, segment_bytes)
         self._registration = (
@@ -151,6 +158,6 @@ class HostPool(Pool):
         )
 
     def close(self) -> None:
-        """Unregister. The bytes stay readable until nobody refers to them."""
+        """Unregister the memory. The bytes stay readable while something refers to them."""
         if self._registration is not None:
             self._registration.close()

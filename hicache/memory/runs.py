@@ -1,11 +1,11 @@
-"""Where the bytes of pages are, as offsets: the arithmetic under every copy on an accelerator.
+"""Byte offsets of pages, for the copies of an accelerator.
 
-Lives here: pure functions of shapes and strides. `pair` finds the largest pieces that are whole on
-both sides; `runs` lists them for given pages and merges neighbours. Must not live here: memory,
-streams, or who copies.
+These are pure functions of shapes and strides. `pair` finds the largest pieces that are contiguous
+on both sides; `runs` lists their offsets for given pages and merges neighbours. Does not copy; see
+`hicache/devices/_movers`.
 
-A piece is contiguous on both sides and belongs to one page of one layer. What is left around it is
-at most a few dimensions (parts, tokens, heads), each with a step per side.
+A piece belongs to one page of one layer. The pieces of a page in a layer form at most a few
+dimensions (parts, tokens, heads), each with one step per side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Offsets = NDArray[np.int64]
 
 
 class Side(NamedTuple):
-    """Byte steps of one side: from layer to layer, page to page, and along `Pair.sizes`."""
+    """Steps of one side, in bytes: between layers, between pages, and along `Pair.sizes`."""
 
     layer: int
     page: int
@@ -31,7 +31,8 @@ class Side(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """How the pages of two buffers correspond. length: bytes of a piece."""
+    """How the pages of two buffers correspond. length: bytes of a piece. sizes: the dimensions of
+    the pieces of one page in one layer."""
 
     length: int
     sizes: tuple[int, ...]
@@ -50,7 +51,7 @@ class Pair(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Copies to make, in ascending order of the source: byte offsets and lengths."""
+    """The copies to make, by ascending source: byte offsets and lengths, int64[n] each."""
 
     source: Offsets
     target: Offsets
@@ -58,12 +59,12 @@ class Runs(NamedTuple):
 
 
 def pair(shape: Sequence[int], source: Sequence[int], target: Sequence[int], largest: int) -> Pair:
-    """The correspondence of two canonical views (layer, page, then anything, bytes last).
+    """The pair for two canonical views (layer, page, any dimensions, bytes last).
 
-    shape: of a page's part, the dimensions after layer and page. source, target: byte strides of
-    all dimensions, layer and page included. largest: bytes that a page is known to have side by
-    side on both sides; more may be adjacent by chance of the sizes, with a border of registrations
-    in between. Raises CoreBug where the last dimension is no row.
+    shape: the dimensions after layer and page. source, target: byte strides of all dimensions,
+    including layer and page. largest: the contiguous bytes of a page on both sides, which limit the
+    length of a piece. More bytes may happen to be adjacent, but a border of two registrations may
+    lie between them. Raises CoreBug if the last dimension is not contiguous.
     """
     if source[-1] != 1 or target[-1] != 1:
         raise CoreBug(f"rows: expected bytes side by side, found steps {source[-1]}, {target[-1]}")
@@ -99,10 +100,11 @@ def runs(
     layers: range,
     segments: tuple[int, int] = (0, 0),
 ) -> Runs:
-    """Every copy that moves these pages in these layers, neighbours on both sides merged into one.
+    """The copies that move these pages in these layers. Neighbours on both sides are merged.
 
-    segments: bytes after which source and target begin a new registration, 0 for never; no run
-    crosses one. Target pages must differ from one another: the runs have no order.
+    segments: bytes of one registration of the source and of the target; 0: there is only one. No
+    run crosses a border of registrations. Target pages must be distinct, because the copies may be
+    made in any order.
     """
     source = _offsets(pair.source, pair.sizes, source_pages, layers)
     target = _offsets(pair.target, pair.sizes, target_pages, layers)
@@ -120,7 +122,8 @@ def runs(
 
 
 def access_bytes(pair: Pair, bases: Sequence[int]) -> int:
-    """The widest access, at most 16 bytes, that every piece of both sides can be cut into."""
+    """Bytes of the widest access, at most 16, to which all pieces of both sides are aligned. bases:
+    the addresses of the two buffers."""
     numbers = [pair.length, *bases]
     for side in (pair.source, pair.target):
         numbers += [side.layer, side.page, *side.steps]
@@ -128,10 +131,10 @@ def access_bytes(pair: Pair, bases: Sequence[int]) -> int:
 
 
 def segment_bytes(page_run: int, total: int, wanted: int, granule: int = 4096) -> int:
-    """Bytes of one registration, about `wanted`: whole runs of a page, whole granules.
+    """Bytes of one registration, about `wanted`: a multiple of `page_run` and of `granule`.
 
-    page_run: bytes that a page has side by side. granule: of the system's memory. Returns 0, for
-    one registration of everything, where no such size is below `total`.
+    page_run: contiguous bytes of a page. granule: bytes of a page of the operating system. Returns
+    0, for one registration of everything, if no such size is below `total`.
     """
     unit = int(np.lcm(max(page_run, 1), granule))
     size = max(unit, wanted // unit * unit)

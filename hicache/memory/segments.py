@@ -1,10 +1,10 @@
-"""Registration of host memory in segments: known to the accelerator once, no page in two of them.
+"""Registration of host memory with the accelerator, in segments.
 
-Lives here: cutting a buffer and calling whoever registers, with the answer checked. Must not live
-here: how memory is registered (devices), or allocation.
+It cuts a buffer into segments, calls the registrar for each, and checks the result. It does not
+register memory itself, see `hicache/devices`, or allocate it, see `host`.
 
-A copy that crosses from one registration into the next fails or is silently slow, so a border may
-lie neither inside what a page has side by side nor inside a page of the operating system.
+A copy that crosses a border of two registrations fails or is slow without notice. So no border lies
+inside a contiguous run of a page, or inside a page of the operating system.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ DEFAULT_BYTES = 4 << 30
 
 
 class Registrar(Protocol):
-    """Makes memory fit for asynchronous copies. Both calls answer 0, or the code of the failure."""
+    """Registers memory for asynchronous copies. Both calls return 0 or an error code. Addresses and
+    sizes are in bytes."""
 
     def register(self, address: int, size: int) -> int: ...
 
@@ -36,7 +37,9 @@ class Segment(NamedTuple):
 
 
 def cut(total: int, run: int, wanted: int = DEFAULT_BYTES) -> tuple[Segment, ...]:
-    """Segments of about `wanted` bytes. run: bytes that a page has side by side."""
+    """Cut `total` bytes into segments of about `wanted` bytes. run: contiguous bytes of a page.
+
+    Raises CallerError if `wanted` is below 1."""
     if wanted < 1:
         raise CallerError(f"segment_bytes: expected at least 1, found {wanted}")
     step = segment_bytes(run, total, wanted, GRANULE) or total
@@ -46,12 +49,12 @@ def cut(total: int, run: int, wanted: int = DEFAULT_BYTES) -> tuple[Segment, ...
 
 
 class Registration:
-    """The segments of one buffer, registered. Closing gives them back, once."""
+    """The registered segments of one buffer. `close` unregisters them."""
 
     def __init__(
         self, name: str, buffer: Bytes, segments: tuple[Segment, ...], registrar: Registrar
     ) -> None:
-        """Registers each segment once. Raises CallerError, with nothing registered, on failure."""
+        """Registers each segment once. On failure raises CallerError and leaves none registered."""
         self._name = name
         self._registrar = registrar
         self._addresses: list[int] = []
@@ -68,7 +71,8 @@ class Registration:
             self._addresses.append(base + start)
 
     def close(self) -> None:
-        """Raises CallerError where the device refuses to let go, after trying every segment."""
+        """Unregister every segment. Raises CallerError if the device refused any of them, after
+        trying all."""
         codes = []
         while self._addresses:
             codes.append(self._registrar.unregister(self._addresses.pop()))

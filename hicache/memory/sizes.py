@@ -1,7 +1,7 @@
-"""How many pages a host tier has: by a ratio to the device, or by a total of bytes.
+"""The number of pages of a host tier, from a ratio to the device or from a total of bytes.
 
-Lives here: the arithmetic, exact. A total is the total: over every pool of every component, over
-every rank that shares the machine. Must not live here: what a command line looks like.
+The arithmetic is exact. The total covers all pools of all components on all ranks that share the
+machine. For the bytes of each pool see `plan`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from hicache.models.base import ModelDescription
 
 
 def by_ratio(device_pages: Mapping[str, int], ratio: Fraction) -> dict[str, int]:
-    """Host pages per component: the ratio of the device's, rounded down, and at least one more.
+    """Host pages per component: the device's pages times the ratio, rounded down, but at least one
+    page more than the device.
 
-    A host tier that is no larger than the device holds nothing but copies of it.
+    A host tier that is no larger than the device could hold no more than copies of the device's
+    pages. Raises CallerError for a ratio of 0 or less.
     """
     if ratio <= 0:
         raise CallerError(f"host_ratio: expected more than 0, found {ratio}")
@@ -30,10 +32,12 @@ def by_total(
     total_bytes: int,
     tp: int = 1,
 ) -> dict[str, int]:
-    """Host pages per component in proportion to the device's, all ranks together within the total.
+    """Host pages per component, in proportion to the device's pages. The bytes of all ranks
+    together are at most `total_bytes`.
 
-    stages: one description per pipeline stage on this machine, each with its own layers, each held
-    by `tp` ranks. Raises CallerError where the total has no room for a page of each component.
+    stages: one description per pipeline stage on this machine, with the layers of that stage; `tp`
+    ranks have each stage. Raises CallerError if the total has no room for one page of each
+    component.
     """
     each = {
         name: tp * sum(stage.bytes_per_page(name, page_size, tp) for stage in stages)
@@ -48,7 +52,7 @@ def by_total(
         )
     share = Fraction(total_bytes, whole)
     pages = {name: max(1, int(count * share)) for name, count in device_pages.items()}
-    # A component rounded up to its one page took what is another's.
+    # A component that was rounded up to one page takes more than its share from the others.
     while sum(each[name] * count for name, count in pages.items()) > total_bytes:
         most = max(pages, key=lambda name: (pages[name] > 1, each[name] * pages[name]))
         over = sum(each[name] * count for name, count in pages.items()) - total_bytes

@@ -1,10 +1,10 @@
-"""Bytes that say whose they are: a page's content as a function of a 64-bit seed.
+"""Page contents for tests: the bytes of a page as a function of a 64-bit seed.
 
-Each 8-byte word is a hash of (seed, pool, layer, part, token, place in the row), so a page in the
-wrong slot, a swapped layer, or K in place of V shows as different bytes; two pages agree where and
-only where their seeds do. Must not live here: where seeds come from (whoever owns the page knows).
+Each 8-byte word is a hash of (seed, pool, layer, part, token, place in the row). So a page in the
+wrong place, a swapped layer, or K in place of V gives different bytes, and two pages are equal if
+and only if their seeds are equal. Does not choose seeds; the caller does.
 
-Mixing: the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+The hash is the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 generators", OOPSLA 2014), which is a bijection of 64-bit words.
 """
 
@@ -23,7 +23,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def stamp(seeds: Words, pool: int, layers: range, parts: int, tokens: int, row_bytes: int) -> Bytes:
-    """Canonical bytes (layer, page, part, token, row) of pages with these seeds, for `layers`."""
+    """The canonical bytes, uint8[layer, page, part, token, row], of one pool's pages.
+
+    seeds: uint64[pages]. pool: its number. layers: the pool's own layer indices."""
     words = -(-row_bytes // 8)
     place = np.arange(parts * tokens * words, dtype=np.uint64) + np.uint64(1)
     layer = np.array(layers, dtype=np.uint64) | np.uint64(pool << 32)

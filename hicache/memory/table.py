@@ -1,7 +1,7 @@
-"""Which pools a component's page numbers index on each tier of one rank, whatever holds the bytes.
+"""The table of a model's pools on each tier of one rank: which pools a page number indexes.
 
-Lives here: names, sizes and plans of all pools of a model, their lookup, checks and digests. Must
-not live here: memory (arena in numpy, torch_arena in torch), copies, who owns a page.
+It has the names, sizes and plans of all pools, their lookup, checks and digests. It does not have
+memory; see `arena` (numpy) and `torch_arena` (torch).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class PoolTable(ABC, Generic[P]):
         self._pools: dict[tuple[Tier, str], tuple[P, ...]] = {}
 
     def pools(self, tier: Tier, component: str) -> tuple[P, ...]:
-        """The pools that the component's page numbers index on a tier, its own before sidecars.
+        """The pools that the component's page numbers index on a tier: its own, then its sidecars.
 
-        A pool without bytes is among them and empty. Raises CallerError if there are none.
+        Includes empty pools. Raises CallerError for an unknown component or tier.
         """
         found = self._pools.get((tier, component))
         if found is None:
@@ -61,9 +61,10 @@ class PoolTable(ABC, Generic[P]):
             )
 
     def digest(self, tier: Tier, component: str, page: int) -> bytes:
-        """SHA-256 of a page over all pools and layers, equal for equal bytes in any layout.
+        """SHA-256 of a page over all pools and layers. Equal bytes give the same digest in any
+        layout.
 
-        Work on the page must be over: nothing here waits for a stream but torch's current one.
+        Work on the page must have ended: this waits for no stream but torch's current one.
         """
         self.check_pages(tier, component, np.array([page]))
         digest = hashlib.sha256()
@@ -73,7 +74,7 @@ class PoolTable(ABC, Generic[P]):
 
     @abstractmethod
     def _page(self, pool: P, number: int) -> Bytes:
-        """The page's bytes in canonical order, copied."""
+        """A copy of the page's bytes in canonical order."""
 
 
 def plans_of(
@@ -86,10 +87,10 @@ def plans_of(
     tp: int,
     node: int | None,
 ) -> dict[tuple[Tier, str], tuple[PoolPlan, ...]]:
-    """Every pool of the model before it has memory. layout, node: of the host tier.
+    """The plans of all pools of the model, by tier and component. layout, node: for the host tier.
 
-    Raises CallerError for an unknown layout, backend or node, for a pair of layout and backend that
-    cannot work, and for sizes that do not name the model's components or cannot be.
+    Raises CallerError for an unknown layout, backend or node, for a backend that cannot copy the
+    layout, and for sizes that are negative or do not name exactly the model's components.
     """
     check(layout, backend)
     for tier, sizes in pages.items():
@@ -111,10 +112,10 @@ def plans_of(
 
 
 def room_of(plans: Mapping[tuple[Tier, str], tuple[PoolPlan, ...]], *tiers: Tier) -> dict[str, int]:
-    """Bytes of every pool on these tiers, by its label."""
+    """Bytes of every pool on these tiers, by label."""
     return {
         plan.label: plan.total_bytes
-        for (tier, _), made in plans.items()
+        for (tier, _), planned in plans.items()
         if tier in tiers
-        for plan in made
+        for plan in planned
     }

@@ -1,9 +1,9 @@
-"""The bytes of every pool of a model as torch tensors: device pools, and views of host pools.
+"""The memory of all pools of a model as torch tensors: device pools, and views of host pools.
 
-Lives here: device allocation, tensors over the host's memory (pools), page contents on the device.
-Must not live here: names, layouts, sizes and host memory (table, layouts, pools), streams, copies
-between tiers, CUDA calls: a device hands in a place, what is free there, and a way to register
-memory. Works with a place on the CPU as well, which is how it is tested.
+It allocates device memory, makes tensors of host memory, and computes page contents on the device.
+It does not name or size pools, see `table`, allocate host memory, see `pools`, or copy between
+tiers, see `hicache/devices`. It calls no CUDA functions: a device gives it a torch device, the free
+bytes there, and a way to register memory. It also works on the CPU, where it is tested.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Place(NamedTuple):
-    """Where device tensors go. free: bytes left there."""
+    """Where device tensors are allocated. free: returns the bytes left there."""
 
     device: torch.device
     free: Callable[[], int]
 
 
 class TorchPool(NamedTuple):
-    """One pool on one tier. `flat` is all its memory; `view` the same in canonical order.
+    """One pool on one tier. `flat` is all its memory; `view` is the same in canonical order.
 
-    segment: bytes of `flat` after which a new registration begins; 0 where there is one.
+    segment: bytes of one registration of `flat`; 0 if there is only one or none.
     """
 
     plan: PoolPlan
@@ -65,9 +65,10 @@ class TorchArena(PoolTable[TorchPool]):
         registrar: Registrar | None = None,
         segment_bytes: int = DEFAULT_BYTES,
     ) -> None:
-        """pages: per tier and component. layout, node, registrar, segment_bytes: of the host tier.
+        """pages: [tier][component], number of pages. layout, node, registrar, segment_bytes: for
+        the host tier.
 
-        Raises CallerError as `plans_of` does, and with the numbers where there is no memory.
+        Raises CallerError as `plans_of` does, and with the numbers if there is too little memory.
         """
         plans = plans_of(model, page_size, pages, layout=layout, backend=backend, tp=tp, node=node)
         super().__init__(model, page_size, pages)
@@ -75,12 +76,12 @@ class TorchArena(PoolTable[TorchPool]):
         _check_free(room_of(plans, Tier.DEVICE), place)
         self._hosts: list[HostPool] = []
         try:
-            for (tier, component), made in plans.items():
+            for (tier, component), planned in plans.items():
                 self._pools[tier, component] = tuple(
                     _on_device(plan, place)
                     if tier is Tier.DEVICE
                     else self._on_host(plan, page_size, tp, node, registrar, segment_bytes)
-                    for plan in made
+                    for plan in planned
                 )
         except BaseException:
             self.close()
@@ -142,7 +143,8 @@ def _on_device(plan: PoolPlan, place: Place) -> TorchPool:
 
 
 def scratch(plan: PoolPlan, pages: int, device: torch.device) -> TorchPool:
-    """Device memory for some pages of a pool, its bytes undefined. Of the current stream."""
+    """Device memory for some pages of a pool, with undefined bytes, allocated for the current
+    stream."""
     shaped = plan._replace(layout=DEVICE_LAYOUT, sizes=plan.sizes._replace(page=pages))
     flat = torch.empty(shaped.total_bytes, dtype=torch.uint8, device=device)
     return _seen(shaped, flat, 0)
@@ -155,7 +157,7 @@ def _seen(plan: PoolPlan, flat: torch.Tensor, segment: int) -> TorchPool:
 def stamp_tensor(plan: PoolPlan, seeds: torch.Tensor, number: int, layers: range) -> torch.Tensor:
     """`PoolPlan.stamped` in torch, on the seeds' device: the same bytes for the same seeds.
 
-    seeds: `as_seeds`, int64[n]. Products of int64 wrap as unsigned ones do.
+    seeds: int64[n], from `as_seeds`. Products of int64 wrap like unsigned ones.
     """
     size, place = plan.sizes, seeds.device
     row = size.head * size.head_bytes
@@ -170,7 +172,7 @@ def stamp_tensor(plan: PoolPlan, seeds: torch.Tensor, number: int, layers: range
 
 
 def as_seeds(seeds: Words) -> NDArray[np.int64]:
-    """Unsigned seeds as the int64 of the same bits, which is what torch computes with."""
+    """Unsigned seeds as int64 with the same bits, because torch computes with int64."""
     return np.ascontiguousarray(seeds, dtype=np.uint64).view(np.int64)
 
 
@@ -179,7 +181,7 @@ def _signed(word: int) -> int:
 
 
 def _shifted(words: torch.Tensor, bits: int) -> torch.Tensor:
-    """A logical shift: torch's on int64 repeats the sign."""
+    """A logical shift to the right. The shift of torch on int64 repeats the sign."""
     return (words >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -1,6 +1,6 @@
-"""Models as data: one family per file, each with its builder and its concrete entries.
+"""Models as data: one family per file, each with a function that describes a model and its models.
 
-A user's own model is a JSON file of the same fields (`_document`), asked for by its path.
+A user's own model is a JSON file with the same fields, named by its path; see `_document`.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ def _by_name() -> dict[str, ModelDescription]:
 
 
 def names() -> list[str]:
-    """Every model there is, sorted."""
+    """The names of all models, sorted."""
     return sorted(_by_name())
 
 
 def spelled(name: str) -> str:
-    """The model's whole name where `name` is the first words of just one, else `name`."""
+    """The full name of a model if `name` is the beginning of exactly one, else `name`."""
     known = names()
     longer = [one for one in known if one.startswith(f"{name}-")]
     return longer[0] if name not in known and len(longer) == 1 else name
 
 
 def get(name: str) -> ModelDescription:
-    """The model of that name, or of that JSON file. Raises CallerError that lists the names."""
+    """The model with this name or in this JSON file. Raises CallerError, which lists the known
+    names, for an unknown name."""
     if is_path(name):
         return read(name)
     model = _by_name().get(spelled(name))

@@ -1,7 +1,7 @@
 """A model as a JSON document: every field of the two records, under the field's name.
 
-Strict both ways: `as_document` writes every field, `read` takes what is written there and nothing
-else; a pool's fields that have a default may be left out. Must not live here: what a field means.
+`as_document` writes every field. `read` accepts exactly these fields; a field of a pool that has a
+default may be left out. For the meaning of the fields see `base` and `_pool`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_path(name: str) -> bool:
 
 
 def as_document(model: ModelDescription) -> dict[str, object]:
-    """The document that `read` turns back into this model."""
+    """The document of a model. `read` makes the same model of it."""
     found: dict[str, object] = {name.name: getattr(model, name.name) for name in fields(model)}
     return {
         **found,
@@ -42,7 +42,7 @@ def as_document(model: ModelDescription) -> dict[str, object]:
 
 
 def read(path: str) -> ModelDescription:
-    """The model in a file. Raises CallerError of one line: file, field, expected, found."""
+    """The model in a file. Raises CallerError with one line: file, field, expected, found."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -59,12 +59,12 @@ def read(path: str) -> ModelDescription:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r} twice")
-    return made
+    return values
 
 
 def _model(found: object) -> ModelDescription:
@@ -83,7 +83,7 @@ def _model(found: object) -> ModelDescription:
 
 
 def _check_parameters(model: ModelDescription) -> None:
-    """The relations that a cost model relies on."""
+    """Check the relations between fields that a cost model needs. Raises CallerError."""
     for name, fine, expected in (
         ("embeddings", model.embeddings <= 2, "1 or 2"),
         (
@@ -108,7 +108,8 @@ def _check_parameters(model: ModelDescription) -> None:
 
 
 def _values(found: object, where: str, known: tuple[Field[Any], ...]) -> dict[str, Any]:
-    """The fields of one record, each of its type."""
+    """The fields of one record, checked against their types. where: prefix for messages. Raises
+    CallerError."""
     if not isinstance(found, dict):
         raise _wrong(where.rstrip(".") or "the file", "an object", found)
     names = [field.name for field in known]

@@ -1,7 +1,6 @@
-"""What every family says of a model in the same words, and the description made of it.
+"""The fields that every family fills in the same way, and the function that makes a description.
 
-Lives here: the figures that a family hands on as they stand, and their defaults. Must not live
-here: a family's pools, or which elements its heads multiply.
+Does not describe the pools or heads of a family; see the file of each family.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from .base import ModelDescription
 
 
 class Dense(TypedDict):
-    """Fields of `ModelDescription`, under their names."""
+    """Fields of `ModelDescription`, under their own names, for a model without experts."""
 
     hidden_size: int
     vocabulary: int
@@ -24,7 +23,7 @@ class Dense(TypedDict):
 
 
 class Figures(Dense):
-    """The same of a model that may have routed experts."""
+    """The same fields for a model that may have routed experts."""
 
     active_parameters: int
     experts: NotRequired[int]
@@ -32,7 +31,7 @@ class Figures(Dense):
 
 
 class Elements(NamedTuple):
-    """What a head multiplies and sums, in prefill and in decode."""
+    """The elements that a head multiplies (score) and sums (value), in prefill and in decode."""
 
     score: int
     value: int
@@ -41,7 +40,7 @@ class Elements(NamedTuple):
 
 
 def heads_of(elements: int) -> Elements:
-    """Queries, keys and values of one width, which decode reads as prefill wrote them."""
+    """The elements of a head whose queries, keys and values have the same width."""
     return Elements(elements, elements, elements, elements)
 
 
@@ -54,7 +53,7 @@ def model(
     pools: tuple[PoolDescription, ...],
     **figures: Unpack[Figures],
 ) -> ModelDescription:
-    """Without other word: no experts, two embeddings, weights of two bytes."""
+    """The description of a model. Defaults: no experts, two embeddings, two bytes per weight."""
     return ModelDescription(
         name=name,
         family=family,

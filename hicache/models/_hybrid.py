@@ -1,8 +1,8 @@
-"""A model of full attention alone, retold as a hybrid of the same size.
+"""Turn a model with full attention only into an invented hybrid model of the same size.
 
-For replays that want a component without saying whose: `hicache replay --components full,swa`.
-Lives here: which layers become what, and how large their pools are. Must not live here: models that
-exist; they have their own pools in their family's file.
+It is for replays that use a component without a real hybrid model, such as
+`hicache replay --components full,swa`. This file assigns the layers and sizes the pools. Real
+hybrid models are in the files of their families.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from .base import ModelDescription
 def as_hybrid(
     model: ModelDescription, components: Sequence[str], window: int, interval: int
 ) -> ModelDescription:
-    """The model with its layers dealt out to the components in turn, the first getting the last.
+    """The model with its layers assigned to the components in turn. The first component gets the
+    last layer of each round.
 
-    A window layer keeps the rows that the full layer kept; a linear one keeps a matrix of value x
-    value elements per attention head in fp32, as Gated DeltaNet does. Raises CallerError for a
-    component that is not one of them, or a model that is a hybrid already.
+    window, interval: in tokens. A window layer has the same rows as the full layer before. A linear
+    layer has a matrix of value x value elements per attention head in fp32, as in Gated DeltaNet.
+    Raises CallerError for a component without a window or a state, and for a model that is a hybrid
+    already.
     """
     if len(model.pools) != 1:
         raise CallerError(
@@ -45,8 +47,8 @@ def as_hybrid(
             raise CallerError(
                 f"component: expected one with a window or a state beside {first}, found {name!r}"
             )
-        made = replace(kv, name=name, component=name, layers=layers[name])
-        pools.append(maker(model, made, window, interval))
+        pool = replace(kv, name=name, component=name, layers=layers[name])
+        pools.append(maker(model, pool, window, interval))
     return replace(
         model, name=f"{model.name} as {'+'.join(components)}", family="hybrid", pools=tuple(pools)
     )

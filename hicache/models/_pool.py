@@ -1,7 +1,6 @@
-"""One pool as data, and the sizes that follow from its fields.
+"""One pool as data, and the sizes that follow from its fields: bytes per row, page and token.
 
-Lives here: the record, what a field may hold, bytes per row, page and token. Must not live here: a
-branch on a pool's name or on a model; memory, page numbers and owners.
+Does not depend on a pool's name or model. For the memory of a pool see `hicache/memory/pools`.
 """
 
 from __future__ import annotations
@@ -20,24 +19,25 @@ class PoolDescription:
     """One pool: `parts` x `heads` x `head_elements` elements per row in each of `layers`.
 
     name           of the pool, unique in its model.
-    component      whose page numbers index it.
-    kind           what a row is: kv (keys and values of heads), latent (one compressed row),
-                   indexer (a key that chooses rows), state (what a recurrence carries on) or
-                   logical (page numbers without bytes, for others to follow).
-    layers         the model's layers that have it, ascending.
-    parts          rows of a token that a layer keeps in separate places, in order.
-    heads          what tensor parallelism divides. A latent is one head, thus never divided.
+    component      the component whose page numbers index the pool.
+    kind           the content of a row: kv (keys and values of heads), latent (one compressed row),
+                   indexer (a key that selects rows), state (the state of a recurrence) or logical
+                   (page numbers without bytes, which other pools follow).
+    layers         the layers of the model that have the pool, ascending.
+    parts          the rows of a token that a layer stores separately, in order.
+    heads          the heads, which tensor parallelism divides. A latent is one head, so it is never
+                   divided.
     head_elements  elements of one head of one part.
-    dtype          of an element: fp32, bf16, fp16, fp8 or fp4.
-    anchor         the pool whose page numbers a sidecar reuses; empty where it has its own.
+    dtype          type of an element: fp32, bf16, fp16, fp8 or fp4.
+    anchor         the pool whose page numbers a sidecar follows; empty if it is not a sidecar.
     compression    tokens that share a row.
-    page_rows      rows that a page number stands for, whatever the page's size; 0 where that is a
-                   row per `compression` tokens. One slot of a recurrent state is 1.
-    window         tokens before a boundary that a hit needs of this pool; 0 is all of them.
-    interval       tokens between boundaries that get a state; 0 is every page boundary.
-    scale_group    elements that share a scale; 0 where there is none.
+    page_rows      rows per page number, for any page size; 0 for one row per `compression` tokens.
+                   One slot of a recurrent state is 1.
+    window         tokens before a boundary that a hit requires of this pool; 0 means all of them.
+    interval       tokens between boundaries with a state; 0 means every page boundary.
+    scale_group    elements that share a scale; 0 if there are no scales.
     scale_bytes    bytes of a scale.
-    tail_bytes     bytes of a head behind its scales: a rotary key of another dtype, padding.
+    tail_bytes     bytes of a head after its scales: a rotary key of another dtype, or padding.
     """
 
     name: str
@@ -58,7 +58,7 @@ class PoolDescription:
     tail_bytes: int = 0
 
     def __post_init__(self) -> None:
-        """Raises CallerError that names the pool and the field."""
+        """Raises CallerError, which names the pool and the field, for a value that is not legal."""
         logical = self.kind == "logical"
         for field, fine, expected in (
             ("name", bool(self.name), "a name"),
@@ -102,7 +102,7 @@ class PoolDescription:
 
     @property
     def head_bytes(self) -> int:
-        """Bytes of one head's share of a row: elements, their scales, and the tail."""
+        """Bytes of one head in a row: elements, their scales, and the tail."""
         elements = self.head_elements * DTYPE_BITS[self.dtype] // 8
         scales = -(-self.head_elements // self.scale_group) if self.scale_group else 0
         return elements + scales * self.scale_bytes + self.tail_bytes
@@ -112,9 +112,9 @@ class PoolDescription:
         return heads_per_rank(self.heads, tp) * self.head_bytes
 
     def rows_per_page(self, page_size: int) -> int:
-        """Rows of each part that one page number stands for in a layer.
+        """Rows per page number, for each part of a layer.
 
-        Raises CallerError for a page that would end inside a group of tokens that share a row.
+        Raises CallerError for a page size that is not a multiple of `compression`.
         """
         if page_size < 1:
             raise CallerError(f"page_size: expected at least 1, found {page_size}")
@@ -133,20 +133,21 @@ class PoolDescription:
         return len(self.layers) * len(self.parts) * rows * self.row_bytes(tp)
 
     def token_bytes(self, tp: int = 1) -> Fraction:
-        """Bytes of one token over all layers and parts, on each of `tp` ranks; 0 where a page's
-        rows do not grow with its tokens."""
+        """Bytes of one token over all layers and parts, on each of `tp` ranks; 0 if the rows of a
+        page do not depend on its tokens."""
         rows = 0 if self.page_rows else len(self.layers) * len(self.parts)
         return Fraction(rows * self.row_bytes(tp), self.compression)
 
     def trailing_pages(self, page_size: int) -> int:
-        """Pages before a boundary that a storage hit needs of this pool; 0 is all of them."""
+        """Pages before a boundary that a storage hit requires of this pool; 0 means all of them."""
         return -(-self.window // page_size)
 
 
 def heads_per_rank(heads: int, tp: int) -> int:
-    """Heads that each of `tp` ranks holds: an equal share, or a copy of one where there are fewer.
+    """Heads on each of `tp` ranks: an equal share, or a copy of one head if there are fewer heads
+    than ranks.
 
-    Raises CallerError where neither divides the other.
+    Raises CallerError if neither number divides the other.
     """
     if tp < 1 or (heads % tp and tp % heads):
         raise CallerError(f"tp: expected a divisor or a multiple of {heads} heads, found {tp}")

@@ -1,8 +1,8 @@
-"""What a model is to a cache: a list of pools, and the figures a cost model needs. Data only.
+"""A model as data: its pools, and the figures that a cost model needs.
 
-Lives here: the model's record and the sizes that follow from its fields; a pool's are in `_pool`.
-Must not live here: any branch on a model's name or family; what differs between families is in the
-fields that a family's builder fills in.
+This file has the record of a model and the sizes that follow from its fields; for those of a pool
+see `_pool`. Nothing here depends on a model's name or family: families differ in the values of the
+fields.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ __all__ = ["DTYPE_BITS", "KINDS", "ModelDescription", "PoolDescription", "heads_
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """One model. `source` says where every figure is from.
+    """One model. `source` says where the figures come from.
 
     hidden_size          width of the residual stream.
     attention_heads      query heads per layer.
-    score_elements       elements that a query and a key multiply, per head, in prefill.
+    score_elements       elements of a query and a key that are multiplied, per head, in prefill.
     value_elements       elements of a value, per head, in prefill.
     decode_*_elements    the same in decode, where MLA attends to the latent itself.
-    parameters           all of them.
-    active_parameters    those that one token meets, embedding and output head included.
-    experts, experts_per_token   routed experts of a layer and how many a token meets; 0 if dense.
-    embeddings           tables of vocabulary x hidden size: 2, or 1 where tied.
+    parameters           number of all parameters.
+    active_parameters    parameters used for one token, including embedding and output head.
+    experts, experts_per_token   routed experts of a layer, and how many of them a token uses; 0 if
+                         the model is dense.
+    embeddings           tables of vocabulary x hidden size: 2, or 1 if they are tied.
     weight_bytes         bytes of a stored parameter, rounded up.
     """
 
@@ -54,7 +55,7 @@ class ModelDescription:
     pools: tuple[PoolDescription, ...]
 
     def __post_init__(self) -> None:
-        """Raises CallerError for pools that do not fit together."""
+        """Raises CallerError without pools, and for pools that do not fit together."""
         if not self.pools:
             raise CallerError(f"model {self.name}: pools: expected at least one, found none")
         before: dict[str, PoolDescription] = {}
@@ -81,23 +82,25 @@ class ModelDescription:
 
     @property
     def head_parameters(self) -> int:
-        """The output head: met once per sampled token, not once per prompt token."""
+        """Parameters of the output head. It is used once per sampled token, not per prompt
+        token."""
         return self.vocabulary * self.hidden_size
 
     @property
     def layer_parameters(self) -> int:
-        """What one token meets in all layers together, without embedding and output head."""
+        """Parameters used for one token in all layers, without embedding and output head."""
         return self.active_parameters - self.embeddings * self.head_parameters
 
     @property
     def expert_parameters(self) -> int:
-        """One routed expert, summed over the layers; 0 where there is none."""
+        """Parameters of one routed expert, summed over the layers; 0 if there are no experts."""
         if not self.experts:
             return 0
         return (self.parameters - self.active_parameters) // (self.experts - self.experts_per_token)
 
     def pools_of(self, component: str) -> tuple[PoolDescription, ...]:
-        """The component's pools: its own, then the sidecars that follow its page numbers."""
+        """The component's pools: its own, then the sidecars that follow its page numbers. Raises
+        CallerError for a component that the model does not have."""
         pools = tuple(pool for pool in self.pools if pool.component == component)
         if not pools:
             raise CallerError(
@@ -107,31 +110,32 @@ class ModelDescription:
         return pools
 
     def window(self, component: str) -> int:
-        """Tokens before a boundary that a hit needs of the component's own pool; 0 is all."""
+        """Tokens before a boundary that a hit requires of the component; 0 means all of them."""
         return self.pools_of(component)[0].window
 
     def interval(self, component: str) -> int:
-        """Tokens between boundaries that get a state of the component; 0 is every page's end."""
+        """Tokens between boundaries with a state of the component; 0 means every page boundary."""
         return max(pool.interval for pool in self.pools_of(component))
 
     def bytes_per_token(self, tp: int = 1) -> int:
         """Cache bytes of one token over all pools that grow with tokens, on each of `tp` ranks.
 
-        What a token takes while all of them hold it: a window lets go of it, states are not in it.
-        Rounded up, as tokens may share a row.
+        This includes the pools of windows, which free the token later, and no states. It is rounded
+        up, because tokens may share a row.
         """
         return ceil(sum(pool.token_bytes(tp) for pool in self.pools))
 
     def bytes_per_page(self, component: str, page_size: int, tp: int = 1) -> int:
-        """Bytes that one page number of a component stands for, on each of `tp` ranks."""
+        """Bytes per page number of a component, over all its pools, on each of `tp` ranks."""
         return sum(pool.page_bytes(page_size, tp) for pool in self.pools_of(component))
 
     def stages(self, pp: int) -> tuple[ModelDescription, ...]:
-        """The model as each of `pp` pipeline stages caches it: its pools on a run of the layers.
+        """One description per pipeline stage, with the pools of the layers of that stage.
 
-        Layers keep their numbers and are shared out evenly, page numbers are common to all stages,
-        and a stage without a layer of a pool holds that pool empty. Other figures stay the whole
-        model's. Raises CallerError for more stages than layers.
+        The layers are divided evenly and keep their numbers. All stages have the same page numbers.
+        If a stage has no layer of a pool, the pool has no layers there. All other figures are those
+        of the whole model. Raises CallerError for fewer than 1 stage and for more stages than
+        layers.
         """
         if not 1 <= pp <= self.layers:
             raise CallerError(f"pp: expected 1 to {self.layers} stages, found {pp}")

@@ -1,9 +1,10 @@
 """DeepSeek V4: rows of compressed tokens, a short window, and the states of the compressors.
 
-Tokens are numbered by a logical pool without bytes. A layer compresses 4 or 128 tokens to a row,
-and those that compress 4 have an indexer over such rows; all follow the logical pool's pages. Each
-layer keeps the last tokens themselves in `swa`, whose pages the compressors' states follow: sums in
-the making, a ring of rows per page. Bytes as SGLang keeps them (deepseek_v4_memory_pool.py,
+A logical pool without bytes has the page numbers. A layer compresses 4 or 128 tokens to one row,
+and layers that compress 4 tokens have an indexer over these rows. All these pools follow the page
+numbers of the logical pool. Each layer also keeps the last tokens uncompressed in the pool `swa`.
+The states of the compressors, which are unfinished sums, follow the pages of `swa`, with a ring of
+rows per page. The byte sizes are those of SGLang (deepseek_v4_memory_pool.py,
 deepseek_v4_compress_state.py), without the padding of its pages.
 """
 
@@ -17,7 +18,7 @@ from ._family import Figures, heads_of, model
 from .base import ModelDescription, PoolDescription
 
 _FEW, _MANY = 4, 128
-# Rows of state per page: two groups of 4, which overlap, or one of 128, and no draft tokens.
+# Rows of state per page: two overlapping groups of 4, or one group of 128, without draft tokens.
 _RINGS = {_FEW: 2 * _FEW, _MANY: _MANY}
 
 
@@ -33,9 +34,10 @@ def describe(
     quantized: bool = True,
     **figures: Unpack[Figures],
 ) -> ModelDescription:
-    """ratios: of each layer, the tokens that share a row, or 0 for the window alone.
+    """ratios: for each layer, the tokens that share a row, or 0 for a layer with a window only.
 
-    quantized: rows and index keys as they are served; else in bf16, as figures are often published.
+    quantized: rows and index keys are quantized, as in serving; otherwise they are bf16, as in many
+    published figures.
     """
     row = _row(head_elements, rope_elements) if quantized else _plain(head_elements)
     key = _key(index_elements) if quantized else _plain(index_elements)
@@ -67,23 +69,25 @@ def describe(
 
 
 def _plain(elements: int) -> PoolDescription:
-    """The window's pool, from which the others are made: one bf16 row that every rank holds."""
+    """The pool of the window, the base of the other pools: one bf16 row, the same on every rank."""
     return PoolDescription("swa", "swa", "latent", (0,), ("latent",), 1, elements)
 
 
 def _row(elements: int, rope: int) -> PoolDescription:
-    """fp8 with a one-byte scale per 64, then the rotary key in bf16 and a byte of padding."""
+    """A row in fp8 with a one-byte scale per 64 elements, then the rotary key in bf16 and one byte
+    of padding."""
     plain = _plain(elements - rope)
     return replace(plain, dtype="fp8", scale_group=64, scale_bytes=1, tail_bytes=2 * rope + 1)
 
 
 def _key(elements: int) -> PoolDescription:
-    """An index key: fp8 with an fp32 scale per 128."""
+    """An index key in fp8 with an fp32 scale per 128 elements."""
     return replace(_plain(elements), dtype="fp8", scale_group=128, scale_bytes=4)
 
 
 def _state(name: str, layers: tuple[int, ...], ratio: int, elements: int) -> PoolDescription:
-    """A value and a score of each token, for each group of `ratio` tokens that it falls in."""
+    """The state of a compressor: a value and a score of each token, for each group of `ratio`
+    tokens that the token belongs to."""
     ring = _RINGS[ratio]
     return PoolDescription(
         name=name,

@@ -1,7 +1,7 @@
-"""Draft modules (EAGLE, MTP): layers behind the model's own, whose KV follows the model's pages.
+"""Draft modules (EAGLE, MTP): layers after the model's own, whose KV follows the model's pages.
 
-`with_draft` adds one to any model. A page that comes back without its draft KV makes the draft
-guess from what another request left there.
+`with_draft` adds a draft module to any model. The draft KV must be copied with its page. Otherwise
+the draft module would read KV that another request left in that page.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ def with_draft(
     anchor: str,
     layers: int,
 ) -> ModelDescription:
-    """The model with a draft module of `layers` layers, numbered behind its own.
+    """The model with a draft module of `layers` layers, numbered after its own.
 
-    like: what its KV is like. anchor: the model's pool whose page numbers it reuses. The parameters
-    stay the model's: what a draft computes is not counted.
+    like: a pool with the same rows as the draft's KV. anchor: the model's pool whose page numbers
+    the draft follows. The parameters stay those of the model: the draft's computation is not
+    counted.
     """
     own = next((pool for pool in model.pools if pool.name == anchor), like)
     draft = replace(

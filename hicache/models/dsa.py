@@ -1,7 +1,7 @@
-"""Sparse attention over latents: the latent rows of MLA, and an indexer's keys as their sidecar.
+"""Sparse attention over latents: the latent rows of MLA, with the keys of an indexer as a sidecar.
 
-The indexer scores every earlier token with one small key per layer and picks those that attention
-reads (DeepSeek-V3.2-Exp report). A page of latents without its index keys is of no use.
+The indexer scores every earlier token with one small key per layer and selects the tokens that
+attention reads (DeepSeek-V3.2-Exp report). A page of latents cannot be used without its index keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SCALE_GROUP, _SCALE_BYTES = 128, 4
 
 
 def describe(base: ModelDescription, *, index_elements: int) -> ModelDescription:
-    """An MLA model with an indexer in every layer. Its key is one head, thus on every rank."""
+    """An MLA model with an indexer in every layer. The key is one head, so every rank has it."""
     latent = base.pools[0]
     indexer = PoolDescription(
         name="indexer",

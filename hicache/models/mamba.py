@@ -1,8 +1,8 @@
 """Linear hybrids: keys and values of full layers, and one recurrent state of all linear layers.
 
-A linear layer (Gated DeltaNet) carries a convolution's last inputs and a matrix per value head. One
-slot holds both for all linear layers, as they are after a certain token: a component of its own
-whose pages are states.
+The state of a linear layer (Gated DeltaNet) is the last inputs of a convolution and a matrix per
+value head. One slot has the states of all linear layers after some token. They are a component of
+their own, whose pages are slots.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def describe(
     state_dtype: str = "fp32",
     **figures: Unpack[Figures],
 ) -> ModelDescription:
-    """A model of which every `full_every`th layer is full and the others are linear.
+    """A model in which every `full_every`th layer is full and the others are linear.
 
-    The convolution runs over queries, keys and values and keeps its last `conv_width` - 1 inputs;
-    a rank has a share of the key heads and the value heads that go with them.
+    The convolution runs over queries, keys and values and keeps its last `conv_width` - 1 inputs.
+    Each rank has a share of the key heads and the value heads that belong to them.
     """
     full = tuple(range(full_every - 1, layers, full_every))
     linear = tuple(n for n in range(layers) if n not in full)
@@ -61,7 +61,7 @@ def describe(
 def _state(
     name: str, layers: tuple[int, ...], heads: int, elements: int, dtype: str
 ) -> PoolDescription:
-    """One slot of all linear layers, as they are at a boundary."""
+    """A pool whose slots have a state of all linear layers."""
     return PoolDescription(
         name=name,
         component="mamba",

@@ -22,9 +22,10 @@ def describe(
 ) -> ModelDescription:
     """A model whose only pool is `kv`: the latent and the rotary key of each layer, in one row.
 
-    Prefill expands the latent to heads of nope + rope and value elements. Decode absorbs that
-    expansion into the query and attends to the latent itself (DeepSeek-V2, arXiv 2405.04434,
-    section 2.1.2), so each head multiplies latent + rope elements and sums latent elements.
+    Prefill expands the latent to heads with nope + rope elements for scores and value elements for
+    values. Decode absorbs this expansion into the query and attends to the latent itself
+    (DeepSeek-V2, arXiv 2405.04434, section 2.1.2), so each head multiplies latent + rope elements
+    and sums latent elements.
     """
     kv = PoolDescription(
         name="kv",

@@ -1,7 +1,7 @@
 """Sliding-window hybrids: keys and values of full layers, and of window layers in their own pages.
 
-A window layer attends to the last `window` tokens alone, so its pages behind a window may go while
-the full layers' stay: a component of its own.
+A window layer attends only to the last `window` tokens. So its pages before the window can be freed
+while those of the full layers stay, and it is a component of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def describe(
     dtype: str = "bf16",
     **figures: Unpack[Figures],
 ) -> ModelDescription:
-    """A model with `kv` on the full layers and `swa` on all others, of one geometry."""
+    """A model with the pool `kv` for the full layers and `swa` for all others. Both have the same
+    heads. window: in tokens."""
     full = tuple(full_layers)
 
     def pool(name: str, component: str, layers: tuple[int, ...], window: int) -> PoolDescription:

@@ -1,17 +1,18 @@
-"""Agreement on replies: what all ranks have, in one order, good only if it is good everywhere.
+"""Agreement on replies: a reply counts when all ranks have it, and is good if it is good on all.
 
-Ranks carry out the same actions with their own latencies and failures. Of each kind of action they
-agree on how many, in the order of submission, have ended on every rank, and on their verdicts;
-those replies reach each core in the same order. So the same events lead to the same decisions, and
-no decision is ever reduced. Every rank enters at every poll, whether or not anything ended there.
+Ranks carry out the same actions with their own latencies and failures. For each kind of action they
+agree on how many actions, in the order of submission, have ended on every rank, and on whether each
+succeeded. Each core gets these replies in the same order. So all cores get the same events and take
+the same decisions, and decisions need no collective. Every rank takes part at every poll, even if
+nothing has ended there.
 
-    agree      collectives    how many replies of each kind: minimum over ranks of what has ended
-                              and, where any has, their verdicts: minimum over ranks
-    decisions  where given, a digest of all that the core answered goes with the first collective:
-               cores that went apart are an error at the next poll
+    first collective    number of replies of each kind: the minimum over all ranks
+    second collective   if there are any, their verdicts: the minimum over all ranks
+    decisions           if given, the first collective also carries a digest of all decisions of the
+                        core, so cores that decided differently are an error at the next poll
 
-Lives here: that wrapper around an executor, and the agreement on settings before a core is built.
-Must not live here: how ranks reach each other (group), or what a reply means (the core).
+This file has this wrapper around an executor, and the agreement on settings before a core is built.
+It does not know how ranks reach each other, see `group`, or what a reply means, see the core.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _CAPACITIES = ("device_pages", "host_pages")
 
 
 class Agreement:
-    """An executor of one rank. The driver submits transfers to it as to any other; whoever runs
-    forward passes tells it of each with `begin` and `end`, and gets the reply from `poll`."""
+    """The executor of one rank. The driver submits transfers to it as to any executor. The code
+    that runs forward passes reports each with `begin` and `end`, and gets its reply from `poll`."""
 
     def __init__(
         self, executor: Executor, group: Group, decisions: Decisions | None = None
@@ -51,7 +52,7 @@ class Agreement:
         self.group = group
         self._decisions = decisions
         self._lanes: dict[type, deque[FlightId]] = {kind: deque() for kind in REPLIES}
-        self._ended: dict[FlightId, bool] = {}  # here, and not yet agreed
+        self._ended: dict[FlightId, bool] = {}  # ended on this rank, and not yet agreed
         self._agreed: list[Reply] = []
 
     def submit(self, action: Load | Backup) -> None:
@@ -62,23 +63,23 @@ class Agreement:
         self.executor.start()
 
     def begin(self, action: Action) -> None:
-        """An action is under way; a forward pass is carried out by the caller."""
+        """Note that an action was begun. The caller itself carries out forward passes."""
         self._lanes[type(action)].append(action.flight)
 
     def end(self, reply: Reply) -> None:
-        """It has ended on this rank, well or not."""
+        """Note that an action has ended on this rank, with or without success."""
         self._ended[reply.flight] = reply.ok
 
     def poll(self) -> list[Reply]:
-        """Replies that all ranks have. In a group that waits, every rank has to call this equally
-        often; else `agree` must have been played in lockstep."""
+        """The replies that all ranks have. In a group that waits, every rank must call this equally
+        often. In any other group, the caller must first run `agree` of all ranks in lockstep."""
         if self.group.waits:
             alone(self.agree())
         taken, self._agreed = self._agreed, []
         return taken
 
     def leading(self) -> list[int]:
-        """By kind, how many actions have ended here with none before them under way."""
+        """By kind, how many of the oldest actions have all ended on this rank."""
         return [
             sum(1 for _ in takewhile(self._ended.__contains__, lane))
             for lane in self._lanes.values()
@@ -98,7 +99,8 @@ class Agreement:
                 self._agreed.append(REPLIES[kind](flight, bool(ok)))
 
     def _counts(self) -> Turn[list[int]]:
-        """By kind, how many replies every rank has."""
+        """By kind, how many replies every rank has. Raises Diverged if cores decided differently or
+        if the group's minimum is wrong."""
         own = self.leading()
         seen = self._decisions.short() if self._decisions is not None else "0"
         number = int(seen, 16)
@@ -122,8 +124,8 @@ class Agreement:
 
 
 def agree_on_settings(config: Config, group: Group) -> Turn[Config]:
-    """The settings of every rank's core: each pool as small as on the rank that has least of it.
-    Everything else must be the same. Raises CallerError."""
+    """The settings for the core of every rank. Each pool gets the smallest size that a rank has.
+    Raises CallerError if any other setting differs between ranks."""
     others = [one.name for one in fields(Config) if one.name not in _CAPACITIES]
     own = [_number(config, name) for name in others]
     found = yield from group.minimum("settings", [*own, *(-one for one in own)])
@@ -139,6 +141,6 @@ def agree_on_settings(config: Config, group: Group) -> Turn[Config]:
 
 
 def _number(config: Config, name: str) -> int:
-    """A setting as a number that equal ones share."""
+    """A hash of a setting, the same for equal settings."""
     text = repr(getattr(config, name)).encode()
     return int.from_bytes(blake2b(text, digest_size=7).digest(), "big")

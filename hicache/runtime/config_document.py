@@ -1,8 +1,8 @@
-"""A core's configuration as one flat object, as tapes and recordings spell it.
+"""A core's configuration as one flat JSON object, as tapes and recordings contain it.
 
-A setting of a component is spelled with the component's name: `window_tokens` of swa is
-`swa_window`. Lives here: that spelling, and back. Must not live here: reading a file, or which
-values are legal (hicache/core/config, and each component's file).
+The key of a component's setting begins with the component's name: `window_tokens` of swa is
+`swa_window`. This file converts in both directions. It does not read files, see `recording_format`,
+or check values, see `hicache/core/config` and the file of each component.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError
 
 TOKENS = "_tokens"
-# Written even where the component is not there, as they were before there were others.
+# Written even if the configuration does not have the component, for files of earlier versions.
 _ALWAYS = {"swa_window": 0, "mamba_interval": 0, "mamba_states_per_path": 0}
-# Not written where they are as usual: files from before they were there say the same.
+# Not written if they have these default values, because earlier files do not have them.
 MAY_LACK: dict[str, Any] = {"exchange_pages": ()}
 _OWN = tuple(one for one in fields(Config) if one.name != "settings")
 
 
 def document(config: Config) -> dict[str, Any]:
-    """Every setting under its name."""
+    """Every setting, by its key."""
     found = {one.name: getattr(config, one.name) for one in _OWN} | _ALWAYS
     told = {one.component: one for one in config.settings}
     for name in config.components:
@@ -35,14 +35,14 @@ def document(config: Config) -> dict[str, Any]:
 
 
 def written(config: Config) -> dict[str, Any]:
-    """Every setting that a file names."""
+    """Every setting that is written to a file, by its key."""
     found = document(config)
     return {name: one for name, one in found.items() if one != MAY_LACK.get(name)}
 
 
 def config_of(values: Mapping[str, Any]) -> Config:
-    """The configuration that `document` says. Raises CallerError for a setting that is too many,
-    missing or not legal; the core says more."""
+    """The configuration for a document. Raises CallerError for a setting that is unknown, missing
+    or not legal. The core makes further checks."""
     values = {**MAY_LACK, **values}
     components = values.get("components", ())
     keys = types(components)
@@ -69,14 +69,14 @@ def config_of(values: Mapping[str, Any]) -> Config:
 
 
 def replaced(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The configuration with other values; what was said of components that are gone goes with
-    them. Raises CallerError where they are not legal."""
+    """The configuration with these values changed. Settings of components that it no longer has
+    are left out. Raises CallerError for values that are not legal."""
     values = document(config) | dict(changes)
     return config_of({key: values.get(key, 0) for key in types(values["components"])})
 
 
 def types(components: object) -> dict[str, str]:
-    """The name of each setting, and its type in words of Python."""
+    """The type of each setting as Python source, by its key."""
     known = {one.name: str(one.type) for one in _OWN} | dict.fromkeys(_ALWAYS, "int")
     names = components if isinstance(components, list | tuple) else ()
     for name in names:
@@ -85,8 +85,8 @@ def types(components: object) -> dict[str, str]:
 
 
 def settings_names(component: object) -> dict[str, str]:
-    """The settings of a component: how each is spelled, and its field. None for a component that
-    is not there."""
+    """The settings of a component: the field of each, by its key. Empty for an unknown
+    component."""
     if str(component) not in registry.stems(registry.COMPONENTS):
         return {}
     module = registry.load(registry.COMPONENTS, str(component))
@@ -98,7 +98,7 @@ def settings_names(component: object) -> dict[str, str]:
 
 
 def token_settings(config: Config) -> list[str]:
-    """The names of settings that count tokens, as this configuration has them."""
+    """The keys of this configuration's component settings that count tokens."""
     return [
         key
         for name in config.components

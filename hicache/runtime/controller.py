@@ -1,12 +1,12 @@
-"""The transfer controller: the core's loads and backups, carried out on any device.
+"""The transfer controller: it carries out the core's loads and backups on any device.
 
-Lives here: two lanes, their order against the model's own work, and replies. Must not live here:
-which pages move (the core), how (the device), or any wait that blocks.
+It has two lanes, orders them against the model's own work, and makes the replies. It does not
+choose pages, which the core does, or copy bytes, which the device does. It never blocks.
 
-Why both lanes start behind the compute stream: a backup reads pages that a forward pass wrote, and
-a load writes pages whose previous owner a forward pass may still be reading or writing. The other
-direction needs no wait: the core reuses a page of a transfer only after its reply, and by then the
-host has seen its end.
+Both lanes wait for the compute stream, because a backup reads pages that a forward pass wrote, and
+a load writes pages that a forward pass of their previous owner may still use. The compute stream
+need not wait before a page of a transfer is reused: the core reuses it only after the reply, and
+then the host has seen the end of the transfer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ COMPUTE, WRITE, LOAD = "compute", "write", "load"
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """capacity: unanswered transfers per lane. backup_batches: batches of backups in flight."""
+    """capacity: the most unanswered transfers per lane. backup_batches: the most batches of backups
+    in flight. Raises CallerError for values below 1."""
 
     capacity: int = 65_536
     backup_batches: int = 8
@@ -38,7 +39,8 @@ class ControllerOptions:
 
 
 class TransferController:
-    """An `Executor` on a `Device`. Loads are never held back: a forward pass waits for them."""
+    """An `Executor` on a `Device`. Loads are issued at once, because a forward pass waits for
+    them."""
 
     def __init__(self, device: Device, options: ControllerOptions | None = None) -> None:
         options = options or ControllerOptions()
@@ -64,7 +66,7 @@ class TransferController:
 
     @property
     def unanswered(self) -> int:
-        """Transfers submitted whose reply was not taken yet."""
+        """Number of submitted transfers whose reply was not taken yet."""
         return len(self._backups) + len(self._loads)
 
     def is_unanswered(self, flight: FlightId) -> bool:
@@ -82,15 +84,15 @@ class TransferController:
                     lane.issue(after)
 
     def poll(self) -> list[Reply]:
-        """Backups first: they set pages free that loads have no part in."""
+        """Replies of transfers that have ended, backups first."""
         replies: list[Reply] = [BackupDone(*ended) for ended in self._backups.ended()]
         replies += [LoadDone(*ended) for ended in self._loads.ended()]
         return replies
 
     def load_marks(self, flight: FlightId) -> tuple[Mark, ...]:
-        """A mark per layer of a load that was started; none once its reply was taken."""
+        """One mark per layer of a load that was started. Empty after its reply was taken."""
         return self._loads.marks(flight)
 
     def load_failed(self, flight: FlightId) -> bool:
-        """Whether a load already behind the caller failed; False once its reply was taken."""
+        """Whether a load that has ended failed. False after its reply was taken."""
         return any(self._device.failed(mark) for mark in self._loads.marks(flight))

@@ -1,7 +1,7 @@
-"""The decisions of a core in one number: a rolling digest of every outcome, without any time.
+"""A rolling digest of all decisions of a core.
 
-Must not live here: how an outcome becomes bytes (encoding), events, times or anything of a device,
-so that two runs that were told the same events have the same digest whatever carried them out.
+Covers no events, no times and nothing of a device, so two runs with the same events have the same
+digest on any device. How an outcome becomes bytes is in `encoding`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SHORT = 8
 
 
 class Decisions:
-    """Feed it the outcomes of one event after another."""
+    """The digest of one run. Call `add` with the outcomes of each event, in order."""
 
     __slots__ = ("_hash", "events")
 
@@ -26,14 +26,14 @@ class Decisions:
         self.events = 0
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
-        """The outcomes of the next event; none is an answer, too."""
+        """Add the outcomes of the next event, even if there are none."""
         self._hash.update(outcome_bytes(outcomes))
         self.events += 1
 
     def digest(self) -> str:
-        """Of everything so far, in hexadecimal."""
+        """The digest of all decisions so far: 32 hexadecimal digits."""
         return self._hash.hexdigest()
 
     def short(self) -> str:
-        """The first digits of `digest`: enough to see where two runs part."""
+        """The first 8 digits of `digest`, enough to see where two runs differ."""
         return self._hash.hexdigest()[:_SHORT]

@@ -1,7 +1,8 @@
-"""The driver: event -> core -> observers -> executor, at the caller's pace.
+"""The driver: it passes events to a core, and outcomes to observers and an executor.
 
-It does not know what an event means. It is the only caller of `Core.handle`, so it is also where
-observers hook in: before the core sees an event and after it has answered.
+It is the only caller of `Core.handle`, so it calls the observers, before the core handles an event
+and after it has answered. It does nothing unless it is called, and does not know what an event
+means.
 """
 
 from __future__ import annotations
@@ -16,30 +17,31 @@ from hicache.core.view import CoreView
 
 
 class Observer(Protocol):
-    """Sees every event and every outcome and keeps books of its own. Raises to stop the run."""
+    """Sees every event and every outcome. It stops the run by raising an exception."""
 
     def on_event(self, event: Event, view: CoreView) -> None:
         """Called before the core handles the event."""
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        """Called after, before any action was carried out."""
+        """Called after the core has handled the event, before any action is carried out."""
 
 
 class Executor(Protocol):
-    """Carries out transfers. Each submitted action is answered by exactly one reply, in order."""
+    """Carries out transfers. It answers each submitted action with exactly one reply, in order."""
 
     def submit(self, action: Load | Backup) -> None:
         """Queue a transfer. Nothing moves before `start`."""
 
     def start(self) -> None:
-        """Begin everything queued, merged into one batch per direction."""
+        """Begin everything that is queued, merged into one batch per direction."""
 
     def poll(self) -> list[Reply]:
         """Replies of the transfers that ended since the last call, oldest first per direction."""
 
 
 class Driver:
-    """Feeds one core and hands its transfers to one executor. Prefills go back to the caller."""
+    """Feeds events to one core and passes its transfers to one executor. The caller runs the
+    prefills."""
 
     __slots__ = ("core", "executor", "observers")
 
@@ -49,7 +51,7 @@ class Driver:
         self.observers = tuple(observers)
 
     def feed(self, event: Event) -> list[Outcome]:
-        """One event through core, observers and executor; returns all that the core answered."""
+        """Pass one event to the core and submit its transfers. Returns all outcomes."""
         view = self.core.view
         for observer in self.observers:
             observer.on_event(event, view)
@@ -62,7 +64,7 @@ class Driver:
         return outcomes
 
     def poll(self) -> list[Outcome]:
-        """Feed the core every reply that is ready; returns what it answered."""
+        """Feed the core every reply that is ready. Returns its outcomes."""
         outcomes: list[Outcome] = []
         for reply in self.executor.poll():
             outcomes += self.feed(reply)

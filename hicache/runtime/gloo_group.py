@@ -1,13 +1,14 @@
 """A group of real processes: each collective is one all-gather of torch.distributed over gloo.
 
-Every rank sends what it is at (number, purpose, how many values) along with its values, so ranks
-at unequal collectives see it at once, and all of them say so; one that never comes is an error when
-the process group's timeout is over. Each rank computes the result from the same numbers.
+With its values, every rank sends a description of its collective (number, purpose, number of
+values). So ranks that are at different collectives all notice at once and raise an error. If a rank
+never comes, the others raise an error after the timeout of the process group. Each rank computes
+the result from the same values.
 
-    frame   int64[64]    number, op, root, how many, the purpose in 48 bytes, 54 values; more values
-                         take more frames
+    frame   int64[64]    number, op, root, number of values, the purpose in 48 bytes, 54 values;
+                         further values are sent in further frames
 
-Lives here: frames. Must not live here: starting processes, or what is agreed on (agreement).
+Does not start processes, and does not know what ranks agree on; see `agreement`.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _OPS = ("minimum", "broadcast")
 
 
 class GlooGroup:
-    """One rank of a process group. process_group: the default one unless given; where an engine has
-    one for its device (nccl), give it one of the CPU (gloo) here."""
+    """One rank of a process group. process_group: the default group unless given. An engine whose
+    default group is on its device (nccl) must give a group on the CPU (gloo). Raises CallerError if
+    torch.distributed is not initialised."""
 
     waits = True
 
@@ -71,7 +73,7 @@ class GlooGroup:
         return combined(calls)
 
     def _exchange(self, mine: Call, frame: torch.Tensor) -> list[Any]:
-        """This frame of every rank."""
+        """Send a frame, and return the frames of all ranks."""
         frames = [torch.empty_like(frame) for _ in range(self.size)]
         try:
             dist.all_gather(frames, frame, group=self._group)
@@ -83,8 +85,9 @@ class GlooGroup:
 
 
 def join(address: str, rank: int, size: int, timeout: Any = None) -> GlooGroup:
-    """This process becomes a rank. address, timeout: as of torch.distributed (tcp://host:port or
-    file://path; a timedelta, how long to wait for the others, now and at each collective)."""
+    """Make this process a rank. address, timeout: as in torch.distributed. The address is
+    tcp://host:port or file://path. The timeout is a timedelta: how long to wait for the other
+    ranks, now and at each collective."""
     dist.init_process_group(
         "gloo", init_method=address, rank=rank, world_size=size, timeout=timeout
     )
@@ -92,12 +95,12 @@ def join(address: str, rank: int, size: int, timeout: Any = None) -> GlooGroup:
 
 
 def leave() -> None:
-    """This process is a rank no more."""
+    """Leave the process group."""
     dist.destroy_process_group()
 
 
 def _frame(call: Call, at: int) -> torch.Tensor:
-    """A call and its values from `at` on."""
+    """A frame with a call and its values from index `at` on."""
     frame = np.zeros(_WIDTH, dtype=np.int64)
     frame[:4] = (call.number, _OPS.index(call.op), call.root, len(call.values))
     name = call.purpose.encode()[: 8 * _WORDS].ljust(8 * _WORDS, b"\0")
@@ -108,7 +111,7 @@ def _frame(call: Call, at: int) -> torch.Tensor:
 
 
 def _call(frame: Any) -> Call:
-    """What a rank is at, with as many values as it has."""
+    """The call that a frame describes, with as many values as the rank has, all of them 0."""
     number, op, root, count = frame[:4].tolist()
     name = frame[4:_HEAD].astype("<i8").tobytes().rstrip(b"\0").decode(errors="replace")
     return Call(number, _OPS[op], name, (0,) * count, root)

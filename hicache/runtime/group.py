@@ -1,14 +1,14 @@
 """Ranks and their collectives: minimum and broadcast, each named by number and purpose.
 
-Ranks take the same decisions because each core is told the same events in the same order. What they
-have to agree on is what each knows alone: which of its transfers have ended, and how.
+Ranks take the same decisions because each core is told the same events in the same order. They only
+have to agree on which transfers have ended, and whether these succeeded.
 
-A collective is a *turn*: a generator that yields its `Call` where somebody else must bring the
-ranks together (`lockstep`, for ranks of one process), and yields nothing where the group waits by
-itself (`gloo_group`, for processes). Ranks that enter unequal collectives would wait for each other
-for ever; here that is an error that names both sides.
+A collective is a *turn*, which is a generator. For ranks in one process it yields its `Call`, and
+`lockstep` brings the ranks together. For ranks in processes of their own (`gloo_group`) the group
+itself waits, and the turn yields nothing. Ranks that enter different collectives would wait for
+each other for ever; here that is an error that names both calls.
 
-Must not live here: what is agreed on (agreement), processes, or any wait.
+Does not start processes or wait, and does not know what ranks agree on; see `agreement`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Values: TypeAlias = tuple[int, ...]
 
 
 class RankError(HicacheError):
-    """Ranks went apart. kind: what two such errors share if they are the same one."""
+    """Ranks differ. kind: which kind of difference, to tell whether two errors are the same."""
 
     exit_code = 15
 
@@ -33,21 +33,21 @@ class RankError(HicacheError):
 
 
 class UnequalCollectives(RankError):
-    """Not all ranks are at the same collective: real ones would hang from here on."""
+    """Not all ranks are at the same collective. Real ranks would hang."""
 
     def __init__(self, text: str) -> None:
         super().__init__("COLL-SEQ", f"ranks enter the same collectives in the same order; {text}")
 
 
 class Diverged(RankError):
-    """Ranks decided differently. what: which kind of decision it was."""
+    """Ranks decided differently. what: the kind of decision."""
 
     def __init__(self, what: str, text: str, *about: About) -> None:
         super().__init__(f"RANK-EQ {what}", f"ranks take the same decisions; {text}", *about)
 
 
 class Call(NamedTuple):
-    """One rank at one collective. root: whose values a broadcast hands out."""
+    """One rank at one collective. root: the rank whose values a broadcast sends."""
 
     number: int
     op: str
@@ -63,9 +63,9 @@ Turn: TypeAlias = Generator[Call, Values, T]
 
 
 class Group(Protocol):
-    """The ranks, as one of them sees them. Of n values given, each collective returns n.
+    """The group, as one of its ranks sees it. A collective of n values returns n values.
 
-    waits: whether a turn waits for the other ranks itself, instead of yielding its calls.
+    waits: whether a turn itself waits for the other ranks, instead of yielding its calls.
     """
 
     @property
@@ -83,7 +83,7 @@ class Group(Protocol):
 
 
 class LocalGroup:
-    """One of several ranks in one process: its turns go through `lockstep`."""
+    """One of several ranks in one process. `lockstep` runs its turns."""
 
     waits = False
 
@@ -109,7 +109,8 @@ def local_groups(size: int) -> list[LocalGroup]:
 
 
 def alone(turn: Turn[T]) -> T:
-    """What a turn comes to in a group that waits by itself."""
+    """Run a turn of a group that waits by itself, and return its result. Raises CallerError for any
+    other group."""
     try:
         call = next(turn)
     except StopIteration as end:
@@ -124,7 +125,9 @@ class _Ended(NamedTuple):
 
 
 def lockstep(turns: Sequence[Turn[T]]) -> list[T]:
-    """The turn of every rank, by rank, from one collective to the next until all have ended."""
+    """Run the turns of all ranks together, from one collective to the next, until all have ended.
+
+    Returns their results, by rank. Raises UnequalCollectives if ranks are at different ones."""
     last: list[Call | None] = [None] * len(turns)
     answer: Values | None = None
     while True:
@@ -137,7 +140,7 @@ def lockstep(turns: Sequence[Turn[T]]) -> list[T]:
 
 
 def combined(calls: Sequence[Call]) -> Values:
-    """What equal calls of all ranks come to."""
+    """The result of a collective, from the equal calls of all ranks."""
     first = calls[0]
     if first.op == "broadcast":
         return calls[first.root].values
@@ -145,7 +148,7 @@ def combined(calls: Sequence[Call]) -> Values:
 
 
 def differs(one: Call, other: Call) -> bool:
-    """Whether two ranks at these calls would not meet."""
+    """Whether two calls are different collectives."""
     return (*one[:3], len(one.values), one.root) != (*other[:3], len(other.values), other.root)
 
 
@@ -178,7 +181,7 @@ def _same(
 
 
 def _site(turn: Any) -> str:
-    """Where in the code a turn waits: the function that asked its group."""
+    """Where in the code a turn waits: the function that called its group."""
     inner = turn
     while getattr(inner, "gi_yieldfrom", None) is not None:
         turn, inner = inner, inner.gi_yieldfrom

@@ -1,6 +1,6 @@
 """An executor without a device or a clock: every transfer ends as soon as it is started.
 
-For replays that count hits and for measuring the core alone. Must not grow timing.
+It is for replays that count hits and for measuring the core alone. It does not model time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Mover: TypeAlias = Callable[[Direction, Copy], None]
 
 
 class ImmediateExecutor:
-    """mover: called for each copy in order, where bytes (or what stands for them) should move."""
+    """mover: called for each copy, in order, to move bytes or a record of them. None: nothing is
+    moved."""
 
     __slots__ = ("_ended", "_mover", "_queued")
 

@@ -1,10 +1,11 @@
-"""One direction of transfer: what is queued, what is in flight, and which marks tell its end.
+"""A lane: one direction of transfer, with the transfers that are queued and in flight.
 
-Lives here: merging queued transfers into batches, issuing a batch to a device, and asking for its
-end in order. Must not live here: what a transfer is for, or the core's events.
+It merges queued transfers into batches, issues a batch to a device, and polls for the end of the
+batches in order. It does not make the core's events; see `controller`.
 
-A batch is one copy per component and layer group over the pages of all its transfers, groups in
-ascending order with a mark behind each, so that a forward pass can wait for the layer it needs.
+A batch has one copy per component and layer group, over the pages of all its transfers. The groups
+are issued in ascending order with a mark after each, so that a forward pass can wait for the layer
+that it needs.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from hicache.devices.base import CopyJob, Device, Direction, Mark
 
 
 class LaneFullError(HicacheError):
-    """More transfers were submitted than a lane may hold unanswered."""
+    """More transfers were submitted than a lane accepts without an answer."""
 
 
 class Batch(NamedTuple):
-    """Transfers that were issued together, and a mark per layer group."""
+    """Transfers that were issued together, and one mark per layer group."""
 
     flights: tuple[FlightId, ...]
     marks: tuple[Mark, ...]
@@ -39,9 +40,10 @@ class Ended(NamedTuple):
 class Lane:
     """One direction on one stream of a device.
 
-    capacity  transfers that may be queued or in flight at once; one more is an error.
-    depth     batches in flight at once; what is queued behind them goes out merged, later.
-    groups    layer groups of a batch: [first, last) each.
+    capacity  the most transfers queued or in flight at once; one more is a LaneFullError.
+    depth     the most batches in flight at once. Transfers that are queued meanwhile are merged
+              into a later batch.
+    groups    the layer groups of a batch, each [first, last).
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Lane:
         self._marks: dict[FlightId, tuple[Mark, ...]] = {}
 
     def __len__(self) -> int:
-        """Transfers queued or in flight."""
+        """Number of transfers queued or in flight."""
         return len(self._queued) + len(self._marks)
 
     def __contains__(self, flight: FlightId) -> bool:
@@ -78,7 +80,7 @@ class Lane:
         return bool(self._queued) and len(self._batches) < self._depth
 
     def marks(self, flight: FlightId) -> tuple[Mark, ...]:
-        """A mark per layer group of a transfer in flight; nothing once its end was told."""
+        """One mark per layer group of a transfer in flight. Empty after `ended` has returned it."""
         return self._marks.get(flight, ())
 
     def submit(self, action: Load | Backup) -> None:
@@ -90,7 +92,7 @@ class Lane:
         self._queued.append(action)
 
     def issue(self, after: Mark) -> None:
-        """Send everything queued as one batch that starts after a mark."""
+        """Issue everything that is queued as one batch that starts after a mark."""
         actions = tuple(self._queued)
         self._queued.clear()
         device = self._device

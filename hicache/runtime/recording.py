@@ -1,8 +1,7 @@
-"""Recording a core's run, and replaying the recording into a fresh core.
+"""Record the run of a core, and replay the recording with a new core.
 
-Lives here: a recorder (an observer of the driver) and the replay, which names the first event whose
-decisions differ. Must not live here: the format (recording_format), who produced the events, or how
-long anything took.
+The recorder is an observer of the driver. The replay names the first event whose decisions differ.
+Does not define the format; see `recording_format`.
 """
 
 from __future__ import annotations
@@ -27,9 +26,10 @@ CHECK_EVERY = 256
 
 
 class Recorder:
-    """An observer that writes a recording. Close it: without its end, the file counts as truncated.
+    """An observer that writes a recording. Close it, because a file without its end is truncated.
 
-    write: takes whole lines. now_ns: where `t` comes from. made: what to say of the maker.
+    write: called with each whole line. now_ns: the clock for `t`, in nanoseconds. made: a
+    description of the program, written to the first line.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class Recorder:
             self._put(self._state("check"))
 
     def started(self) -> None:
-        """Everything that is queued goes to the device now: what decides which transfers go out as
-        one batch. Noted unless nothing has happened since the start before."""
+        """Note that all queued transfers go to the device now, as one batch per direction. Writes
+        nothing if there was no event since the last start."""
         if self._started_at != self.decisions.events:
             self._started_at = self.decisions.events
             self._put({"op": "start", "t": self._now_ns()})
 
     def close(self) -> str:
-        """Write the end; the digest of all decisions."""
+        """Write the end. Returns the digest of all decisions."""
         self._put(self._state("end"))
         return self.decisions.digest()
 
@@ -88,13 +88,13 @@ class Recorder:
 
 
 class DivergedError(AssertionError):
-    """A replay decided otherwise than the recording says."""
+    """A replay made other decisions than the recording has."""
 
     exit_code = 16
 
 
 class Follower:
-    """Feeds a recording to a fresh core, one event at a time, and compares each decision."""
+    """Feeds a recording to a new core, one event at a time, and compares its decisions."""
 
     def __init__(self, recording: Recording, executor: Executor) -> None:
         self._recording = recording
@@ -103,7 +103,8 @@ class Follower:
         self._digests = dict(recording.checks)
 
     def feed(self, step: Step) -> list[Outcome]:
-        """What the core answers. Raises DivergedError that names the event where it differs."""
+        """Feed one event and return the core's outcomes. Raises DivergedError if they differ from
+        the recording, and CallerError if the core refuses the event."""
         assert step.event is not None
         try:
             outcomes = self.driver.feed(step.event)
@@ -127,7 +128,8 @@ class Follower:
         return outcomes
 
     def end(self) -> str:
-        """The digest of all decisions, once the last event was fed."""
+        """The digest of all decisions. Call it after the last event. Raises DivergedError if it is
+        not that of the recording."""
         found = self.decisions.digest()
         if found != self._recording.digest:
             raise DivergedError(
@@ -138,20 +140,20 @@ class Follower:
 
 
 class _Nowhere:
-    """Carries out nothing: on a replay the replies are in the recording."""
+    """An executor that does nothing: in a replay, the replies are in the recording."""
 
     def submit(self, action: Load | Backup) -> None:
-        """The recording has its reply."""
+        """Does nothing."""
 
     def start(self) -> None:
-        """Nothing is queued."""
+        """Does nothing."""
 
     def poll(self) -> list[Reply]:
         return []
 
 
 def replay(recording: Recording) -> str:
-    """Feed the events to a fresh core. Returns the digest of its decisions, as recorded.
+    """Feed the events to a new core. Returns the digest of its decisions, as recorded.
 
     Raises DivergedError that names the first event whose decisions differ.
     """

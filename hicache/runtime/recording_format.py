@@ -1,19 +1,21 @@
-"""The format of recordings: everything a core was told, in order, and what it decided.
+"""The format of recordings: all events that a core was told, in order, with digests of its
+decisions.
 
-Lives here: the lines and their strict reader. Must not live here: making or replaying a
-recording (recording), or what an event means. `t` is for the reader's eyes and for twins; no
-decision depends on it.
+This file defines the lines and has the strict reader. It does not make or replay recordings; see
+`recording`. `t` is a time in nanoseconds, for human readers and for `hicache twin`; no decision
+depends on it.
 
-JSON lines. The first has the version, the core's configuration and what the maker says of itself:
+A recording is a file of JSON lines. The first line has the version, the core's configuration and a
+description of the program that made it:
 
     {"hicache_recording": 3, "config": {...}, "made": {...}}
     {"op": "Arrived", "t": 1200, "args": [0, [8, "", "AAAAAAAAAAA="], 64, 0], "d": "5f0c11d2"}
-    {"op": "start", "t": 1300}                           everything queued goes to the device
-    {"op": "check", "events": 256, "digest": "..."}      of the decisions so far
-    {"op": "end", "events": 300, "digest": "..."}        its absence is a truncated recording
+    {"op": "start", "t": 1300}                           queued transfers go to the device
+    {"op": "check", "events": 256, "digest": "..."}      digest of the decisions so far
+    {"op": "end", "events": 300, "digest": "..."}        without it, the recording is truncated
 
-Each line stands alone. A key is [stride, namespace, base64 of its rows]; `d` begins the rolling
-digest of the decisions after that event, so that a replay names the first event that differs.
+A key is [stride, namespace, base64 of its rows]. `d` has the first digits of the rolling digest
+after that event, so that a replay can name the first event whose decisions differ.
 """
 
 from __future__ import annotations
@@ -55,18 +57,18 @@ _ARGUMENTS: dict[type, tuple[str, ...]] = {
     events.BackupDone: (_INT, _OK),
     events.PrefillDone: (_INT, _OK),
 }
-_LEFT_OUT: dict[type, int] = {events.Arrived: 1}  # last arguments that are not said where usual
+_LEFT_OUT: dict[type, int] = {events.Arrived: 1}  # last arguments, left out if they are defaults
 _BY_NAME: dict[str, type] = {kind.__name__: kind for kind in _ARGUMENTS}
 _MOST = 1 << 62
-_FUZZ_TAPE = "hicache-fuzz"  # how the head of a tape of the fuzzer names its format
+_FUZZ_TAPE = "hicache-fuzz"  # the format's name in the first line of a tape of the fuzzer
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An event, or a start of the queued transfers (event: None). short: digits of the decisions'
-    digest.
+    """An event, or a start of the queued transfers (event: None).
 
-    line: its number in the file, for messages.
+    short: the first digits of the digest after the event. line: its number in the file, for
+    messages.
     """
 
     event: Event | None
@@ -77,7 +79,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A whole recording. checks: (events, digest) at intervals; the last is the end."""
+    """A whole recording. made: the description of the program that made it. checks: (number of
+    events, digest) at intervals; the last is the end."""
 
     path: str
     config: Config
@@ -95,7 +98,7 @@ class Recording:
 
 
 def read_recording(path: str) -> Recording:
-    """The recording in a file. Raises CallerError with the line of the first fault."""
+    """The recording in a file. Raises CallerError that names the line of the first error."""
     try:
         with open(path, "rb") as stream:
             return parse(path, iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b""))
@@ -106,7 +109,8 @@ def read_recording(path: str) -> Recording:
 
 
 def parse(path: str, lines: Iterable[bytes]) -> Recording:
-    """The recording in these lines, each at most MAX_LINE_BYTES + 1 long."""
+    """The recording in these lines. A line has at most MAX_LINE_BYTES + 1 bytes. Raises CallerError
+    that names the line of the first error."""
     source = _Source(path, lines)
     config, made = _header(source)
     steps: list[Step] = []
@@ -137,12 +141,12 @@ def parse(path: str, lines: Iterable[bytes]) -> Recording:
     raise source.wrong("the end of the recording", "a truncated file", _AGAIN)
 
 
-_MOST_PAGES = 1 << 24  # books of more pages than this take memory that a line should not cost
+_MOST_PAGES = 1 << 24  # limits the memory for which one line of a file can ask
 _AGAIN = "record it again"
 
 
 class _Source:
-    """Numbered JSON objects of a recording."""
+    """The JSON objects of a recording, one per line, with their line numbers."""
 
     def __init__(self, path: str, lines: Iterable[bytes]) -> None:
         self.path = path
@@ -227,7 +231,7 @@ def _event(source: _Source, record: dict[str, Any]) -> Step:
 
 
 def arguments(event: Event) -> list[object]:
-    """As they stand in a line."""
+    """The arguments of an event in the form that a line has."""
     values = list(event)
     for _ in range(_LEFT_OUT.get(type(event), 0)):
         if values[-1] == event._field_defaults[event._fields[len(values) - 1]]:

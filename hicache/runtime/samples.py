@@ -1,17 +1,18 @@
-"""Byte exactness of a running system: SHA-256 of sampled pages on both sides of every copy.
+"""Byte checks in a running system: SHA-256 of sampled pages on both sides of every copy.
 
-Lives here: which pages are sampled, their digests, counts and mismatches. A `Device` in front of
-another: it passes every call on and looks at what copies moved. Must not live here: how bytes are
-read (the device's `peek`), or what a mismatch leads to.
+`Samples` is a device in front of another device. It passes every call on, reads sampled pages
+before and after each copy, and counts pages and mismatches. It does not know how bytes are read,
+see `peek` of the device, and does not act on a mismatch.
 
     page on source -- SHA-256 --+-- equal? -- SHA-256 -- page on target        each copy, each pool
     page on host after its backup --- equal? --- page on host before its load  between two copies
 
-A page is drawn when it is backed up, by its number on host and how often that number was written,
-and its loads follow that draw: so the second comparison has both halves at any rate. Looking costs
-the stream a copy of the sampled bytes; they are hashed on a thread of their own. Where that cannot
-follow, it holds back whoever hands over the bytes: the stream's worker on the CPU device, and on
-CUDA the caller of `query` or `record`, so a high rate costs time there.
+Whether a page is sampled is decided when it is backed up, from its host page number and the number
+of times that page was written. Its loads use the same decision, so at any rate the second
+comparison has both sides. A sample costs the stream one copy of the bytes; a separate thread hashes
+them. If this thread is too slow, it blocks the thread that delivers the bytes: the worker of the
+stream on the CPU device, and the caller of `query` or `record` on CUDA. So a high rate costs time
+there.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ from hicache.devices.base import (
     Stream,
 )
 
-# Of each pool: its name and the model's layers that have it.
+# For each pool: its name and the layers of the model that have it.
 PoolLayers: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
 _BACKLOG = 64
 _NAMED = 8
 
 
 class Row(NamedTuple):
-    """One pool, one direction. pages: sampled (a page copied layer by layer counts once a layer
-    group). links: compared with what a backup had left; mismatches: of either comparison."""
+    """Counts for one pool and one direction. copied: pages that copies moved. pages, bytes: those
+    that were sampled. links: loaded pages that were compared with their backup. mismatches: of
+    either comparison. A page that is copied in several layer groups counts once per group."""
 
     pool: str
     direction: Direction
@@ -60,8 +62,8 @@ class Row(NamedTuple):
 
 
 class Report(NamedTuple):
-    """first: the first mismatches, in words. failed: samples of copies that the device says failed,
-    which are not counted."""
+    """rate: share of pages that is sampled. failed: sampled pages of copies that failed, which are
+    not in the rows. first: messages for the first mismatches."""
 
     rate: float
     rows: tuple[Row, ...]
@@ -84,7 +86,8 @@ class _Count:
 
 @dataclass(slots=True, eq=False)
 class _Sample:
-    """One copy's sampled pages. digests: per side, by (pool, layer, position)."""
+    """The sampled pages of one copy. host: their page numbers on host. generations: how often each
+    was written. sizes: bytes of a page, by pool. digests: [tier][pool, layer, position]."""
 
     direction: Direction
     component: str
@@ -106,7 +109,9 @@ class Samples(InspectableFront[Inspectable]):
         rate: float,
         seed: int = 0,
     ) -> None:
-        """pools: of each component, in the device's order. rate: share of pages, 0 to 1."""
+        """pools: for each component, in the device's order. rate: share of pages, 0 to 1.
+
+        Raises CallerError for any other rate."""
         if not 0 <= rate <= 1:
             raise CallerError(f"sample: expected a rate from 0 to 1, found {rate}")
         super().__init__(inner)
@@ -116,7 +121,8 @@ class Samples(InspectableFront[Inspectable]):
         self._seed = np.uint64(seed)
         self._generations: dict[str, Pages] = {}
         self._issued: dict[Stream, list[_Sample]] = {}
-        # Of the streams that copy: marks not known to be reached, with what is behind each.
+        # For each stream that copies: the marks not known to be reached, each with the samples
+        # that were issued before it.
         self._marked: dict[Stream, deque[tuple[Mark, list[_Sample]]]] = {}
         self._streams: dict[Mark, Stream] = {}
         self._over: deque[_Sample] = deque()
@@ -170,7 +176,8 @@ class Samples(InspectableFront[Inspectable]):
         self._issued.setdefault(stream, []).append(sample)
 
     def report(self) -> Report:
-        """Everything behind marks that the caller saw reached. Blocks until that is hashed."""
+        """The counts for all copies before marks that the caller saw reached. Blocks until their
+        samples are hashed."""
         self._queue.join()
         self._settle()
         if self._crash:
@@ -182,14 +189,15 @@ class Samples(InspectableFront[Inspectable]):
         return Report(self.rate, rows, self._failed, tuple(self._first))
 
     def close(self) -> None:
-        """End the thread; what is looked at later is not counted. The device is its maker's."""
+        """End the thread. Later samples are not counted. Does not close the device."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
             self._worker.join()
 
     def _drawn(self, component: str, host: Pages, written: bool) -> Pages:
-        """Positions of the pages that are sampled. A write on host is a new draw."""
+        """Positions of the pages that are sampled. A page is drawn again when it is written on
+        host."""
         if not len(host):
             return host
         known = self._generations.get(component)
@@ -207,7 +215,7 @@ class Samples(InspectableFront[Inspectable]):
         return np.flatnonzero((words >> np.uint64(32)) < np.uint64(self._limit))
 
     def _end(self, marked: deque[tuple[Mark, list[_Sample]]], mark: Mark) -> None:
-        """The mark was reached, and with it all before it on its stream."""
+        """A mark was reached, and with it all earlier marks on its stream."""
         while marked and marked[0][0] <= mark:
             before, ended = marked.popleft()
             del self._streams[before]
@@ -219,7 +227,7 @@ class Samples(InspectableFront[Inspectable]):
                 self._over += ended
 
     def _look(self, stream: Stream, area: Area, chosen: Pages, sample: _Sample) -> None:
-        """At one side of a copy, at the pages in these positions."""
+        """Read the pages at these positions, on one side of a copy."""
         some = replace(area, pages=area.pages[chosen])
         self.inner.peek(stream, some, partial(self._looked, sample, area.tier))
 
@@ -228,7 +236,7 @@ class Samples(InspectableFront[Inspectable]):
             self._queue.put((sample, tier, found))
 
     def _hash(self) -> None:
-        """The thread's life."""
+        """Hash samples until the thread is told to end. Runs on the thread."""
         while (job := self._queue.get()) is not None:
             sample, tier, found = job
             try:
@@ -255,7 +263,8 @@ class Samples(InspectableFront[Inspectable]):
         return digests
 
     def _settle(self) -> None:
-        """Count samples, in order of their ends, as far as both sides are hashed."""
+        """Count samples in the order in which their copies ended, as far as both sides are
+        hashed."""
         while self._over and len(self._over[0].digests) == 2:
             self._tally(self._over.popleft())
 

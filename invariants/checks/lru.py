@@ -71,8 +71,8 @@ class Lru(Check):
             now = view.eviction.rank(record, part // 6)
             if rank > now:
                 self.fail(
-                    f"{name}: expected node {node_id} at rank {now} or before, found {rank}; a "
-                    "rank must not fall",
+                    f"{name}: expected node {node_id} at rank {now} or before, found {rank}; "
+                    f"either the queue is wrong, or a rank of {view.eviction.name} fell",
                     node_story(node_id),
                 )
 

@@ -245,7 +245,7 @@ def ring() -> Iterator[str]:
 def test_a_component_that_the_checks_do_not_know_runs_without_them(ring: str) -> None:
     core = Core(Config(1, (8, 8), (0, 0), ("full", ring)))
     assert residency(ring) == "window"
-    assert known() == ("full", "ring", "swa", "mamba")
+    assert [name for name in known() if name in ("full", ring, "mamba")] == ["full", ring, "mamba"]
     outcomes = core.handle(Arrived(0, Key.from_tokens([1, 2, 3], 1), 3, 2))
     assert [type(one) for one in outcomes] == [Matched]
 

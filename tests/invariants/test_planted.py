@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from invariants.books.kinds import kinds_of
 from invariants.fuzz.swarm import Swarm
 from invariants.planted.base import planted
 from invariants.watch import Watch
-from tests.configs import configured
+from tests.configs import changed, configured
 
 from .faults import FAULTS
 from .life import CLEARING, Life, corner
@@ -85,7 +84,7 @@ def habitat_of(name: str) -> Swarm:
         return corner(hybrid(roomy=True), fail=0, without=CLEARING)
     config = hybrid() if name in OF_HYBRIDS else tiny()
     if name == "path-states":
-        config = replace(config, mamba_states_per_path=1)
+        config = changed(config, mamba_states_per_path=1)
     return corner(config)
 
 
@@ -166,7 +165,7 @@ def test_a_change_that_the_core_does_not_own_up_to_is_a_harness_fault() -> None:
 
 def test_the_books_know_each_component_by_themselves_as_the_core_does() -> None:
     for window in (1, 3, 4, 5, 8, 9):
-        config = replace(hybrid(), swa_window=window, mamba_interval=8)
+        config = changed(hybrid(), swa_window=window, mamba_interval=8)
         for kind, one in zip(kinds_of(config), Core(config).view.components, strict=True):
             found = (kind.name, kind.positional, kind.need, kind.interval, kind.slots)
             assert found == (one.name, one.positional, one.window_pages, one.interval, one.slots)

@@ -99,7 +99,8 @@ def test_what_is_fixed_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
         config = work.swarm(seed).config
         assert (config.components, config.write_policy) == (("full", "swa"), "write_back")
     assert {Work(25).swarm(seed).config.components for seed in range(20)} > {("full", "swa")}
-    assert fuzz("--sequences", "2", "--components", "full,swa", "--write-policy", "write-back") == 0
+    fixed = ("--components", "full,swa", "--write-policy", "write-back")
+    assert fuzz("--sequences", "2", "--seed", "7", *fixed) == 0
     assert {Work(25, ranks=3).swarm(seed).ranks for seed in range(8)} == {3}
     assert {Work(25).swarm(seed).ranks for seed in range(60)} >= {1, 2}
     assert "--ranks 3" in Work(25, ranks=3).command(0)

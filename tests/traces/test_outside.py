@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hicache.core import registry
+from hicache.core.eviction_policies.lru import Lru
 from traces import cli
 from traces.outside import entries
 
@@ -67,6 +69,14 @@ class Shortest:
 
     def remove(self, request):
         self.line.remove(request)
+
+class Late(Mine):
+    name = "late"
+
+    def rank(self, node, component):
+        if node.hits == 4:  # the contract tries 1, 2, 3 and 9
+            raise RuntimeError("no rank")
+        return super().rank(node, component)
 
 def broken():
     raise RuntimeError("no such\\nluck")
@@ -148,6 +158,41 @@ def test_what_cannot_be_used_is_one_line(
     assert words in fails(capsys, "replay", "trace.jsonl", *option.format(mine).split())
 
 
+class Falling:
+    name, whole_path, order = "falling", False, ()
+
+    def rank(self, node: Any, component: int) -> int:
+        return -int(node.last_use[component])
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (SimpleNamespace(policy=Falling), "expected a rank that only grows"),
+        (SimpleNamespace(), "expected a function policy, found none"),
+        (SimpleNamespace(policy=Lru), "expected name 'falling', as the file, found 'lru'"),
+    ],
+)
+def test_a_new_file_of_the_folder_is_held_to_the_contract_before_a_run(
+    mine: str, entry: SimpleNamespace, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry.add(registry.EVICTION_POLICIES, "falling", entry)
+    try:
+        said = fails(capsys, "replay", "trace.jsonl", "--eviction", "falling")
+    finally:
+        registry.remove(registry.EVICTION_POLICIES, "falling")
+    assert words in said
+    assert "eviction_policies/falling.py" in said
+
+
+def test_an_error_of_a_users_file_during_a_run_names_its_line(
+    mine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = fails(capsys, "replay", "trace.jsonl", *SMALL, "--eviction", f"{mine}:Late")
+    assert "mine.py, line" in said
+    assert "Late.rank: expected no exception, found RuntimeError: no rank" in said
+
+
 def test_a_file_that_does_not_load_is_one_line(
     mine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,7 +244,7 @@ def test_a_tape_that_fails_says_how_to_play_it_again(
 ) -> None:
     own = ["--eviction", f"{mine}:Mine"]
     hunt = ["fuzz", "--sequences", "1", "--jobs", "1", "--seed", "3", "--plant"]
-    assert cli.main([*hunt, "release-forgets-its-locks", *own]) != 0
+    assert cli.main([*hunt, "released-receipt-keeps-its-locks", *own]) != 0
     assert f"--eviction {mine}:Mine" in capsys.readouterr().out
     [tape] = Path("fuzz-failures").glob("*.jsonl")
     assert cli.main(["shrink", str(tape), "-o", "small.jsonl", "--plays", "50", *own]) == 0

@@ -44,6 +44,7 @@ _KINDS = {
     registry.WRITE_POLICIES: _Kind("hicache.write_policies", "policy", write_policies.wrong),
     registry.SCHEDULERS: _Kind("hicache.schedulers", "scheduler", schedulers.wrong, (1,)),
 }
+_SEE = "docs/policies.md says what is asked"
 _texts: dict[tuple[str, str], str] = {}  # the text of the option, by package and name
 
 Outside = tuple[tuple[str, str], ...]  # package and text of the option
@@ -66,6 +67,7 @@ def find(package: str, text: str) -> str:
     stem = text.replace("-", "_")
     for name in registry.spellings(package):
         if name.replace("-", "_") == stem:
+            _check_own(package, name)
             return name
     if text.endswith(".py"):
         raise CallerError(f"expected path.py:Name, found {text!r} without a name")
@@ -130,7 +132,7 @@ def _from_file(text: str) -> Any:
     path, _, attribute = text.rpartition(":")
     if not Path(path).is_file():
         raise CallerError(f"expected path.py:Name of a file, found no file {path!r}")
-    name = f"outside_{Path(path).stem}"
+    name = f"{registry.OUTSIDE}{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -158,6 +160,19 @@ def _from_entry_point(package: str, text: str) -> Any:
         ) from None
 
 
+def _check_own(package: str, name: str) -> None:
+    """Raises CallerError if an entry of the folder violates its contract: a new file there is held
+    to it before a run, so that its mistakes are not taken for violations."""
+    kind, stem = _KINDS[package], name.replace("-", "_")
+    file = f"{package.replace('.', '/')}/{stem}.py"
+    maker = getattr(registry.load(package, name), kind.maker, None)
+    if maker is None:
+        raise CallerError(f"{file}: expected a function {kind.maker}, found none; {_SEE}")
+    found = _check(package, file, maker)
+    if not kind.takes and found != stem and (package, name) not in _texts:
+        raise CallerError(f"{file}: expected name {stem!r}, as the file, found {found!r}; {_SEE}")
+
+
 def _check(package: str, text: str, maker: Any) -> str:
     """The entry's name. Raises CallerError if the entry violates its contract."""
     kind = _KINDS[package]
@@ -168,7 +183,7 @@ def _check(package: str, text: str, maker: Any) -> str:
     except Exception as error:
         problem, name = f"expected no exception, found {_summary(error)}", ""
     if problem:
-        raise CallerError(f"{text}: {problem}; docs/policies.md says what is asked")
+        raise CallerError(f"{text}: {problem}; {_SEE}")
     return str(name).lower()
 
 

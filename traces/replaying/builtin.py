@@ -40,7 +40,7 @@ STORY = (
     "No trace was given, so this is the built-in workload: 128 conversations of 12 turns behind "
     "one system prompt. Each turn repeats its history. The device holds a fifth of all tokens and "
     "the host most of the rest. A turn that comes soon hits the device, a later one hits the "
-    "host, and a very late one is computed again. Every operation is checked."
+    "host, and a very late one is computed again."
 )
 
 

@@ -14,6 +14,7 @@ from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
 from invariants.books.garbage import garbage_report
+from invariants.books.kinds import KNOWN
 from invariants.watch import Watch
 from sim.recorder import Recorder
 
@@ -43,7 +44,8 @@ class _Observers:
 
     def components(self, settings: Settings, view: CoreView | None) -> tuple[ComponentUse, ...]:
         """The use of each component. view: of the core at the end, None after an interrupt."""
-        garbage = garbage_report(view) if view else {}
+        known = {*settings.core.components} <= {*KNOWN}
+        garbage = garbage_report(view) if view and known else {}
         uses, tally, core = [], self.tally, settings.core
         for place, name in enumerate(core.components):
             tiers = [garbage.get(f"{tier} {name}", {}) for tier in ("device", "host")]
@@ -57,8 +59,8 @@ class _Observers:
                     (tally.evicted[Tier.DEVICE, name], tally.evicted[Tier.HOST, name]),
                     self.lookups.peak_pages[place],
                     self.lookups.evicted_along[place],
-                    (tiers[0]["cached"], tiers[1]["cached"]) if view else None,
-                    (tiers[0]["garbage"], tiers[1]["garbage"]) if view else None,
+                    (tiers[0]["cached"], tiers[1]["cached"]) if garbage else None,
+                    (tiers[0]["garbage"], tiers[1]["garbage"]) if garbage else None,
                 )
             )
         return tuple(uses)

@@ -176,7 +176,8 @@ def _verdict(run: Run) -> Table:
     if run.refused:
         rows.append(("retries", _retries(run.refused)))
     if run.preempted:
-        rows.append(("preempted", f"{run.preempted:,} times"))
+        times = "once" if run.preempted == 1 else f"{run.preempted:,} times"
+        rows.append(("preempted", times))
     rows += _checked(run)
     rows += [("digest", run.digest), ("wall time", f"{run.wall_s:.1f} s")]
     return pairs("Verdict", rows)

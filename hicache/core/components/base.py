@@ -1,10 +1,10 @@
-"""What a component is: the answer to one question, and nothing else follows from its name.
+"""The interface of a component. A component answers one question:
 
-    If a request's prefix ends at this node, which nodes on the path must hold this component?
+    If a request's prefix ends at this node, which nodes on the path must have this component?
 
-`required` is the definition; `window_pages` is what the core goes by, and the contract suite of
-components holds matching by it to the definition on random paths. A component must not touch pools,
-transfers or other components.
+`required` is the definition. The core itself uses `window_pages`; the contract suite of components
+compares matching with the definition on random paths. No code depends on a component's name. A
+component does not use pools, transfers or other components.
 
     a node is required by a boundary b on or below it iff b.end_page - node.end_page < window_pages
 """
@@ -15,15 +15,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
 from .. import registry
+from ..errors import CallerError
 from ..types import Pages
 
 UNBOUNDED = 1 << 40
-# How much of a path a prefix requires: all of it, the end that a window covers, or one state.
+# What a prefix requires of its path: the whole path, a window at its end, or one state.
 Residency = Literal["path", "window", "state"]
 
 
 class Shape(NamedTuple):
-    """What a model or a user says of all components; each takes what it needs. 0: not said."""
+    """Settings that a model or a user gives for all components. Each component uses those that it
+    needs. 0: not given."""
 
     window_tokens: int = 0
     interval_tokens: int = 0
@@ -31,8 +33,9 @@ class Shape(NamedTuple):
 
 
 class ComponentSettings:
-    """What a configuration says of one component. A component that has settings defines a frozen
-    dataclass `Settings` of integers, derived from this; a name that counts tokens ends in _tokens.
+    """The settings of one component. A component with settings defines a frozen dataclass
+    `Settings` of integers, derived from this. The name of a field that counts tokens ends in
+    _tokens.
     """
 
     __slots__ = ()
@@ -40,24 +43,26 @@ class ComponentSettings:
 
     @classmethod
     def of(cls, shape: Shape) -> Self:
-        """What of a shape is the component's."""
+        """The settings of this component, taken from a shape."""
         raise NotImplementedError
 
 
 class Component(Protocol):
-    """One attention type's residency rule.
+    """One kind of attention: what a prefix requires of the nodes on its path.
 
-    positional   whether a node holds one page per page of its run; otherwise it holds one state,
-                 at its end, which a request copies before it overwrites it (copy on use).
-    window_tokens tokens that a token reads, itself included (UNBOUNDED: all; 0 for a state).
-    window_pages pages right above a boundary that it requires (UNBOUNDED: all of them; 1: the node
-                 that ends there).
-    slots        pages of an admitted request's own besides those by position: a working state and
-                 the halves of a ping-pong buffer for checkpoints; 0 for a positional component.
-    least_slots  what a request cannot run without; with fewer than `slots` nothing is kept of it.
-    least_pages  the smallest device pool that any request can run in.
+    positional   whether a node has one page of it per page of its run. Otherwise a node has one
+                 state, at its end, and a request copies the state before it changes it (copy on
+                 use).
+    window_tokens tokens that a token reads, including itself (UNBOUNDED: all; 0 for a state).
+    window_pages pages right above a boundary that the boundary requires (UNBOUNDED: all of them; 1:
+                 the node that ends there).
+    slots        pages of an admitted request that are not by position: a working slot and two
+                 checkpoint slots; 0 for a positional component.
+    least_slots  the slots without which a request cannot run. With fewer than `slots`, it may have
+                 no slot for a checkpoint.
+    least_pages  the smallest device pool in which a request can run.
     interval     tokens between depths at which a boundary can be made.
-    per_path     states kept on one path; 0 is all of them.
+    per_path     the largest number of states kept on one path; 0 means no limit.
     """
 
     @property
@@ -88,20 +93,28 @@ class Component(Protocol):
     def per_path(self) -> int: ...
 
     def required(self, lengths: Sequence[int]) -> range:
-        """Indices of the path's nodes that must hold the component; lengths: pages per node."""
+        """The indices of the path's nodes that must have the component. lengths: pages per node."""
 
     def split(self, pages: Pages, at: int) -> tuple[Pages | None, Pages | None]:
-        """What the upper and the lower half hold when a node splits `at` pages from its start."""
+        """The pages of the upper and of the lower half when a node is split `at` pages from its
+        start. None: the half does not have the component."""
 
 
 def residency(name: str) -> Residency:
-    """What the component's file declares. Raises CallerError for a name that is not there."""
-    declared: Residency = _module(name).RESIDENCY
+    """The RESIDENCY that the component's file declares. Raises CallerError for an unknown name and
+    for a file that declares none."""
+    said: Any = getattr(_module(name), "RESIDENCY", None)
+    if said not in get_args(Residency):
+        kinds = ", ".join(get_args(Residency))
+        raise CallerError(
+            f"hicache/core/components/{name}.py: expected RESIDENCY, one of {kinds}, found {said!r}"
+        )
+    declared: Residency = said
     return declared
 
 
 def known() -> tuple[str, ...]:
-    """Every component, in the order in which a configuration has them."""
+    """The names of all components, in the order in which a configuration lists them."""
     kinds = get_args(Residency)
     return tuple(
         sorted(
@@ -111,7 +124,7 @@ def known() -> tuple[str, ...]:
 
 
 def settings_for(names: Iterable[str], shape: Shape) -> tuple[ComponentSettings, ...]:
-    """The settings of those components that have some."""
+    """The settings of those components that have settings."""
     found = [getattr(_module(name), "Settings", None) for name in names]
     return tuple(settings.of(shape) for settings in found if settings is not None)
 

@@ -1,4 +1,4 @@
-"""Full attention: every token attends to all before it, so the whole path is required."""
+"""Full attention: every token attends to all earlier tokens, so the whole path is required."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Mamba and other linear recurrences: one state carries all that was read, so a prefix requires
-the state at exactly its end, and nothing above.
+"""Mamba and other linear recurrences. One state summarises all tokens read so far, so a prefix
+requires the state at exactly its end, and nothing above.
 
-A request overwrites its working state at every token, so it copies the state of the prefix that it
-reuses before it runs, and leaves copies of its own at depths that a tree's node can end at, in
-turns in the two halves of a ping-pong buffer: the older one stays whole while the newer is written.
+A request overwrites its working state with every token. Therefore it first copies the state of the
+prefix that it reuses. It stores copies of its own state at depths where a node can end, in turn in
+two checkpoint slots, so that the older copy stays intact while the newer one is written.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ RESIDENCY: Residency = "state"
 
 @dataclass(frozen=True, slots=True)
 class Settings(ComponentSettings):
-    """interval_tokens: between the depths at which a request leaves states; 0 is one page.
-    states_per_path: states kept on one path of the tree; 0 is all of them. Raises CallerError for
-    less than 0."""
+    """interval_tokens: tokens between depths at which a request stores states; 0 means one page.
+    states_per_path: the largest number of states kept on one path; 0 means no limit. Raises
+    CallerError for negative values."""
 
     component: ClassVar[str] = "mamba"
     interval_tokens: int = 0
@@ -63,7 +63,7 @@ class Mamba:
 
 
 def component(config: Config) -> Mamba:
-    """Raises CallerError for an interval that is no multiple of the page."""
+    """Raises CallerError for an interval that is not a multiple of the page size."""
     settings = config.settings_of(Settings) or Settings()
     interval = settings.interval_tokens or config.page_size
     if interval % config.page_size:

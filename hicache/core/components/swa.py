@@ -1,5 +1,5 @@
 """Sliding-window attention: a token attends to the last `window` tokens, so a prefix requires the
-shortest suffix of its path that covers them. Of a shorter path it requires everything.
+shortest suffix of its path that covers them. If the path is shorter, it requires the whole path.
 
     path     |-- a --|---- b ----|- c -|--- d ---|
     window                     |--------------->  b, c and d are required, a may be a tombstone
@@ -21,7 +21,7 @@ RESIDENCY: Residency = "window"
 
 @dataclass(frozen=True, slots=True)
 class Settings(ComponentSettings):
-    """window_tokens: those that a token attends to, itself included. Raises CallerError for less
+    """window_tokens: tokens that a token attends to, including itself. Raises CallerError for less
     than 1."""
 
     component: ClassVar[str] = "swa"
@@ -59,7 +59,7 @@ class SlidingWindow:
 
 
 def component(config: Config) -> SlidingWindow:
-    """Raises CallerError without settings: a window has no usual size."""
+    """Raises CallerError without settings: the window has no default size."""
     settings = config.settings_of(Settings)
     if settings is None:
         raise CallerError("swa_window: expected at least 1 token for swa, found no settings")

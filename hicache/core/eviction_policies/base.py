@@ -1,9 +1,8 @@
-"""What an eviction policy is: the order in which a pool gives up what nobody uses.
+"""The interface of an eviction policy: the order in which unlocked copies of a pool are evicted.
 
-An entry of this folder defines `policy()`, which makes one. A policy declares its order as data
-beside the code that computes it: the checks derive the same order from their own books and compare
-every victim with it. Must not live here: the queues (radix/lru) or the choice of a victim
-(eviction, reclaim).
+An entry of this folder defines `policy()`, which returns a policy. A policy computes its order and
+also declares it as data. The checks derive the declared order from their own books and compare
+every victim with it. Does not keep queues, see `radix/lru`, or evict, see `eviction` and `reclaim`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ Fact = Literal["last_use", "inserted", "hits", "priority"]
 
 
 class Facts(NamedTuple):
-    """What an order can be made of, for one node and one component.
+    """The facts about one node and one component that an order can use.
 
     last_use   tick of the last event that used the component at this node.
-    inserted   tick at which the node came into the tree; a split leaves it as it is.
+    inserted   tick at which the node was inserted into the tree; a split does not change it.
     hits       requests that used the node.
     priority   the highest priority among the requests that used the node.
     """
@@ -32,22 +31,24 @@ class Facts(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One fact that an order compares. Values above `most` count as `most`."""
+    """One fact that an order compares. A value above `most` counts as `most`."""
 
     fact: Fact
     most: int = 1 << 62
 
 
 class EvictionPolicy(Protocol):
-    """The lowest rank goes first; of equal ranks the deeper node.
+    """The copy with the lowest rank is evicted first; of equal ranks, that of the deeper node.
 
-    whole_path   whether a hit is a use of the whole path, or of what its boundary requires.
-    order        the facts that the rank stands for, compared in turn. Empty: not declared.
-    rank         a number for a node's copy of a component. It must only grow from one event to the
-                 next (the queues rely on it, see radix/lru), as each fact in `Facts` does.
+    whole_path   whether a hit uses every component on the whole path, or only what its boundary
+                 requires.
+    order        the facts that determine the rank, compared in turn. Empty: not declared.
+    rank         a number for a node's copy of a component. It must never fall from one event to the
+                 next (the queues rely on this, see radix/lru); no fact in `Facts` ever falls.
 
-    A policy whose order no list of facts can tell may have a method `reference(facts: Facts)`
-    that returns a tuple of integers instead. With neither, checks do not judge its order.
+    If a list of facts cannot express the order, a policy may instead have a method
+    `reference(facts: Facts)` that returns a tuple of integers. With neither, the checks do not
+    check its order.
     """
 
     @property
@@ -63,5 +64,5 @@ class EvictionPolicy(Protocol):
 
 
 def before(first: int, tick: int) -> int:
-    """A rank that compares `first`, and then a tick."""
+    """A rank that orders by `first`, and then by a tick."""
     return (first << TICK_BITS) + tick

@@ -1,4 +1,4 @@
-"""First in, first out: by the time at which a node came into the tree. A hit changes nothing."""
+"""First in, first out: the node that was inserted first is evicted first. Hits change nothing."""
 
 from __future__ import annotations
 

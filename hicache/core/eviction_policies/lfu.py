@@ -1,6 +1,6 @@
-"""Least frequently used first; of nodes that equally many requests used, the least recently used.
+"""Least frequently used first; of nodes with the same hit count, the least recently used.
 
-A count never falls, so what was popular once stays for long.
+A hit count never falls, so a node that was once popular stays for a long time.
 """
 
 from __future__ import annotations

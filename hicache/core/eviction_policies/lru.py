@@ -1,5 +1,5 @@
-"""Least recently used first, each component by what requests used of it: a hit refreshes the nodes
-that its boundary requires of a component, not those above them."""
+"""Least recently used first, separately for each component. A hit refreshes a component only at the
+nodes where its boundary requires it, not at the nodes above them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The naive order: every hit refreshes every component of its whole path.
+"""LRU in which every hit refreshes every component on its whole path.
 
-Here to be compared with: states that were left on the way and are never used again stay as recent
-as the one in use, and push out the states of others.
+This policy is here for comparison with `lru`. Unused states on the path stay as recent as the one
+in use, so they displace the states of other prompts.
 """
 
 from __future__ import annotations

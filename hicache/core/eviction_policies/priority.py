@@ -1,5 +1,6 @@
-"""The lowest priority first, least recently used first within one. A node has the highest priority
-among the requests that used it; a request has the one that its caller gave (`Arrived.priority`)."""
+"""Lowest priority first; within one priority, least recently used first. The priority of a node is
+the highest among the requests that used it. The caller gives each request its priority
+(`Arrived.priority`)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Segmented LRU: what one request alone used is on probation and goes before what several used,
-which is protected; least recently used first in each segment.
+"""Segmented LRU: nodes that only one request used are on probation and are evicted before nodes
+that several requests used, which are protected. In each segment, least recently used first.
 
     hits   1         probation
            2, 3 ...  protected
 
-The protected segment has no share of its own: it may fill the pool, and then this is LRU among what
-was used again. A node is never moved back to probation, so its rank only grows.
+The protected segment has no size limit. If it fills the pool, this policy is LRU over the nodes
+that were used again. A node never goes back to probation, so its rank never falls.
 """
 
 from __future__ import annotations

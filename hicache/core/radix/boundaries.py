@@ -1,19 +1,20 @@
-"""Live boundaries: where a prefix could be reused, and which copies serve one.
+"""Live boundaries: where a prefix can be reused, and which copies a live boundary requires.
 
     live boundary   a node's end at which every component is valid, each on device or host
     live_distance   pages from the node's end down to the nearest live boundary at or below it
     garbage         a copy that no live boundary at or below it requires, because all are too far:
                     live_distance >= window_pages
 
-Kept up to date when a component appears at a node or leaves it for good, and when nodes split. The
-backbone is there on every node, so with that alone every end is live and nothing here is done.
+These values are updated when a component appears at a node or leaves its last tier, and when a node
+is split. If the backbone is the only component, every node's end is live, because every node has
+the backbone. Then nothing is computed here.
 
-    live_distance(n) = 0 if n's end is live, else the least span(child) + live_distance(child),
-              FAR from the widest window on, NONE without a live boundary below
+    live_distance(n) = 0 if n's end is live, else the least span(child) + live_distance(child);
+              FAR if that is at least the widest window, NONE without a live boundary below
 
-`child_distances` counts the children by what they contribute, and `children_in_reach` names those
-that end within the widest window of its end, so a change costs the nodes that it concerns, not the
-children of each.
+`child_distances` counts the children of a node by their distance, and `children_in_reach` lists the
+children that end within the widest window. So the cost of a change depends on the nodes that it
+concerns, not on how many children each of them has.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from .node import FAR, NONE, Node
 
 
 def changed(state: State, node: Node, index: int) -> None:
-    """The component appeared at the node, or left its last tier: boundaries below live or die."""
+    """The component appeared at the node or left its last tier: update which of the ends at and
+    below the node are live boundaries."""
     if state.every_end_is_live or index == BACKBONE:
         return
     window = state.components[index].window_pages
@@ -51,7 +53,7 @@ def is_there(node: Node, index: int) -> bool:
 
 
 def is_live(state: State, node: Node) -> bool:
-    """Whether every component is valid at the node's end, by looking up the path."""
+    """Whether every component is valid at the node's end. Reads the path above the node."""
     for index, component in enumerate(state.components):
         above = node
         while (
@@ -66,21 +68,21 @@ def is_live(state: State, node: Node) -> bool:
 
 
 def note_span(state: State, node: Node) -> None:
-    """The node hangs where it does, or is as long as it is, since now."""
+    """The node has a new parent or a new length: update its parent's `children_in_reach`."""
     parent = node.parent
     if parent is not None and node.end_page - parent.end_page < state.widest_window_pages:
         parent.children_in_reach[node.id] = node
 
 
 def begin_split(state: State, node: Node) -> None:
-    """The node is about to be cut: its contribution to its parent goes."""
+    """The node will be split: remove it from what its parent counts."""
     if not state.every_end_is_live and node.parent is not None:
         _count(state, node, node.live_distance, -1)
         node.parent.children_in_reach.pop(node.id, None)
 
 
 def end_split(state: State, upper: Node, lower: Node) -> None:
-    """It was cut, and the pages went where they belong."""
+    """The node was split and its pages divided: count both halves."""
     if state.every_end_is_live:
         upper.live_distance = 0
         return
@@ -107,7 +109,7 @@ def _set(state: State, node: Node, near: int) -> None:
     for index, component in enumerate(state.components):
         was = before >= component.window_pages
         if was != (near >= component.window_pages):
-            # a candidate has an entry where it belonged; what has none is offered with its lock
+            # a node without an entry is no candidate; it is offered when its lock ends
             for queue in state.queues[index]:
                 if node.queued & queue.bits[was]:
                     offer(state.queues, state.eviction, node, queue.tier, index)
@@ -115,7 +117,7 @@ def _set(state: State, node: Node, near: int) -> None:
 
 
 def _refresh(state: State, node: Node | None) -> None:
-    """A child's contribution changed."""
+    """The distance of a child changed: update the node and the nodes above it."""
     if node is not None and node.parent is not None and node.live_distance:
         near = _nearest_below(node)
         if near != node.live_distance:
@@ -127,7 +129,7 @@ def _nearest_below(node: Node) -> int:
 
 
 def _count(state: State, node: Node, near: int, by: int) -> None:
-    """Add to, or take from, what the parent counts of this child."""
+    """Add `by` to the number of children that the parent counts at this child's distance."""
     parent = node.parent
     if near == NONE or parent is None:
         return

@@ -1,8 +1,9 @@
-"""Locks by receipt: what was locked is written down, and a release replays exactly that.
+"""Locks by receipt: a receipt lists what its holder locked, and a release undoes exactly that list.
 
-A lock count is the number of receipts on (node, tier, component). Locks are taken on pages that are
-there; those of the backbone upward-closed along a path, and at every node where another component
-is locked, so the unlocked cached pages of a pool are exactly those that eviction can reach.
+The lock count of (node, tier, component) is the number of receipts on it. Only pages that a node
+has can be locked. If the backbone of a node is locked, so is that of every node above it; if
+another component of a node is locked, so is the node's backbone. Therefore eviction can reach
+exactly the unlocked cached pages of a pool.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def open_receipt(state: State, holder: str) -> Receipt:
 def lock(
     state: State, receipt: Receipt, nodes: Iterable[Node], tier: int, index: int = BACKBONE
 ) -> None:
-    """Lock the component where the nodes hold it on the tier, once per receipt."""
+    """Lock the component at those nodes that have it on the tier. A receipt locks a copy once."""
     locked, pool, number = receipt.locked[index], state.pools[tier][index], receipt.id
     for node in nodes:
         pages = node.pages[tier][index]
@@ -42,7 +43,7 @@ def lock(
 
 
 def required(path: list[Node], window_pages: int) -> list[Node]:
-    """The nodes that the path's end requires of a component with this window."""
+    """The nodes of the path at which its end requires a component with this window."""
     if not path or path[-1].end_page <= window_pages:
         return path
     first, above = len(path) - 1, path[-1].end_page - window_pages
@@ -52,9 +53,9 @@ def required(path: list[Node], window_pages: int) -> list[Node]:
 
 
 def lock_required(state: State, receipt: Receipt, path: list[Node], since: int = 0) -> None:
-    """Hold on device exactly what a prefix that ends with this path requires, and nothing else of
-    the bounded components: what the receipt held of them further up is released. Of the backbone,
-    what ends by page `since` is held already."""
+    """Lock on device what a prefix that ends with this path requires. Locks of the receipt on other
+    components above their windows are released. since: the receipt has locked the backbone up to
+    this page already."""
     fresh = path if not since else [node for node in path if node.end_page > since]
     lock(state, receipt, fresh, Tier.DEVICE)
     for index, component in enumerate(state.components):
@@ -65,7 +66,7 @@ def lock_required(state: State, receipt: Receipt, path: list[Node], since: int =
 
 
 def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
-    """Release this component on device where nodes end by page `end`: nothing reads it."""
+    """Release the component on device at nodes that end at or before page `end`."""
     entries = receipt.locked[index]
     if not entries:
         return
@@ -76,7 +77,7 @@ def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
 
 
 def release(state: State, receipt: Receipt) -> None:
-    """Undo exactly what the receipt says. A second release is a defect."""
+    """Release every lock that the receipt lists, and empty the list."""
     for index, entries in enumerate(receipt.locked):
         if entries:
             _unlock(state, receipt, entries, index)

@@ -1,21 +1,22 @@
-"""Eviction queues: what a pool could lose, coldest first, at a cost that does not grow with the
-tree.
+"""Eviction queues: the copies that a pool can evict, coldest first. The cost of finding a victim
+does not grow with the tree.
 
-Three queues per component, each of two heaps with at most one entry per node and heap (`queued`
-bits): copies that serve a live boundary, and *garbage*, which serves none and goes first. Entries
-are lazy:
+Each component has three queues. Each queue has two heaps: one for copies that a live boundary
+requires, and one for *garbage*, which no live boundary requires and which is evicted first. A node
+has at most one entry in each heap (`queued` bits). Entries are lazy:
 
-    a candidate always has an entry in the heap it belongs to, of at most its present rank
-    (a policy's ranks only grow, so what has the lowest entry is found first);
-    an entry may be stale: its node no candidate any more, used since, or moved to the other heap.
-    `next_victim` drops or re-files those, and each such step is paid for by what caused it.
+    A candidate always has an entry in the heap it belongs to, with a rank not above its present
+    rank. (The ranks of a policy only grow, so the lowest entry finds the coldest candidate.)
+    An entry may be stale: its node is no candidate any more, was used since, or belongs to the
+    other heap. `next_victim` drops or re-files such entries. Each of these steps is paid for by
+    the change that made the entry stale.
 
-    queue      of the backbone, unlocked on that tier     of any other, unlocked on that tier
-    DEVICE     no child on device, no component locked    on device
-    HOST       no child on host, no component locked,     on host only
-               and something is on host only
-    DUPLICATE  the same, but all of it is on device too   on both: freeing the host copy loses
-                                                          nothing yet, so these go last
+    queue      backbone, a candidate if               other component, unlocked and
+    DEVICE     no child on device, nothing locked     on device
+    HOST       no child on host, nothing locked,      on host only
+               some component on host only
+    DUPLICATE  no child on host, nothing locked,      on both tiers: nothing is lost when the
+               all of it is on device too             host copy is freed, so these go last
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ Entry = tuple[int, int, int, Node]
 
 
 class Queue:
-    """One eviction queue of one component. The heaps hold (rank, -end, node id, node) and are swept
-    of nodes that are no candidates any more when they have doubled since the last sweep: what
-    nobody evicts from would keep dead nodes for ever."""
+    """One eviction queue of one component. The entries of its heaps are (rank, -end page, node id,
+    node). A heap is swept of stale entries when it has doubled since the last sweep. Otherwise a
+    queue from which nothing is evicted would keep deleted nodes in memory."""
 
     __slots__ = ("bits", "component", "heaps", "kind", "sweep_at", "tier", "window_pages")
 
@@ -51,12 +52,12 @@ class Queue:
 
 
 def is_garbage(node: Node, window_pages: int) -> bool:
-    """Whether a copy that boundaries require within `window_pages` serves none that lives."""
+    """Whether no live boundary requires the node's copy of a component with this window."""
     return node.live_distance >= window_pages
 
 
 def kind_now(node: Node, tier: int, component: int) -> int:
-    """The kind of queue that the node's copy belongs in right now, -1 where it cannot be lost."""
+    """The kind of queue in which the node's copy belongs now; -1 if it cannot be evicted."""
     device, host = node.pages
     locks = node.locks[tier]
     if node.parent is None or node.pages[tier][component] is None or locks[component]:
@@ -74,14 +75,14 @@ def kind_now(node: Node, tier: int, component: int) -> int:
 
 
 def is_candidate(node: Node, queue: Queue) -> bool:
-    """Whether the node could lose this component's copy on the queue's tier right now."""
+    """Whether the node's copy belongs in this queue now."""
     return kind_now(node, queue.tier, queue.component) == queue.kind
 
 
 def offer(
     queues: list[list[Queue]], policy: EvictionPolicy, node: Node, tier: int, component: int
 ) -> None:
-    """File the node's copy of a component where it has become a candidate, if it has."""
+    """If the node's copy of a component can be evicted now, put it into its queue."""
     if node.pages[tier][component] is None or node.locks[tier][component]:
         return
     kind = kind_now(node, tier, component)
@@ -113,8 +114,9 @@ def _sweep(queue: Queue, garbage: bool) -> None:
 
 
 def next_victim(queues: list[Queue], policy: EvictionPolicy) -> Node | None:
-    """Take out the candidate to go next: garbage of any of these queues, then the first queue that
-    has one. The caller evicts it or offers it again."""
+    """Take the next victim out of these queues: first garbage of any of them, then the coldest of
+    the first queue that has a candidate. The caller must evict it or offer it again. None if there
+    is no candidate."""
     for garbage in (True, False):
         for queue in queues:
             node = _pop(queue, policy, garbage)

@@ -1,11 +1,11 @@
-"""Walking a key down the tree, and the boundaries a match has.
+"""Matching: find the nodes of a key in the tree, and the boundaries on their path.
 
     device anchor   the deepest node where every component is valid on device
     best anchor     the deepest node where every component is valid, each on device or host
     depth           the deepest node where one component alone is valid on any tier
 
-All are positions on one path of whole nodes; the slots a request may use without a load are exactly
-what the device anchor requires.
+All three are positions on one path of whole nodes. A request that loads nothing may use exactly the
+pages that the device anchor requires.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .tree import label_of, path_to, split, start_of
 
 
 class Anchors(NamedTuple):
-    """How many leading nodes of a path make up each match; depths by component."""
+    """How many leading nodes of a path belong to each match; `depths` is by component."""
 
     device: int
     best: int
@@ -32,10 +32,11 @@ class Anchors(NamedTuple):
 def walk(
     state: State, key: Key, limit: int, known: Node | None = None
 ) -> tuple[list[Node], Node | None, int]:
-    """The nodes whose whole run the key shares, then a node that it shares in part, and how far.
+    """Follow the first `limit` pages of the key down the tree.
 
-    Looks at the first `limit` pages of the key. `known`: a node on the path of which the key is
-    known to share everything down to its end, not below `limit`. No side effect.
+    Returns the nodes that match as a whole, then a node that matches in part (or None) and how many
+    of its pages match. known: a node that is known to match with its whole path, at most `limit`
+    pages deep. Changes nothing.
     """
     raw, stride = key.raw, key.stride
     stop = min(len(raw), limit * stride)
@@ -63,7 +64,7 @@ def walk(
 
 
 def _shared_pages(one: bytes, other: bytes, stride: int) -> int:
-    """How many leading rows two runs share."""
+    """How many leading rows of two runs are equal."""
     size = min(len(one), len(other))
     differs = np.frombuffer(one, dtype="<i8", count=size // 8) != np.frombuffer(
         other, dtype="<i8", count=size // 8
@@ -73,7 +74,8 @@ def _shared_pages(one: bytes, other: bytes, stride: int) -> int:
 
 
 def match(state: State, key: Key, limit: int, known: Node | None = None) -> list[Node]:
-    """The path of nodes that make up the longest known prefix, splitting the last if need be."""
+    """The path of nodes for the longest known prefix of at most `limit` pages. Splits the last node
+    if only a part of it matches."""
     path, partial, pages = walk(state, key, limit, known)
     if partial is not None:
         path.append(split(state, partial, pages))
@@ -81,7 +83,7 @@ def match(state: State, key: Key, limit: int, known: Node | None = None) -> list
 
 
 def cut(state: State, path: list[Node], at: int) -> None:
-    """Let a node of the path end at page `at`, if the path goes that far."""
+    """Split a node of the path so that one ends at page `at`, if the path goes that far."""
     for index in range(len(path) - 1, -1, -1):
         node = path[index]
         if at >= node.end_page:
@@ -93,16 +95,16 @@ def cut(state: State, path: list[Node], at: int) -> None:
 
 
 def cut_windows(state: State, path: list[Node]) -> None:
-    """Let what the path's end, which matches, requires of each bounded component begin at a node's
-    start: a lock covers a window and no more."""
+    """Split nodes so that the window of each bounded component before the path's end begins at the
+    start of a node. Then a lock covers no more than the window."""
     for index in state.bounded:
         if path:
             cut(state, path, path[-1].end_page - state.components[index].window_pages)
 
 
 def anchors(state: State, path: list[Node], part: int = 0) -> Anchors:
-    """Where the path matches. With `part`, only the first `part` pages of the last node count (a
-    match that ends inside it)."""
+    """The anchors of a path. With `part`, the match ends inside the last node, and only the first
+    `part` pages of that node count."""
     ends = _ends(path, part)
     depths = []
     for index, component in enumerate(state.components):
@@ -132,7 +134,7 @@ def _deepest(
     path: list[Node], ends: list[int], upto: int, index: int, window: int, on_device: bool
 ) -> int:
     """The deepest of the first `upto` nodes at which one component is valid, on device or anywhere.
-    From below, because what lies above its window is not looked at."""
+    Goes from the deepest node up, so it need not read the nodes above the window."""
     for depth in range(upto, 0, -1):
         node = path[depth - 1]
         if ends[upto] - ends[depth] >= window:
@@ -143,8 +145,8 @@ def _deepest(
 
 
 def _ends(path: list[Node], part: int) -> list[int]:
-    """Page depths of the empty path, of each node's end, and of where a match ends inside the
-    last one."""
+    """Page depths: 0 for the empty path, then the end of each node. With `part`, the last depth is
+    that of the match inside the last node."""
     ends = [0, *(node.end_page for node in path)]
     if part:
         ends[-1] = ends[-2] + part
@@ -152,8 +154,8 @@ def _ends(path: list[Node], part: int) -> list[int]:
 
 
 def probe(state: State, key: Key, limit: int) -> tuple[int, int, tuple[int, ...]]:
-    """Pages that would be found on device, after them on host, and up to where each component alone
-    is valid. No side effect."""
+    """What a match of the first `limit` pages would find: pages on device, pages after those on
+    host, and by component the depth in pages up to which it is valid. Changes nothing."""
     path, partial, part = walk(state, key, limit)
     if partial is not None:
         path.append(partial)

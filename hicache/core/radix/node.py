@@ -1,7 +1,7 @@
-"""The records of the core: nodes, receipts, legs, flights and requests. Mutable, without methods.
+"""The records of the core: nodes, receipts, legs, flights and requests.
 
-Lives here: their fields and what each means. Must not live here: anything that changes one. The
-modules of the core write to them, and only inside `Core.handle`; checks read them.
+They are mutable and have no behaviour. Only the modules of the core write to them, and only inside
+`Core.handle`; checks read them. For changes to the tree see `tree`.
 
     page depth   0          a.end_page   b.end_page
                  |--- a ----|---- b -----|        a.end_page == a.parent.end_page + pages(a)
@@ -19,29 +19,29 @@ FAR = 1 << 39
 
 
 class Node:
-    """An edge-compressed run of pages below its parent.
+    """A run of pages below its parent in the radix tree.
 
-    key            the run's rows (bytes), never empty but for the root.
-    label          the bytes under which the parent holds it: its first row, after the namespace
-                   where the parent is the root.
+    key            the run's rows (bytes); empty for the root only.
+    label          its key in the parent's `children`: its first row, after the namespace if the
+                   parent is the root.
     end_page       page depth of its last page.
     pages          [tier][component]: page numbers, or None where the component is not there.
-    locks          [tier][component]: the receipts that lock it; a lock count is a length.
-    with_pages     [tier]: how many children hold the backbone on that tier.
-    last_use       [component]: tick of the last event that used it there.
-    live_distance  pages from its end down to the nearest live boundary at or below it
-                   (`boundaries`): 0 where its own end is one, FAR from the widest window on, NONE
-                   without any.
-    child_distances  how many children contribute which distance to `live_distance`.
-    children_in_reach  by id, the children that end within the widest window of its end.
-    inserted       tick at which it came into the tree; both halves of a split keep it.
-    hits           requests that used it.
-    priority       the highest priority of those.
-    queued         bits: which eviction queues it has an entry in (see lru).
-    legs           the transfers in flight that read or fill it.
-    host_refused   bits: the components that host did not take when they were to be evicted; next
+    locks          [tier][component]: the receipts that lock it, by id.
+    with_pages     [tier]: how many children have the backbone on that tier.
+    last_use       [component]: tick of the last event that used the component at this node.
+    live_distance  pages from its end down to the nearest live boundary at or below it (see
+                   `boundaries`): 0 if its own end is one, FAR if the distance is at least the
+                   widest window, NONE if there is none.
+    child_distances  [distance]: how many children are at this distance from a live boundary.
+    children_in_reach  by id, the children that end within the widest window below its end.
+    inserted       tick at which it was inserted into the tree; both halves of a split keep it.
+    hits           number of requests that used it.
+    priority       the highest priority of these requests.
+    queued         bits: which heaps of eviction queues have an entry for it (see lru).
+    legs           the legs of flights that read or fill it.
+    host_refused   bits: the components that host did not take when they were to be evicted. Next
                    time they are dropped.
-    digests        SHA-256 chain, one per page; None until someone needs it.
+    digests        SHA-256 chain, one per page; None until it is computed.
     """
 
     __slots__ = (
@@ -105,9 +105,9 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Receipt:
-    """Exactly what one holder locked: (node, tier) by component. A release replays just that.
+    """What one holder locked: (node, tier) by component. A release undoes exactly this list.
 
-    When a node splits, the half that gets the component's pages gets the lock (locks follow pages).
+    When a node is split, each half that gets pages of the component keeps the lock.
     """
 
     id: int
@@ -119,8 +119,8 @@ class Receipt:
 class Leg:
     """One node's part of a transfer: page numbers of `component` from one tier to the other.
 
-    node is None once the tree forgot it (flush): the pages still belong to the flight. Each page of
-    `source` and of `target` stays lent until the flight's reply.
+    node is None after a flush: the target pages still belong to the flight. The source pages are on
+    loan and the target pages are lent until the leg ends.
     """
 
     flight: Flight
@@ -131,7 +131,7 @@ class Leg:
 
 
 class FlightKind(StrEnum):
-    """What is in flight."""
+    """The kind of action that is in flight."""
 
     LOAD = "load"
     BACKUP = "backup"
@@ -142,17 +142,17 @@ class FlightKind(StrEnum):
 class Flight:
     """One action in flight.
 
-    request      the admitted request that it works for; NO_REQUEST for a backup, once the request
-                 is gone, and once a load has landed.
-    receipt      what it locks until its reply.
-    legs         of a load or backup: what it copies, until that has ended.
-    lent         [component] of a prefill: device pages on loan to it.
-    frees        [component] of a backup that an eviction waits for: the device pages that can go
-                 when it ends.
-    evicts       of a backup: whether an eviction waits for it.
-    gives_up     [component] of a load: host pages that it frees once it has landed.
-    end_token    of a prefill: where it ends.
-    checkpoints  of a prefill: (component, depth in tokens, slot) of the states that it leaves.
+    request      the admitted request that it is for; NO_REQUEST for a backup, after the request is
+                 gone, and after a load has landed.
+    receipt      its locks until the reply; None if it has none.
+    legs         load or backup: its copies that have not ended.
+    lent         prefill: [component], device pages on loan to it.
+    frees        backup: [component], device pages that an eviction waits for, which can go when it
+                 ends.
+    evicts       backup: whether an eviction waits for it.
+    gives_up     load: [component], host pages that it frees when it has landed.
+    end_token    prefill: the token at which it ends.
+    checkpoints  prefill: (component, depth in tokens, slot) of the states that it stores.
     """
 
     id: FlightId
@@ -175,24 +175,26 @@ class Flight:
 class Request:
     """A waiting or admitted request.
 
-    tables         [component]: device pages. By position, covering at least `computed_tokens` while
-                   admitted, -1 where it has none; or the slots of a state: working, then two for
-                   checkpoints.
-    shared_pages   leading positions that nodes have, or will have once `load` lands; what the
-                   tables have behind them, and every slot, is its own.
-    shared_node    the node that ends with the shared positions, None for none; locked, so it stays.
-    computed_tokens  those whose KV is in the table's pages.
-    filled_pages   positions that pages of bounded components were taken for.
-    branch_pages   pages that were known when it was admitted: where it is likely to part from
-                   others.
-    checkpoint_tokens  [component][checkpoint slot]: tokens that the state in it has read, 0: none.
-    refilled_at_tokens  tokens that it may have computed when a checkpoint slot was last taken.
-    cleared_pages  [component]: leading positions at which a bounded component has no page any more.
+    length         tokens of the prompt.
+    match_pages    the longest prefix that may be reused.
+    tables         [component]: device pages. For a positional component by position, at least for
+                   `computed_tokens` while admitted, -1 where it has none; otherwise the slots for
+                   states: working, then two for checkpoints.
+    shared_pages   leading positions whose pages belong to nodes, or will when `load` has landed.
+                   Later pages of the tables, and all slots, are the request's own.
+    shared_node    the node that ends at `shared_pages`, or None. It is locked, so it stays.
+    computed_tokens  tokens whose KV is in the pages of the tables.
+    filled_pages   positions for which pages of bounded components were taken.
+    branch_pages   pages of the prompt that were known at admission. Other prompts are likely to
+                   branch off there.
+    checkpoint_tokens  [component][checkpoint slot]: tokens that the slot's state has read; 0: none.
+    refilled_at_tokens  tokens that it may have computed when a slot was last refilled.
+    cleared_pages  [component]: leading positions whose pages of a bounded component were freed.
     sources        [component]: the page to copy into the working slot before the first pass, or -1.
-    prefill        flight of the chunk that runs, else 0. load: flight of its load-back until that
-                   has landed, else 0.
-    may_load       False after a failed load or forward pass: it recomputes from then on.
-    priority       as its caller gave it; what it uses is kept longer under a policy for it.
+    prefill        flight of its prefill, or 0. load: flight of its load until that has landed,
+                   or 0.
+    may_load       False after a failed load or forward pass: from then on it recomputes.
+    priority       as the caller gave it. Some policies keep its nodes longer if it is higher.
     """
 
     id: RequestId

@@ -1,7 +1,8 @@
-"""The shape of the tree: make, split, cut and remove nodes, and put pages on them.
+"""The radix tree: create, split, truncate and remove nodes, and attach and detach their pages.
 
-Lives here: every change of a node's pages or place, so that the ledger, the parents' counts and the
-eviction queues agree after each call. Must not live here: any decision.
+Every change to the pages or the place of a node is made here, so that the ledger, the counts of the
+parents and the eviction queues agree after each call. Decides nothing; see `insertion`, `backup`
+and `eviction`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .node import Leg, Node
 
 
 def label_of(namespace: str, row: bytes) -> bytes:
-    """How the root holds a child: rows of different namespaces never share a label."""
+    """The label of a child of the root. Rows of different namespaces have different labels."""
     return (namespace + "\0").encode() + row if namespace else row
 
 
@@ -34,7 +35,7 @@ def start_of(node: Node, stride: int) -> int:
 
 
 def path_to(node: Node) -> list[Node]:
-    """The node and all above it but the root, from the top."""
+    """The nodes from the top down to this node, without the root."""
     path: list[Node] = []
     above: Node | None = node
     while above is not None and above.parent is not None:
@@ -45,7 +46,7 @@ def path_to(node: Node) -> list[Node]:
 
 
 def nodes_below(root: Node) -> Iterator[Node]:
-    """Every node below it, parents before children."""
+    """Every node below `root`, parents before children."""
     stack = list(root.children.values())
     while stack:
         node = stack.pop()
@@ -54,7 +55,7 @@ def nodes_below(root: Node) -> Iterator[Node]:
 
 
 def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
-    """A node without pages below `parent`."""
+    """Add a node without pages below `parent`. key: its rows."""
     if not key or len(key) % state.stride:
         raise CoreBug(f"{parent} cannot take a child of {len(key)} bytes")
     end = parent.end_page + len(key) // state.stride
@@ -71,9 +72,9 @@ def new_child(state: State, parent: Node, key: bytes, label: bytes) -> Node:
 
 
 def split(state: State, node: Node, at: int) -> Node:
-    """Cut a node `at` pages from its start; returns the new upper half, `node` is the lower.
+    """Split a node `at` pages from its start. Returns the new upper half; `node` becomes the lower.
 
-    Pages, locks and legs follow the tokens they belong to; nothing is recomputed.
+    Pages, locks and legs go to the half that their tokens belong to.
     """
     parent, stride = node.parent, state.stride
     if parent is None or not 0 < at < span(node, stride):
@@ -139,10 +140,10 @@ def _split_legs(state: State, node: Node, upper: Node, at: int) -> None:
 
 
 def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> None:
-    """A component of the node is on the tier from now on. The pages were owned or lent.
+    """Give the node these pages of a component on the tier. The pages must be owned or lent.
 
-    Files it for host eviction at once; for device eviction when its lock ends (most are locked
-    next, and an entry made now would be stale by then), or when the caller offers it.
+    The copy is filed for host eviction at once. It is filed for device eviction when its lock ends
+    or when the caller offers it: most copies are locked next, which would make an entry stale.
     """
     if node.pages[tier][index] is not None or node.parent is None:
         raise CoreBug(
@@ -167,8 +168,8 @@ def attach(state: State, node: Node, tier: int, index: int, pages: Pages) -> Non
 
 
 def detach(state: State, node: Node, tier: int, index: int) -> Pages:
-    """Take a component of the node off the tier; the caller gives the pages back, and offers what
-    it leaves of the node on host (most lose everything, one component after another)."""
+    """Take the pages of a component on the tier from the node and return them. The caller frees
+    them, and offers the host copies that the node keeps."""
     pages, parent = node.pages[tier][index], node.parent
     if pages is None or parent is None or node.locks[tier][index]:
         raise CoreBug(
@@ -190,8 +191,8 @@ def detach(state: State, node: Node, tier: int, index: int) -> Pages:
 
 
 def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
-    """Cut the run of a childless node that is on one tier only, and has no other component;
-    returns the pages cut off."""
+    """Shorten a node to its first `keep` pages and return the pages cut off. The node must have no
+    children, be on one tier only and have no component but the backbone."""
     pages = node.pages[tier][BACKBONE]
     if pages is None or node.children or sum(one is not None for one in chain(*node.pages)) > 1:
         raise CoreBug(f"{node} cannot be cut to {keep} pages", About("node", node.id))
@@ -212,7 +213,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
 
 
 def unlink(state: State, node: Node) -> None:
-    """Unlink a childless node that holds nothing."""
+    """Remove a node from the tree. It must have no children, legs or locks."""
     parent = node.parent
     if parent is None or node.children or node.legs or any(map(any, node.locks)):
         raise CoreBug(f"{node} cannot be removed", About("node", node.id))
@@ -225,7 +226,8 @@ def unlink(state: State, node: Node) -> None:
 
 
 def digests_of(state: State, node: Node) -> tuple[bytes, ...]:
-    """The node's page digests (SHA-256 chain from its namespace), computed once per page."""
+    """The digests of the node's pages (SHA-256 chain from its namespace), computed once per
+    page."""
     missing: list[Node] = []
     above: Node = node
     while above.digests is None and above.parent is not None:

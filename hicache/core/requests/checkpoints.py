@@ -1,16 +1,17 @@
-"""The depths at which a request leaves what a later one needs, and the slots it has for states.
+"""Checkpoints: the depths at which a request makes boundaries, and its slots for states.
 
-boundary   a page-aligned depth, multiple of every component's interval, where the tree gets a
-           node whose end is live: at the end of each pass and, where the prompt is known
-           deeper than it could be reused, also there, because others are likely to part there
+boundary   a page-aligned depth, a multiple of every component's interval, at which a node with a
+           live end is put into the tree. A request makes one at the end of each pass. If the
+           prompt was known deeper than it could be reused, the request makes one at that depth
+           too, because other prompts are likely to branch off there.
 
-slots      [working, checkpoint, checkpoint]: a pass or decode step overwrites the working state;
-           the state at depth d of a decode goes to checkpoint slot (d // interval) % 2, so the one
-           before it stays whole. A slot whose state a node takes over is replaced, or nothing is
-           taken.
+slots      [working, checkpoint, checkpoint]. A pass or decode step overwrites the working state.
+           In decode, the state at depth d is stored in checkpoint slot (d // interval) % 2, so the
+           one before it stays intact. When a node takes over a state, its slot is refilled with a
+           free page if there is one.
 
-Lives here: which depths are boundaries, which slot holds which state, and how many states a path
-keeps. Must not live here: the tree's nodes at those boundaries (`insertion`).
+This file decides which depths are boundaries, which slot has which state, and how many states a
+path keeps. It does not create nodes; see `insertion`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .tables import write
 
 
 def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> list[int]:
-    """Pages up to the boundaries that a pass over tokens start..end makes, ascending."""
+    """The boundaries, in pages, that a pass over tokens start..end makes, ascending."""
     interval, size = state.interval, state.config.page_size
     deepest = min(end, request.key.pages * size) // interval * interval
     depths = [deepest]
@@ -36,8 +37,8 @@ def boundaries_of_pass(state: State, request: Request, start: int, end: int) -> 
 
 
 def choose_checkpoint_slots(state: State, request: Request, flight: Flight, start: int) -> None:
-    """Which slots get the states at the boundaries of a pass: the last one the slot that a decode
-    would use for it, one before it the other."""
+    """Choose the slots for the states at the boundaries of a pass. The state at the last boundary
+    gets the slot that decode would use for it, a state before it gets the other slot."""
     if not state.stateful:
         return
     size = state.config.page_size
@@ -54,17 +55,17 @@ def choose_checkpoint_slots(state: State, request: Request, flight: Flight, star
 
 
 def note_checkpoints(request: Request, flight: Flight) -> None:
-    """The pass is over: the slots hold those states now."""
+    """The pass has ended: note which states the slots have now."""
     for index, depth, slot in flight.checkpoints:
         request.checkpoint_tokens[index][slot - 1] = depth
 
 
 def note_decoded(state: State, request: Request, length: int) -> None:
-    """The request may have decoded, up to `length` tokens: what its checkpoint slots hold by now.
+    """The request may have decoded up to `length` tokens: note which states its slots have now.
 
-    Only the slot of the last boundary is counted on, because a step that ran ahead, by less than
-    two intervals, may have written the other one; and only where the request had that slot already
-    when it passed the boundary.
+    Only the slot of the last boundary counts, because a step that ran ahead by less than two
+    intervals may have overwritten the other one. It counts only if the request already had that
+    slot when it passed the boundary.
     """
     if request.computed_tokens < request.length:
         return
@@ -84,9 +85,9 @@ def note_decoded(state: State, request: Request, length: int) -> None:
 
 
 def boundaries_at_end(state: State, request: Request, key: Key, length: int) -> list[int]:
-    """Pages up to the boundaries, of at most `length` tokens, whose states are in the checkpoint
-    slots of every component that has states; without such a component, all of the key, whose last
-    page may be a partial one."""
+    """The boundaries, in pages, that a request can make when it ends: depths of at most `length`
+    tokens for which every component with states has the state in a checkpoint slot. If no component
+    has states, the end of the key is the only boundary; its last page may be partly filled."""
     if not state.stateful:
         return [key.pages] if key.pages else []
     found: list[set[int]] = [
@@ -100,7 +101,7 @@ def boundaries_at_end(state: State, request: Request, key: Key, length: int) -> 
 
 
 def owns_every_checkpoint_slot(state: State, request: Request) -> bool:
-    """Whether it owns every slot that it leaves states in."""
+    """Whether the request has all of its slots for states."""
     return not state.stateful or all(
         component.positional or -1 not in request.tables[index].tolist()
         for index, component in enumerate(state.components)
@@ -108,8 +109,8 @@ def owns_every_checkpoint_slot(state: State, request: Request) -> bool:
 
 
 def make_slot_room(state: State, counts: list[int]) -> bool:
-    """Try to have that many free slots of each component: for what nodes take over. Optional:
-    whatever cannot be had now is done without. Whether anything was evicted for it."""
+    """Try to free that many slots of each component, for states that nodes take over. It is not an
+    error if fewer become free. Returns whether it asked for an eviction."""
     evicted = False
     for index, count in enumerate(counts):
         pool = state.pools[Tier.DEVICE][index]
@@ -120,8 +121,8 @@ def make_slot_room(state: State, counts: list[int]) -> bool:
 
 
 def refill_checkpoint_slots(state: State, request: Request, since: int) -> None:
-    """Fill up the checkpoint slots that are missing, where slots are free. since: tokens that it
-    may have computed by now, whose states they cannot hold."""
+    """Take a free page for each missing slot, as far as there are free pages. since: tokens that
+    the request may have computed by now; the new slots do not have the states up to there."""
     for index, component in enumerate(state.components) if state.stateful else ():
         if component.positional:
             continue
@@ -134,8 +135,8 @@ def refill_checkpoint_slots(state: State, request: Request, since: int) -> None:
 
 
 def limit_states(state: State, path: list[Node]) -> None:
-    """Keep no more states on a path than a component allows: the shallowest go first, but for those
-    at which paths part, and those in use."""
+    """Limit the states on a path to the number that each component allows. The shallowest are freed
+    first, except those in use, those at a branch and the deepest."""
     for index, component in enumerate(state.components):
         holding = [node for node in path if is_there(node, index)] if component.per_path else []
         excess = len(holding) - component.per_path

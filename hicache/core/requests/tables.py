@@ -1,10 +1,10 @@
-"""Request tables: the one place that makes and writes them.
+"""Request tables. Only this file creates and writes them.
 
-    by position   device pages in order, -1 where the request has none
-    slots         [working, checkpoint, checkpoint] of a component that has states, -1: none
+    positional component    device pages by position, -1 where the request has none
+    component with states   slots [working, checkpoint, checkpoint], -1 for a slot without a page
 
-A table that was handed out never changes: each write is to a copy, which is frozen. Must not live
-here: which pages a request takes or gives back, or any pool.
+A table never changes: each write makes a read-only copy. Does not take or free pages; see `windows`
+and `placement`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..types import BACKBONE, Pages, frozen
 
 
 def filled(length: int, start: int, pages: Pages) -> Pages:
-    """A table of `length` places that has these pages from `start` on and nothing else."""
+    """A table of `length` places with these pages from `start` on, and -1 everywhere else."""
     if not 0 <= start <= length - len(pages):
         raise CoreBug(f"{len(pages)} pages from {start} on do not fit a table of {length} places")
     table = np.full(length, -1, dtype=np.int64)
@@ -30,17 +30,17 @@ def filled(length: int, start: int, pages: Pages) -> Pages:
 
 
 def joined(first: Pages, second: Pages) -> Pages:
-    """A table of these pages and then those."""
+    """A table of the first pages, followed by the second."""
     return frozen(np.concatenate((first, second)))
 
 
 def extend(request: Request, index: int, pages: Pages) -> None:
-    """More pages behind the last place."""
+    """Append pages to the request's table of a component."""
     request.tables[index] = joined(request.tables[index], pages)
 
 
 def write(request: Request, index: int, parts: Iterable[tuple[int, Pages]]) -> None:
-    """Other pages from each of these places on."""
+    """Replace entries of the request's table. parts: (first place, pages)."""
     table = request.tables[index].copy()
     for start, pages in parts:
         if not 0 <= start <= len(table) - len(pages):
@@ -50,7 +50,7 @@ def write(request: Request, index: int, parts: Iterable[tuple[int, Pages]]) -> N
 
 
 def strike(request: Request, index: int, gaps: Iterable[slice]) -> None:
-    """No pages at these places any more."""
+    """Set the entries of the request's table at these places to -1."""
     table = request.tables[index].copy()
     for gap in gaps:
         if not 0 <= gap.start <= gap.stop <= len(table):
@@ -60,7 +60,7 @@ def strike(request: Request, index: int, gaps: Iterable[slice]) -> None:
 
 
 def own_pages(state: State, request: Request, index: int) -> Pages:
-    """Device pages of a component that belong to the request itself."""
+    """Device pages of a component that the request owns, without those of nodes."""
     pages = request.tables[index]
     if index == BACKBONE:
         return pages[request.shared_pages :]
@@ -71,7 +71,7 @@ def own_pages(state: State, request: Request, index: int) -> Pages:
 
 
 def paged_tables(state: State, request: Request) -> tuple[Pages, ...]:
-    """The tables of the components that have a page per position, the backbone's first."""
+    """The tables of the positional components, the backbone's first."""
     return tuple(
         request.tables[index]
         for index, component in enumerate(state.components)
@@ -82,7 +82,8 @@ def paged_tables(state: State, request: Request) -> tuple[Pages, ...]:
 def state_slots(
     state: State, request: Request, flight: Flight | None = None
 ) -> tuple[StateSlots, ...]:
-    """The slots of the others, with what a pass is to do about them."""
+    """The slots of the components that have states. With `flight`, also what its pass must copy:
+    the state to start from and the checkpoints to store."""
     found: list[StateSlots] = []
     for index, component in enumerate(state.components) if state.stateful else ():
         if component.positional:

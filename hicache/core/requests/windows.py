@@ -1,12 +1,12 @@
-"""Pages that are taken as a request goes on, and given back behind it.
+"""Pages of bounded components: taken as a request goes on, and freed once its window has passed.
 
 The backbone's pages are taken for the whole prompt when a request is admitted. Those of a bounded
 component are taken for each chunk or growth, because most of a long prompt is outside its window:
 
     t    pages computed                      d    the deepest boundary that is still to be made
-    lo   = min(t, d) - window                own pages and locks before lo serve nothing any more
+    lo   = min(t, d) - window                own pages and locks before lo are not needed any more
 
-Lives here: taking them, and letting them go. Must not live here: how a table is written (`tables`).
+Does not write tables; see `tables`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ def pages_of(state: State, tokens: int) -> int:
 
 
 def reachable_end(state: State, request: Request, index: int, end: int) -> int:
-    """How far a pass up to token `end` gets with what can be had of a bounded component."""
+    """The token up to which a pass that should end at token `end` has pages of a bounded
+    component."""
     room = state.pools[Tier.DEVICE][index].available
     return min(end, (request.filled_pages + room) * state.config.page_size)
 
 
 def fill(state: State, request: Request, upto: int) -> None:
-    """Take the pages of bounded components at the positions up to `upto`. There is room."""
+    """Take the pages of bounded components for the positions up to page `upto`. They must be
+    free."""
     first = request.filled_pages
     if upto <= first:
         return
@@ -43,9 +45,10 @@ def fill(state: State, request: Request, upto: int) -> None:
 
 
 def release_behind(state: State, request: Request, computed: int, exactly: bool = False) -> None:
-    """Give back, and unlock, what the tokens behind the first `computed` cannot reach.
+    """Free and unlock pages of bounded components that no token after the first `computed` reads.
 
-    Locks end node by node; with `exactly`, for a pool that is short, nodes are cut for it.
+    A lock ends only when the whole node can be unlocked. With `exactly`, used when a pool is short
+    of pages, nodes are split so that the lock covers no more than the window.
     """
     if state.every_end_is_live or request.receipt is None:
         return
@@ -66,7 +69,7 @@ def release_behind(state: State, request: Request, computed: int, exactly: bool 
 
 
 def _clear(state: State, request: Request, index: int, first: int) -> None:
-    """No pages of the component at the leading `first` positions any more: its own go back."""
+    """Free the request's own pages of the component at the first `first` positions."""
     since, request.cleared_pages[index] = request.cleared_pages[index], first
     if not since < first <= request.filled_pages:
         raise CoreBug(

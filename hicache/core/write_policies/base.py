@@ -1,7 +1,7 @@
-"""What a write policy is: when a node's pages are copied to host.
+"""The interface of a write policy: it says when the pages of a node are copied to host.
 
-An entry of this folder defines `policy()`, which makes one. A write policy is data: the core acts
-on these properties, and the checks hold it to them.
+An entry of this folder defines `policy()`, which returns a policy. A write policy is data only. The
+core acts on its properties, and the checks verify that it does.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Protocol
 
 
 class WritePolicy(Protocol):
-    """threshold: uses at which a node is backed up while it is in use; 0 means never.
-    on_evict: whether an unbacked leaf is copied to host before its device pages are freed.
+    """threshold: the hit count from which on a node is backed up when it is used; 0 means never.
+    on_evict: whether a copy that is not on host is copied there before its device pages are freed.
     contiguous: whether a host copy requires the parent's host copy. Not possible with `on_evict`,
-    which backs up leaves before what is above them.
+    which backs up leaves before the nodes above them.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Back a node up only when its device pages are wanted by someone else."""
+"""Write-back: back up a node only when its device pages are wanted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Back a node up as soon as it is in the tree."""
+"""Write-through: back up a node at its first use, as soon as it is in the tree."""
 
 from __future__ import annotations
 

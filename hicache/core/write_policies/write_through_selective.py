@@ -1,4 +1,4 @@
-"""Back a node up when a second request uses it."""
+"""Write-through selective: back up a node when a second request uses it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The I/O backends of a CUDA device, one per file: the name of an entry is the backend's name."""
+"""The I/O backends of a CUDA device, one per file. The name of the file is that of the backend."""

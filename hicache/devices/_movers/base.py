@@ -1,7 +1,7 @@
-"""What every I/O backend of a CUDA device is: something that queues one copy on a stream.
+"""The interface of an I/O backend of a CUDA device: it queues one copy on a stream.
 
-An entry holds a class `Mover` with these members. Must not live here: which pages move, order
-between streams, or how long anything must stay alive (the device sees to that).
+An entry has a class `Mover` with these members. It does not choose pages, order streams, or keep
+memory alive; see `hicache/devices/_traffic`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Batch: TypeAlias = Callable[[Offsets, Offsets, Offsets], None]
 
 
 class Route(NamedTuple):
-    """One pool's way from a tier to the other."""
+    """One pool on the source tier and on the target tier."""
 
     source: TorchPool
     target: TorchPool
@@ -27,9 +27,10 @@ class Route(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Pages (source, target) of one pool, in its own layers. Targets differ from one another.
+    """A copy of one pool. pages: (source, target); the target pages are distinct. layers: the
+    pool's own layer indices.
 
-    numbers: int64[2, n] on the device, the same pages, where the mover needs them.
+    numbers: the same pages as int64[2, n] on the device, if the mover needs them.
     """
 
     route: Route
@@ -39,10 +40,10 @@ class Move(NamedTuple):
 
 
 class Options(NamedTuple):
-    """blocks: programs of a kernel, which bounds the multiprocessors that it takes.
+    """blocks: programs of a kernel, which limits how many multiprocessors it uses.
 
-    batch: copies all of (target addresses, source addresses, lengths) on the current stream; None
-    where only one copy at a time can be asked for.
+    batch: a function that makes many copies (target addresses, source addresses, lengths in bytes)
+    on the current stream in one call; None if there is none.
     """
 
     blocks: int
@@ -57,11 +58,11 @@ class Mover(Protocol):
     def __init__(self, options: Options) -> None: ...
 
     def copy(self, job: Move) -> None:
-        """Queue it on the current stream."""
+        """Queue the copy on the current stream."""
 
 
 def route(source: TorchPool, target: TorchPool) -> Route:
-    """The way between two views of one pool."""
+    """The route between two views of one pool."""
     largest = min(source.plan.run_bytes, target.plan.run_bytes)
     shape = tuple(source.view.shape[2:])
     found = pair(shape, source.view.stride(), target.view.stride(), largest)

@@ -1,7 +1,7 @@
-"""`direct`: the copy engines move runs of neighbouring pages, without a multiprocessor.
+"""`direct`: the copy engines copy runs of neighbouring pages, without using a multiprocessor.
 
-All runs of a copy are handed over in one call where the driver can take a batch, else one by one.
-Must not live here: finding the runs (memory/runs).
+All runs of a copy are given to the driver in one call if it has a call for batches, else one by
+one. Does not find the runs; see `hicache/memory/runs`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`kernel`: one gather and scatter kernel per layer group, between device and mapped host memory.
 
-The kernel reads and writes pinned memory across the bus itself. A fixed number of programs walks
-the copy, so a forward pass beside it keeps the other multiprocessors. Must not live here: where
-pieces are (memory/runs), or which pages move.
+The kernel itself reads and writes pinned memory across the bus. The number of its programs is
+fixed, so a concurrent forward pass keeps the other multiprocessors. Does not find the pieces; see
+`hicache/memory/runs`.
 
-An item of work is `BLOCK` words of one page in one layer, all its pieces end to end:
+An item of work is `BLOCK` words of one page in one layer, counted over all its pieces in order:
 
     word in page  ->  (piece, column)  ->  piece's place along up to three dimensions  ->  address
 """
@@ -52,10 +52,10 @@ def move(  # type: ignore[no-untyped-def]
     unit: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Steps are in accesses of `unit` words, `piece` and `page` in words.
+    """Copy pages. Steps count accesses of `unit` words; `piece` and `page` count words.
 
-    numbers: the source pages, then the target pages. All products are of 64 bits: a pool may be
-    larger than 2^31 words.
+    numbers: the source pages, then the target pages. All products have 64 bits, because a pool may
+    be larger than 2^31 words.
     """
     chunks: tl.constexpr = (page + block - 1) // block
     for item in range(tl.program_id(0), items, tl.num_programs(0)):
@@ -108,7 +108,9 @@ class Mover:
 
 
 def plan(route: Route, pages: int, layers: range) -> tuple[list[int], dict[str, int]]:
-    """The kernel's numbers: (first layer, pages, items, steps...) and what it is compiled for."""
+    """The kernel's arguments (first layer, pages, items, steps...) and its compile-time constants.
+
+    Raises CallerError for a copy that is too large, CoreBug for too many dimensions."""
     pair = route.pair
     if len(pair.sizes) > DIMENSIONS:
         raise CoreBug(f"kernel: expected at most {DIMENSIONS} dimensions, found {pair.sizes}")
