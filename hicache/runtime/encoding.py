@@ -1,11 +1,10 @@
-"""How an outcome or an event becomes bytes, or numbers, in a digest. One table for all digests.
+"""The encoding of outcomes and events as bytes, or as numbers, for all digests.
 
-Lives here: which values of each outcome a digest covers, under which name and code, and an exact,
-framed encoding of values. Must not live here: what is hashed together (decisions, the replay digest
-of `sim.recorder`, the double run of `hicache fuzz`).
+This file lists which values of each outcome a digest covers, and encodes them so that different
+values never give the same bytes. It does not compute digests; see `decisions` and `sim.recorder`.
 
-The table is written out, so digests that were recorded once stay what they are when a record of the
-core gets another name, another field, or its fields another order.
+The values are listed explicitly. So a recorded digest stays valid when a record of the core is
+renamed, gets another field, or its fields change their order.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from hicache.core.events import (
 )
 from hicache.core.types import Pages
 
-_REASONS = {"writing_back": "draining"}  # what a digest calls a reason that has another name now
+_REASONS = {"writing_back": "draining"}  # renamed reasons, with the name that digests still use
 
 
 def _copies(copies: Sequence[Copy]) -> tuple[object, ...]:
@@ -121,8 +120,8 @@ def _tables(one: Prefill) -> Iterator[int | Pages]:
 
 
 class Covered(NamedTuple):
-    """name, values: of an exact digest. code: of the replay digest, whose numbers are `numbers` of
-    the outcome, or the integers among the values."""
+    """How one kind of outcome is encoded. name, values: for an exact digest. code: for the replay
+    digest, which covers `numbers` of the outcome, or without it the integers among the values."""
 
     name: bytes
     code: int
@@ -176,7 +175,7 @@ _EVENT_CODES: dict[type, int] = {
 
 
 def outcome_bytes(outcomes: Sequence[Outcome]) -> bytes:
-    """What one event was answered with."""
+    """The encoding of the outcomes of one event."""
     parts: list[bytes] = [b"%d!" % len(outcomes)]
     for outcome in outcomes:
         covered = _OUTCOMES[type(outcome)]
@@ -186,14 +185,14 @@ def outcome_bytes(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def event_bytes(event: Event) -> bytes:
-    """By its code, with all its values."""
+    """The encoding of an event: its code and all of its values."""
     parts: list[bytes] = [b"%d?" % _EVENT_CODES[type(event)]]
     _encode(parts, tuple(event))
     return b"".join(parts)
 
 
 def add_words(words: array[int], event: Event, outcomes: Sequence[Outcome]) -> None:
-    """Append the replay digest's 64-bit words of an event and its answer."""
+    """Append the 64-bit words of an event and its outcomes for the replay digest."""
     first = event[0] if event else 0
     words.extend((_EVENT_CODES[type(event)], int(first), len(outcomes)))
     for outcome in outcomes:
@@ -210,7 +209,7 @@ def add_words(words: array[int], event: Event, outcomes: Sequence[Outcome]) -> N
 
 
 def _encode(parts: list[bytes], value: object) -> None:
-    """Append a value so that no two different values give the same bytes."""
+    """Append the encoding of a value. Different values never give the same bytes."""
     if isinstance(value, np.ndarray):
         parts += (b"a%d:" % len(value), np.ascontiguousarray(value, dtype="<i8").tobytes())
     elif isinstance(value, tuple):

@@ -147,8 +147,8 @@ class Flight:
     receipt      its locks until the reply; None if it has none.
     legs         load or backup: its copies that have not ended.
     lent         prefill: [component], device pages on loan to it.
-    frees        backup: [component], device pages that an eviction waits for, which can go when it
-                 ends.
+    frees        backup that an eviction waits for: [component], the device pages that can go when
+                 it ends.
     evicts       backup: whether an eviction waits for it.
     gives_up     load: [component], host pages that it frees when it has landed.
     end_token    prefill: the token at which it ends.
