@@ -133,17 +133,21 @@ class LiveEvict(Check):
         )
 
     def _parent_is_next(self, book: Book) -> bool:
-        """The same of the backbone, exactly: the parent of a node that is written back goes before
-        all that could be evicted now."""
-        written = np.zeros(book.device.capacity, dtype=bool)
-        for ticket in book.tickets.open.values():
-            if type(ticket.action) is Backup:
-                for move in ticket.moves:
-                    written[move.source if not move.at else []] = True
-        mirrors = [one for one in book.nodes.by_id.values() if one.pages[0] is not None]
-        leaving = {one.id for one in mirrors if written[one.pages[0][0]]}  # type: ignore[index]
-        parents = [one.parent for one in mirrors if one.id in leaving and one.parent is not None]
-        ranks = [one.rank[0] for one in parents if one.id not in leaving and one.parent is not None]
+        """The same, exactly, of one component alone: the parent of a node that is written back goes
+        before all that could be evicted now."""
+        leaving = {
+            int(code) >> 2
+            for ticket in book.tickets.open.values()
+            if type(ticket.action) is Backup
+            for move in ticket.moves
+            for code in book.pages[move.at].owner[move.source]
+        }
+        parents = [book.nodes.by_id[one].parent for one in leaving if one in book.nodes.by_id]
+        ranks = [
+            above.rank[0]
+            for above in parents
+            if above is not None and above.parent is not None and above.id not in leaving
+        ]
         coldest = book.nodes.coldest(0, DEVICE, ())
         first = coldest.rank[0] if coldest is not None else None
         if first is None or not ranks:
@@ -195,7 +199,8 @@ class LiveEvict(Check):
         goal = min(item.pages - already, book.evictable_before[slot])
         if begun:
             goal = min(goal, 1)  # a write-back locks its path: the rest comes after the reply
-        if already and (self._waits_for_a_parent(book) if index else self._parent_is_next(book)):
+        exact = self._parent_is_next if book.width == 1 else self._waits_for_a_parent
+        if already and exact(book):
             goal = min(goal, 0)
         if tier == Tier.DEVICE and not index:
             goal = min(goal, self._ahead_of_copies(book, goal))
