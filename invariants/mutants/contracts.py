@@ -337,6 +337,6 @@ PROMISES: tuple[tuple[str, tuple[str, ...], Callable[[], bool]], ...] = (
     ("FREE-LIST", ("ledger",), _free_list),
     ("POLICIES", _POLICIES, entries.policies),
     ("FOLDERS", ("registry", "components.base"), entries.folders),
-    ("WORDS", ("node",), _says),
-    ("REFUSALS", ("admission", "core", "transfers"), refusals),
+    ("WORDS", ("radix.node",), _says),
+    ("REFUSALS", ("admission", "core", "flights", "transfers", "validation"), refusals),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from hicache.core.actions import Prefill
 from hicache.core.config import Config
@@ -31,7 +32,7 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.types import Key, Tier
+from hicache.core.types import MOST_PRIORITY, Key, Tier
 from hicache.runtime.driver import Driver
 
 SIZE = 2
@@ -157,6 +158,9 @@ def _events(at: Stage) -> Iterator[tuple[Event, bool]]:
     yield from _retractions(at, idle)
     yield from _replies(at)
     yield from _arrivals(at, there)
+    yield from ((event, False) for event in _misshapen())
+    for priority in (-MOST_PRIORITY - 1, -MOST_PRIORITY, MOST_PRIORITY, MOST_PRIORITY + 1):
+        yield Arrived(5, key_of(4), 5, 2, priority), abs(priority) <= MOST_PRIORITY
     yield Flushed(), True
     for tier, name, pages in product(Tier, ("full", "swa"), (-1, 0, 1)):
         legal = tier in (Tier.DEVICE, Tier.HOST) and name == "full" and pages >= 0
@@ -197,6 +201,29 @@ def _replies(at: Stage) -> Iterator[tuple[Event, bool]]:
         yield BackupDone(number), False
         for fine in (False, True):
             yield PrefillDone(number, fine), bool(at.flight) and number == at.flight
+
+
+def _misshapen() -> Iterator[Event]:
+    """Events whose values are of other types than the contract names."""
+    key = key_of(4)
+    for wrong in ("1", 1.5, None, [1]):
+        one: Any = wrong
+        yield from (MatchWanted(one), Aborted(one), AdmitWanted(one, 1), ContinueWanted(one, 1))
+        yield from (AdmitWanted(0, one), ContinueWanted(0, one), PagesWanted(0, one))
+        yield from (PagesWanted(one, 1), PagesWanted(0, 1, one), Finished(one, key, 4))
+        yield from (Finished(0, key, one), Finished(0, one, 4), Finished(0, Key(one, 16), 4))
+        yield from (Retracted(0, key, 5, 2, one), Retracted(0, key, one, 2, 4))
+        yield from (Retracted(0, key, 5, one, 4), Retracted(0, one, 5, 2, 4))
+        yield from (Arrived(one, key, 5, 2), Arrived(5, one, 5, 2), Arrived(5, Key(one, 16), 5, 2))
+        yield from (Arrived(5, key, one, 2), Arrived(5, key, 5, one), Arrived(5, key, 5, 2, one))
+        yield from (Arrived(5, key._replace(stride=one), 5, 2), EvictWanted(one, "full", 1))
+        yield from (EvictWanted(Tier.DEVICE, "full", one), EvictWanted(Tier.DEVICE, one, 1))
+        yield from (LoadDone(one), BackupDone(one), PrefillDone(one))
+    for space in (1, None):
+        other: Any = space
+        yield Arrived(5, key._replace(namespace=other), 5, 2)
+    for raw in (bytes(8), bytes(24)):
+        yield from (Arrived(5, Key(raw, 16), 5, 2), Finished(0, Key(raw, 16), 5))
 
 
 def _arrivals(at: Stage, there: bool) -> Iterator[tuple[Event, bool]]:
