@@ -78,7 +78,7 @@ def test_a_load_whose_request_is_gone_frees_what_it_fills(ok: bool) -> None:
     assert rig.device.available - before == 4
 
 
-def test_a_load_that_has_landed_frees_nothing_and_works_for_nobody() -> None:
+def test_a_landed_load_frees_nothing_and_has_no_request() -> None:
     rig = Rig(device=8, host=16)
     rig.run(0, "abcd")
     rig.demote()
@@ -88,7 +88,7 @@ def test_a_load_that_has_landed_frees_nothing_and_works_for_nobody() -> None:
     assert (found.request, found.frees, found.legs) == (NO_REQUEST, [0], [])
 
 
-def test_a_flush_leaves_to_what_moves_the_pages_that_it_gives_back() -> None:
+def test_pages_in_flight_at_a_flush_are_freed_by_their_flight() -> None:
     rig = Rig(device=8, host=16, write_policy="write_back")
     rig.run(0, "abcdef")
     (backup,) = rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
@@ -102,7 +102,7 @@ def test_a_flush_leaves_to_what_moves_the_pages_that_it_gives_back() -> None:
     rig.empty()
 
 
-def test_what_comes_free_is_said_by_component() -> None:
+def test_freed_pages_are_counted_per_component() -> None:
     rig = hybrid("full,swa,mamba", device=(16, 16, 9), host=(16, 16, 9))
     _, prefill = rig.begin(0, "abcdefgh")
     tables = rig.view.requests[0].tables
