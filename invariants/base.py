@@ -1,20 +1,19 @@
-"""What a check is, what a violation says, and how checks are found.
+"""The base class of checks, the violations that they report, and the lookup of checks by name.
 
-Lives here: the base class that every file in `checks/` fills in, the exceptions that stop a run
-with their exit codes, and the registry. Must not live here: any knowledge of a particular truth.
+Lives here: the class that every file in `checks/` derives from, the exceptions that end a run with
+their exit codes, and the registry. Does not contain any particular check.
 
-A check is written once, in one or more of these shapes; `watch` derives the incremental and the
-full checker from it:
+A check overrides one or more of these methods; `watch` runs them incrementally and in full:
 
-    node     local      a predicate over one node, its parent and its children
-    totals   aggregate  an equation over sums that the book keeps by subtract-old, add-new
+    node     local      a condition on one node, its parent and its children
+    totals   aggregate  an equation over sums that the book updates incrementally
     issue    temporal   a rule at the moment an outcome appears, before the book files it
     see      temporal   a rule about an event or outcome, after the book has filed everything
-    audit    any        what only a look at everything can tell
-    still    temporal   what must hold once everything was released and drained
+    audit    any        a condition that needs a pass over the whole state
+    still    temporal   a condition that holds when everything was released and written back
 
-Page ownership is a bijection that the book keeps itself, by retract-then-claim; what clashes there
-is read by the ownership checks in `totals`.
+The book itself keeps one owner for every page. It records clashes, and the ownership checks report
+them in `totals`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ NONDETERMINISM, HARNESS = 16, 17
 
 
 class Violation(AssertionError):
-    """One sentence turned out false. `exit_code` says of which kind it is (0 is never used)."""
+    """A check failed. exit_code: the kind of violation (never 0)."""
 
     exit_code = INVARIANT
 
@@ -73,7 +72,7 @@ class NotAlive(Violation):
 
 
 class HarnessFault(Violation):
-    """The incremental books differ from a recount: no verdict of this run can be trusted."""
+    """The incremental books differ from a recount, so the results of this run are not valid."""
 
     exit_code = HARNESS
 
@@ -87,7 +86,7 @@ KINDS: dict[int, type[Violation]] = {
 
 
 class Broken(Exception):
-    """Raised by `Check.fail`; `watch` turns it into a Violation with its story."""
+    """Raised by `Check.fail`; `watch` turns it into a Violation with a story."""
 
     def __init__(self, check: Check, equation: str, about: Sequence[About]) -> None:
         super().__init__(equation)
@@ -97,52 +96,55 @@ class Broken(Exception):
 
 
 class Check:
-    """One sentence of truth about a core, recomputed from the books and the read-only view."""
+    """One property of a core, computed from the books and the read-only view."""
 
     name: ClassVar[str]
     sentence: ClassVar[str]
     kind: ClassVar[int] = INVARIANT
-    of_several: ClassVar[bool] = False  # says nothing where full attention is the only component
+    of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
     watches: ClassVar[tuple[type, ...]] = ()
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        """For each node that changed, and for each node in a full check."""
+        """Called for each changed node, and for each node in a full check."""
 
     def totals(self, book: Book, view: CoreView) -> None:
-        """After each operation, and in a full check on the recounted books."""
+        """Called after each operation, and in a full check with the recounted books."""
 
     def issue(self, book: Book, item: Any, view: CoreView) -> None:
-        """For each reply event before the core sees it, and each outcome before it is filed, of
-        the types in `watches`."""
+        """Called for each event of a reply before the core gets it, and for each outcome before it
+        is filed, if its type is in `watches`.
+        """
 
     def see(self, book: Book, item: Any, view: CoreView) -> None:
-        """For each event and outcome of a type in `watches`, after the book filed everything."""
+        """Called for each event and outcome of a type in `watches`, after the book has filed
+        everything.
+        """
 
     def audit(self, book: Book, view: CoreView) -> None:
-        """In a full check: what only a look at everything can tell."""
+        """Called in a full check, for conditions that need the whole state."""
 
     def still(self, book: Book, view: CoreView) -> None:
-        """At the end, where nothing is admitted or in flight any more."""
+        """Called at the end, if nothing is admitted or in flight."""
 
     def fail(self, equation: str, *about: About) -> NoReturn:
-        """The sentence is false: here are the numbers, and whose story explains them."""
+        """Reports a failure with its figures. about: the objects whose story explains it."""
         raise Broken(self, equation, about)
 
 
 def overrides(check: Check, shape: str) -> bool:
-    """Whether the check has something to say in this shape (so that nothing else is called)."""
+    """Whether the check overrides this method; other methods are not called."""
     return getattr(type(check), shape) is not getattr(Check, shape)
 
 
 def check_names() -> list[str]:
-    """The entries of the registry: file names in checks/, underscores as hyphens."""
+    """Names of all checks: file names in checks/ with hyphens for underscores."""
     folder = Path(__file__).parent / "checks"
     names = (path.stem for path in folder.glob("*.py"))
     return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
 
 
 def load_check(name: str) -> Check:
-    """The check of that registry name. Each file defines `check() -> Check`."""
+    """Returns the check of that name. Each file defines `check() -> Check`."""
     module = import_module(f"invariants.checks.{name.replace('-', '_')}")
-    made: Check = module.check()
-    return made
+    check: Check = module.check()
+    return check

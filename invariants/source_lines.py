@@ -1,7 +1,7 @@
-"""Lines and functions of the core, as they run: which ones an instrument was called from.
+"""Source lines and functions of the core: those that are running, and those that are called.
 
-Lives here: naming a line, the lines that run now, and watching which functions are called. Must not
-live here: what was changed there (instruments).
+Lives here: naming a line, the lines that run now, and reporting calls of functions. Does not change
+any values at these lines (see explain/instruments).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 HICACHE = ROOT / "hicache"
 PLANTED = ROOT / "invariants" / "planted"
-DRIVER = "hicache/runtime/driver.py"  # between the core and whoever feeds it
+DRIVER = "hicache/runtime/driver.py"  # the driver stands between the core and its caller
 
 
 class SourceLine(NamedTuple):
-    """One line of the code: its file from the project's root, and the function around it."""
+    """One source line: its file relative to the project's root, and its function."""
 
     file: str
     line: int
@@ -33,14 +33,16 @@ class SourceLine(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A function of the core was called: where it begins, and how deep."""
+    """A call of a function of the core: the first line of the function, and the depth of the
+    call.
+    """
 
     source_line: SourceLine
     depth: int
 
 
 def line_of(function: Any) -> SourceLine | None:
-    """Where a function begins, if that is in hicache or in a planted bug."""
+    """Returns the first line of a function of hicache or of a planted bug, else None."""
     code = getattr(function, "__code__", None)
     return _source_line(code, code.co_firstlineno) if code is not None else None
 
@@ -52,7 +54,7 @@ def _source_line(code: Any, line: int) -> SourceLine | None:
 
 @cache
 def _file(name: str) -> str:
-    """From the project's root, where it is part of hicache or a planted bug; else empty."""
+    """Path relative to the project's root for hicache and planted bugs, else ""."""
     path = Path(name).resolve()
     if path.parent != PLANTED and HICACHE not in path.parents:
         return ""
@@ -60,7 +62,7 @@ def _file(name: str) -> str:
 
 
 def running_lines() -> tuple[SourceLine, ...]:
-    """The lines of the core that are being run, innermost first."""
+    """Returns the running lines of the core, innermost first."""
     found = []
     frame: Any = sys._getframe(2)
     while frame is not None:
@@ -74,7 +76,7 @@ def running_lines() -> tuple[SourceLine, ...]:
 
 
 def raised(error: Exception) -> tuple[SourceLine, ...]:
-    """The lines of hicache that an error came through, innermost first."""
+    """Returns the lines of hicache in the traceback of an error, innermost first."""
     lines = traceback.walk_tb(error.__traceback__)
     found = (_source_line(frame.f_code, line) for frame, line in lines)
     return tuple(
@@ -86,7 +88,7 @@ def raised(error: Exception) -> tuple[SourceLine, ...]:
 
 @contextmanager
 def calls(report: Callable[[Call], None]) -> Iterator[None]:
-    """Until the block ends, every function of the core's modules reports that it was called."""
+    """Within the block, reports each call of a function of the core's modules."""
     depth = 0
 
     def watched(real: Any, source_line: SourceLine) -> Any:
@@ -102,19 +104,19 @@ def calls(report: Callable[[Call], None]) -> Iterator[None]:
         return call
 
     with ExitStack() as stack:
-        made: dict[Any, Any] = {}
+        wrapped: dict[Any, Any] = {}
         for space in _spaces():
             for key, held in list(space.items()):
                 source_line = line_of(held) if isinstance(held, FunctionType) else None
                 if source_line is not None:
-                    made.setdefault(held, watched(held, source_line))
-                    space[key] = made[held]
+                    wrapped.setdefault(held, watched(held, source_line))
+                    space[key] = wrapped[held]
                     stack.callback(space.__setitem__, key, held)
         yield
 
 
 def _spaces() -> Iterator[dict[Any, Any]]:
-    """The names of each module of the core, and the tables among them."""
+    """Yields the namespace of each module of the core, and the dicts in it."""
     for name, module in list(sys.modules.items()):
         if name.startswith("hicache.core.") and isinstance(module, ModuleType):
             yield vars(module)

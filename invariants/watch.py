@@ -1,14 +1,14 @@
-"""The watch over one core: an observer that files every operation and asks every check.
+"""Observes one core: files every operation in the books and runs the checks.
 
-Lives here: which check is asked when, the levels, and turning a finding into a report. Must not
-live here: any truth about the core.
+Lives here: when each check runs, the levels, and turning a failure into a report. Does not contain
+checks.
 
-    every    each operation is filed, and every check that it could concern is asked; a full recount
-             follows every 64 operations (fewer on large trees, see `audit_every`), each failed
-             reply, each flush, and at the end
-    sampled  operations are only remembered; the state is recounted from the view at the same
-             interval, and the checks that need no history (nodes, sums, queues) are asked
-    off      nothing
+    every    files each operation and runs every check that may be affected; a full recount follows
+             every 64 operations (fewer on large trees, see `audit_every`), after each failed reply,
+             after each flush, and at the end
+    sampled  only remembers operations; recounts the state from the view at the same interval and
+             runs the checks that need no history (nodes, sums, queues)
+    off      does nothing
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Asked = Callable[..., None]
 
 
 def _queues(book: Book, view: CoreView) -> Iterator[Queue]:
-    """The eviction queues of the core, for the checks that look through all of them."""
+    """The eviction queues of the core, for checks that read all of them."""
     for kind in book.kinds:
         for queue in (DEVICE, HOST, DUPLICATE):
             for garbage in (False, True):
@@ -57,7 +57,7 @@ def _noting(check: Check, ask: Asked, noticed: list[str]) -> Asked:
 
 
 class Watch:
-    """Watches one core for its whole life. Raises Violation to stop the run."""
+    """Observes one core during its whole life. Raises Violation to stop the run."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class Watch:
         self.operations = 0
         self.book: Book | None = None
         self._story = story.Story()
-        self._event: Event | None = None  # the last one that the core was given
+        self._event: Event | None = None  # the last event given to the core
         self._since_audit = 0
-        self._audited = 0  # nodes that the last recount saw
+        self._audited = 0  # number of nodes at the last recount
         self._ask()
 
     def _ask(self) -> None:
-        """Who is to be asked, and when."""
+        """Collects the methods of the checks that are called at each point."""
         self._nodes = self._asked("node")
         self._totals = self._asked("totals")
         self._audits = self._asked("audit")
@@ -99,8 +99,9 @@ class Watch:
         return table
 
     def note(self, noticed: list[str]) -> None:
-        """From now on a check that finds something stops nothing: its name is noted, and it is
-        asked no more. Before the first event."""
+        """Makes failures silent: the name of a failing check goes into `noticed`, and the check
+        does not run again. Call it before the first event.
+        """
         for one in self.checks:
             for shape in SHAPES:
                 if overrides(one, shape):
@@ -138,18 +139,20 @@ class Watch:
 
     @property
     def unjudged(self) -> str:
-        """What no check can judge in this run, in words; empty where there is nothing."""
+        """Describes what the checks cannot judge in this run; empty if they judge everything."""
         if self.book is None or self.book.nodes.declared.key is not None:
             return ""
         return f"the order of evictions: policy {self.book.eviction.name} declares none"
 
     @property
     def audit_every(self) -> int:
-        """Operations between two recounts: their cost grows with the tree, so their rate falls."""
+        """Operations between two recounts. A recount costs more on a large tree, so the interval
+        grows.
+        """
         return max(AUDIT_EVERY, self._audited)
 
     def audit(self, view: CoreView) -> None:
-        """A full recount: the books must equal it, and every check must hold on all of it."""
+        """Recounts the state: the books must equal it, and every check must hold on it."""
         self._since_audit = 0
         if self.level == "off" or self.book is None:
             return
@@ -157,7 +160,7 @@ class Watch:
         self._guard(self._recount, view)
 
     def finish(self, view: CoreView) -> None:
-        """Audits a last time; and quiescence, where nothing is admitted or in flight any more."""
+        """Runs a last audit, and the checks of quiescence if nothing is admitted or in flight."""
         self.audit(view)
         if self.book is None or self.level != "every":
             return
@@ -165,7 +168,7 @@ class Watch:
             self._guard(self._be_still, view)
 
     def recent(self) -> list[str]:
-        """The last operations, and the event with which the core was busy if it did not answer."""
+        """The last operations, and the last event, which the core may not have answered."""
         lines = self._told(())
         if self._event is not None:
             lines.append(f"last event: {story.brief(self._event)}")
@@ -221,7 +224,7 @@ class Watch:
         return self._story.about(whom, self.book.kinds[0].name if self.book is not None else "")
 
     def _guard(self, work: Callable[..., None], *args: Any) -> None:
-        """Run checks; a finding becomes a report with the story of whom it is about."""
+        """Runs checks; turns a failure into a Violation with the story of its objects."""
         try:
             work(*args)
         except Broken as finding:

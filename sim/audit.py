@@ -1,7 +1,7 @@
-"""The last word on content: every page that the tree holds, on either tier, against its prefix.
+"""Compares the content of every page in the tree with its prefix, at the end of a run.
 
-Lives here: which tag belongs on which of a node's pages. Must not live here: how bytes are compared
-(memory), or any judgement of the tree itself (invariants).
+Lives here: which tag each page of a node must hold. Does not compare bytes (see memory) and does
+not check the tree itself (see invariants).
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from .device.memory import Memory
 
 
 def audit(view: CoreView, memory: Memory) -> None:
-    """Nothing is in flight. Raises WrongBytesError for the first page that is another's."""
+    """Compares all pages of both tiers. Call it when nothing is in flight.
+
+    Raises WrongBytesError for the first page that holds the content of another prefix.
+    """
     seen: dict[int, None] = {}
     for leaf in view.nodes():
         if leaf.children:
@@ -29,13 +32,13 @@ def audit(view: CoreView, memory: Memory) -> None:
 
 
 def _tags(leaf: Node) -> Words:
-    """Of every page on its path."""
+    """Tags of all pages on the path from the root to this leaf: uint64[leaf.end_page]."""
     runs, node = [leaf.key], leaf
     while node.parent is not None and node.parent.parent is not None:
         node = node.parent
         runs.append(node.key)
     stride = len(leaf.key) // (leaf.end_page - (leaf.parent.end_page if leaf.parent else 0))
-    # the root holds a child by its namespace, a zero byte and its first row, or by the row alone
+    # The root labels a child by its namespace, a zero byte and its first row, or by the row alone.
     namespace = node.label[: -stride - 1].decode()
     return prefix_tags(Key(b"".join(reversed(runs)), stride, namespace))
 

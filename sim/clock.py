@@ -1,11 +1,11 @@
-"""Virtual time: a SimPy environment in integer nanoseconds, driven by callbacks.
+"""Virtual time: a SimPy environment that counts integer nanoseconds and calls functions.
 
-Lives here: when things happen and in which order within one instant. Must not live here: what
-happens, or any draw of its own (ties are drawn by the caller's function, if at all).
+Lives here: the order and the time of events. Does not decide what happens at an event, and draws no
+random numbers: the caller's function may draw the ties.
 
-Events of one instant run in the order (priority, tie, order of scheduling). With the default tie of
-0 that is first in, first out; a drawn tie explores the other orders. The clock counts integers
-only: a float would make the order of two events depend on rounding.
+Events at the same instant run in the order (priority, tie, order of scheduling). The default tie is
+0, which gives first in, first out; a random tie tries other orders. Times are integers, because
+rounding of floats could change the order of two events.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ def _fifo(_: int) -> int:
 
 
 class Timer(Protocol):
-    """What an engine asks of time, be it virtual or the wall's."""
+    """The clock that an engine uses: virtual time, or real time on a device."""
 
     @property
     def now_ns(self) -> int:
-        """Since the start of the run."""
+        """Nanoseconds since the start of the run."""
 
     def after(self, delay_ns: int, action: Callable[[], None]) -> None:
         """Call `action` once, `delay_ns` from now."""
 
     def next_ns(self) -> int:
-        """When the next event is due; -1 when there is none."""
+        """Time of the next event in nanoseconds, or -1 if there is none."""
 
 
 class Clock(simpy.Environment):
-    """tie: from the number of a scheduled event to its tie. scheduled: events so far."""
+    """tie: returns the tie of the n-th scheduled event. scheduled: number of events so far."""
 
     def __init__(self, tie: Tie = _fifo) -> None:
         super().__init__(0)
@@ -70,6 +70,6 @@ class Clock(simpy.Environment):
         self.schedule(event, NORMAL, delay_ns)
 
     def next_ns(self) -> int:
-        """When the next event is due; -1 when there is none."""
+        """Time of the next event in nanoseconds, or -1 if there is none."""
         queue = self._queue
         return int(queue[0][0]) if queue else -1

@@ -1,14 +1,14 @@
-"""Self-certifying bytes: what a page must hold follows from the tokens up to its end, and no more.
+"""Page content that identifies itself: it depends on the tokens up to the end of the page only.
 
-Lives here: tags of prefixes, rows of bytes from tags, and the way back from a row to its tag. Must
-not live here: where rows are stored, or who wrote them.
+Lives here: tags of prefixes, rows of bytes made from tags, and the tag of a given row. Does not
+store rows (see device/memory) and does not know who wrote them.
 
     tag(i)      = mix(sum over k <= i of mix(words of row k . odd constants + position k)), so it
                   depends on every row up to i and on the namespace
     row(tag)[w] = mix(tag + salt(component, layer, w))
 
-`mix` is the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), a bijection on 64 bits:
-a row found in the wrong place can be turned back into the tag it was made from.
+`mix` is the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014). It is a bijection on 64
+bits, so the tag can be computed from a row that was found in the wrong place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _R60, _R54, _R62 = np.uint64(60), np.uint64(54), np.uint64(62)
 
 
 def mix(words: Words) -> Words:
-    """splitmix64's finaliser, element by element."""
+    """Applies the finaliser of splitmix64 to each element."""
     words = (words ^ (words >> _R30)) * _FIRST
     words = (words ^ (words >> _R27)) * _SECOND
     mixed: Words = words ^ (words >> _R31)
@@ -55,7 +55,7 @@ def _seed(*parts: str) -> int:
 
 
 def prefix_tags(key: Key) -> Words:
-    """uint64[pages]: one tag per page of the key."""
+    """Returns uint64[pages]: one tag for each page of the key."""
     pages = key.pages
     if not pages:
         return np.empty(0, dtype=np.uint64)
@@ -70,13 +70,18 @@ def prefix_tags(key: Key) -> Words:
 
 
 def partial_tag(request: int, tokens: int) -> Words:
-    """uint64[1]: of what ends after so many tokens, inside a page, thus of one request alone."""
+    """Returns uint64[1]: the tag of a page that is filled to `tokens` tokens of `request` only.
+
+    A partial page is not shared, so its tag depends on the request.
+    """
     seed = _seed("partial", str(request), str(tokens))
     return np.array([seed], dtype=np.uint64)
 
 
 def salts(component: str, layer: int) -> Words:
-    """uint64[ROW_WORDS]: what tells rows of one tag apart."""
+    """Returns uint64[ROW_WORDS]: constants that make rows of one tag differ by component and
+    layer.
+    """
     return np.array(
         [_seed("row", component, str(layer), str(word)) for word in range(ROW_WORDS)],
         dtype=np.uint64,
@@ -84,15 +89,15 @@ def salts(component: str, layer: int) -> Words:
 
 
 def rows(tags: Words, component: str, layer: int) -> Words:
-    """uint64[n, ROW_WORDS]: the bytes of one layer group of the pages with these tags."""
+    """Returns uint64[n, ROW_WORDS]: the content of one layer group of the pages with these tags."""
     return mix(tags[:, None] + salts(component, layer))
 
 
 def tag_of(row: Words, component: str, layer: int) -> int:
-    """The tag that the first word of a row was made from (of any row, also a scribbled one)."""
+    """Returns the tag that gives the first word of this row. Works for scribbled rows, too."""
     return int((unmix(row[:1]) - salts(component, layer)[:1])[0])
 
 
 def seal(block: Words) -> bytes:
-    """SHA-256 of rows laid end to end."""
+    """Returns the SHA-256 of the rows, concatenated."""
     return sha256(np.ascontiguousarray(block).data).digest()

@@ -1,7 +1,7 @@
-"""What can go wrong in a simulated world, each kind with the exit code that names it.
+"""Errors of a simulated run. Each class has its own exit code.
 
-Lives here: the exception classes, and an error that several modules raise. Must not live here:
-how a defect is found.
+Lives here: the exception classes, and a constructor that several modules use. Does not detect
+anything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hicache.core.types import RequestId
 
 
 def too_small(request: RequestId, component: str, needed: int, available: int) -> CallerError:
-    """For a request that can never have the pages that it needs."""
+    """Returns the error for a request that needs more pages than the pool has."""
     return CallerError(
         f"device pool of {component}: expected at least {needed} pages for request {request}, "
         f"found {available}; enlarge the pool or leave the request out"
@@ -19,7 +19,9 @@ def too_small(request: RequestId, component: str, needed: int, available: int) -
 
 
 class SimError(HicacheError):
-    """A run cannot be believed from here on. rule: which one was broken, in a word or two."""
+    """The simulation found a fault; its results are not valid. rule: short name of the
+    broken rule.
+    """
 
     exit_code = 10
 
@@ -29,18 +31,18 @@ class SimError(HicacheError):
 
 
 class WrongBytesError(SimError):
-    """A page does not hold what its prefix says it must."""
+    """A page does not hold the content of its prefix."""
 
     exit_code = 12
 
 
 class HazardError(SimError):
-    """Two conflicting accesses to one page that nothing orders."""
+    """Two conflicting accesses to one page have no defined order."""
 
     exit_code = 13
 
 
 class StuckError(SimError):
-    """Work is left, nothing is in flight, and nothing can be started."""
+    """Requests are left, but nothing is in flight and nothing can start."""
 
     exit_code = 14

@@ -1,7 +1,7 @@
-"""One random number per key: a draw is a pure function of the seed and of what it decides.
+"""Random numbers by key: each number is a pure function of the seed and the key.
 
-There is no stream, so leaving one operation out changes no draw of another. Integers only. The
-fuzzer, which needs many numbers under one name, has streams (invariants/fuzz/draws).
+There is no stream of numbers, so removing one operation does not change the numbers of the others.
+Integers only. The fuzzer needs many numbers per key and uses streams (invariants/fuzz/draws).
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ Part: TypeAlias = int | str
 
 
 def draw(bound: int, *parts: Part) -> int:
-    """An integer in 0..bound-1, the same for the same parts in every process.
-
-    The bias of the reduction is below bound / 2**64.
-    """
+    """Returns an integer in 0..bound-1, the same for the same parts in every process."""
     text = "\x1f".join(f"i{part}" if isinstance(part, int) else f"s{part}" for part in parts)
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % bound

@@ -1,7 +1,8 @@
-"""The machine of a run: clock, link, device and, where checks are on, its bytes and its shadow.
+"""Builds the simulated machine of a run: clock, link and device; with checks on, also the memory
+and the hazard detector.
 
-Lives here: how a profile, a model and a core's pools become a simulated device. Must not live here:
-requests, or who uses the device.
+Lives here: building a device from a profile, a model and the pools of a core. Does not know about
+requests or about the users of the device.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from .options import WorldOptions
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """device: `sim`, or where checks are on its shadow, to which accesses are reported."""
+    """device: `sim` itself, or with checks on a HazardDevice in front of it. Report accesses to
+    `device`.
+    """
 
     clock: Clock
     link: Link
@@ -42,7 +45,9 @@ def build(
     options: WorldOptions,
     scribble: bool = True,
 ) -> Machine:
-    """groups: of layers, the parts that a load is cut into. scribble: see SimDeviceOptions."""
+    """Builds a machine. groups: number of layer groups, into which a load is divided. scribble: see
+    SimDeviceOptions. With options.checks "off", memory and hazards are None.
+    """
     clock = Clock()
     link = Link(
         clock,
@@ -70,7 +75,7 @@ def build(
 def group_bytes(
     model: ModelDescription, component: str, page_size: int, groups: int, tp: int
 ) -> tuple[int, ...]:
-    """Bytes of one page of a component in each group of layers, on one rank."""
+    """Returns the bytes of one page of a component on one rank, for each layer group."""
     bounds = [model.layers * group // groups for group in range(groups + 1)]
     return tuple(
         sum(

@@ -1,4 +1,4 @@
-"""What a simulated run can be told, each setting explained beside its field. Data only."""
+"""Settings of a simulated run. Data only; each class explains its fields."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CHECK_LEVELS = ("off", "sampled", "every")
 
 @dataclass(frozen=True, slots=True)
 class WorldOptions:
-    """checks: off keeps no bytes and detects no hazards; it changes no time and no decision.
+    """checks: "off" keeps no bytes and detects no hazards. It does not change times or decisions.
 
-    seed    root of every draw. tp: ranks that share the model.
-    lag_ns  the host sees the end of a transfer up to this much late.
-    faults  which copies fail, by number in order of issue and direction.
+    seed    seed of all random draws. tp: number of ranks that share the model.
+    lag_ns  the host sees the end of a transfer at most this much late.
+    faults  decides which copies fail, from the number in order of issue and the direction.
     """
 
     checks: str = "off"
@@ -35,13 +35,13 @@ class WorldOptions:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """token_budget   tokens of one pass: decoding sequences first, prefill chunks fill the rest.
-    max_running    sequences admitted at once.
-    order          who is admitted next: name of a file in sim/schedulers.
-    window         waiting requests that an order looks at that asks for the match of each.
-    growth_tokens  pages for this many tokens are asked for at a time while decoding.
-    layer_groups   parts that a load is cut into; a pass waits for each where it needs it.
-    fast_forward   run decode steps between which nothing can happen as one.
+    """token_budget   tokens of one pass: decoding sequences first, then prefill chunks.
+    max_running    maximum number of admitted sequences.
+    order          admission order: name of a file in sim/schedulers.
+    window         waiting requests whose cached prefix an order may compare.
+    growth_tokens  while decoding, pages are requested for this many tokens at a time.
+    layer_groups   parts of a load; a pass waits for a part just before it needs it.
+    fast_forward   combine decode steps between which nothing can happen into one.
     """
 
     token_budget: int = 8192

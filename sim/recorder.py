@@ -1,7 +1,7 @@
-"""The run in one number: a rolling digest of everything the core was told and answered, and when.
+"""A running digest of all events, outcomes and times of a run.
 
-Lives here: the digest and two counters. An observer; it judges nothing. Must not live here: which
-numbers of an outcome count (hicache.runtime.encoding).
+Lives here: the digest and two counters; checks nothing. Which numbers of an outcome enter the
+digest is decided in hicache.runtime.encoding.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _FLUSH_WORDS = 8192
 
 
 class Recorder:
-    """now_ns: where the time comes from. events: core events seen. evicted: pages by tier
-    and component."""
+    """now_ns: returns the current time. events: number of core events. evicted: pages by tier and
+    component.
+    """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
@@ -31,7 +32,7 @@ class Recorder:
         self.evicted: dict[tuple[Tier, str], int] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        """Nothing to note before the answer is known."""
+        """Does nothing: an event is recorded together with its outcomes."""
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         self.events += 1
@@ -46,7 +47,7 @@ class Recorder:
             self._flush()
 
     def digest(self) -> str:
-        """Of everything so far, in hexadecimal."""
+        """The digest of everything so far, in hexadecimal."""
         self._flush()
         return self._hash.hexdigest()
 

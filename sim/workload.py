@@ -1,7 +1,7 @@
-"""What the simulated engine serves: jobs in arrival order, and where their keys come from.
+"""The workload of the simulated engine: jobs in order of arrival, and the source of their keys.
 
-Trace formats and generators (in `traces`) implement `Workload`; the engine knows nothing else of
-a trace. Keys are made on demand, because a whole trace's tokens do not fit in memory.
+Trace formats and generators (in `traces`) implement `Workload`; the engine knows nothing else about
+a trace. Keys are made on demand, because the tokens of a whole trace do not fit in memory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Job:
     """One request of a trace. Lengths in tokens.
 
     index       position in the trace; also the request id.
-    arrival_ns  when it arrives; with `after` >= 0, how long after that job's end instead.
-    after       index of the job that must end first (closed loop: the turn before), or -1.
-    session     index of the first job of the session that it is of, or -1: a session of its own.
-    priority    higher is admitted earlier and kept longer, by orders and policies that ask for it.
+    arrival_ns  time of arrival; with `after` >= 0, the delay after the end of that job.
+    after       index of the job that must end first (the previous turn of the session), or -1.
+    session     index of the first job of its session; -1 for a job without a session.
+    priority    higher is admitted earlier and kept longer, by orders and policies that use it.
     """
 
     index: int
@@ -43,8 +43,8 @@ class Workload(Protocol):
     def jobs(self) -> Sequence[Job]: ...
 
     def key(self, job: Job, length: int) -> Key:
-        """The whole pages among the job's first `length` tokens, prompt then output.
+        """Returns the key of the full pages of the job's first `length` tokens, prompt then output.
 
-        Tokens whose identity the trace does not tell (the output, in most formats) never equal
-        those of another job.
+        If the trace does not identify tokens (the output, in most formats), they differ from those
+        of every other job.
         """

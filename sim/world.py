@@ -1,6 +1,6 @@
-"""One simulated run: a workload, a core, a controller, a device and an engine, wired and measured.
+"""One simulated run: connects a workload, a core, a controller, a device and an engine.
 
-Lives here: construction, arrivals, and the result. Must not live here: any rule of the simulation.
+Lives here: construction, arrivals, and the result. Does not contain rules of the simulation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .workload import Job, Workload
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """One direction of the host link: bytes of finished copies, and how long it was in use."""
+    """Use of one direction of the host link: bytes of finished copies, and busy time."""
 
     bytes: int
     busy_ns: int
@@ -45,10 +45,10 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class TimedResult:
-    """What is known of a run. requests: those that ended, by index; partial while it runs.
+    """The result of a run. requests: the requests that ended, by index; incomplete during the run.
 
-    byte_checks: SHA-256 comparisons. access_checks: accesses the hazard detector ordered.
-    evicted: (component, pages on device, pages on host).
+    byte_checks: number of SHA-256 comparisons. access_checks: number of accesses that the hazard
+    detector checked. evicted: (component, pages on device, pages on host).
     """
 
     requests: tuple[RequestResult, ...]
@@ -63,7 +63,7 @@ class TimedResult:
 
 
 class World:
-    """See the module. progress: called with (ended, all) whenever a request ended."""
+    """See the module. progress: called with (ended, all) when a request ends."""
 
     def __init__(
         self,
@@ -105,9 +105,12 @@ class World:
                 self._followers.setdefault(job.after, []).append(job)
 
     def run(self) -> TimedResult:
-        """To the end. After an exception (Ctrl-C, too) `result` tells what is known so far."""
+        """Runs all requests. After an exception (also Ctrl-C), `result` returns the results so far.
+
+        Raises StuckError when requests are left and nothing is scheduled.
+        """
         collecting = gc.isenabled()
-        gc.disable()  # reference counting frees what a run drops; a sweep of the tree is slow
+        gc.disable()  # reference counting is enough; a collection would scan the whole tree
         try:
             self._next_arrival()
             while self.clock.next_ns() >= 0:
@@ -122,7 +125,7 @@ class World:
         return self.result()
 
     def result(self) -> TimedResult:
-        """What is known now."""
+        """The results so far."""
         memory, hazards = self._machine.memory, self._machine.hazards
         requests = tuple(self._results[index] for index in sorted(self._results))
         evicted = self._recorder.evicted
@@ -166,7 +169,7 @@ class World:
         self.clock.after(job.arrival_ns, lambda: self.engine.arrive(job))
 
     def _whose(self, tag: int) -> str:
-        """In words, the prefix that a tag stands for. Slow: only for a message."""
+        """Describes the prefix of a tag for a message. Slow."""
         for job in self._workload.jobs:
             tags = prefix_tags(self._workload.key(job, final_length(job)))
             for page in (tags == tag).nonzero()[0]:
@@ -182,7 +185,7 @@ class World:
 
 
 def _check_sizes(workload: Workload, config: Config) -> None:
-    """Raises CallerError before anything runs where a request can never fit."""
+    """Raises CallerError when a request can never fit, before anything runs."""
     if workload.page_size != config.page_size:
         raise CallerError(
             f"page_size: expected the workload's {workload.page_size}, found {config.page_size}"

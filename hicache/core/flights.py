@@ -120,15 +120,13 @@ def evict_with(state: State, flight: Flight, index: int, pages: int) -> None:
 
 
 def forget_nodes(state: State, flight: Flight) -> None:
-    """The tree is flushed while the flight is open: its legs belong to no node any more, and its
-    device pages become free when it ends."""
+    """The tree is flushed while the flight is open: its legs belong to no node any more, and no
+    eviction waits for it."""
     if flight.evicts:
         _stop_evicting(state, flight)
     flight.receipt = None
-    flight.frees = [0] * len(state.components)
     for leg in flight.legs:
         leg.node = None
-        flight.frees[leg.component] += len(leg.source if flight.kind is _BACKUP else leg.target)
 
 
 def _stop_evicting(state: State, flight: Flight) -> None:
@@ -137,3 +135,4 @@ def _stop_evicting(state: State, flight: Flight) -> None:
         state.writing_back[index] -= pages
         if state.writing_back[index] < 0:
             raise CoreBug(f"{flight} ends, and fewer than no pages are written back")
+        flight.frees[index] = 0

@@ -62,7 +62,10 @@ def _reply_that_frees(state: State, component: int, needed: int) -> FlightId:
             room, last = room + flight.frees[component], flight.id
             if room >= needed:
                 break
-    return last or next((reply for reply, _ in _coming(state, component)), 0)
+    if last:
+        return last
+    copies = (reply for reply, _ in _coming(state, component))
+    return next((one for one in copies if state.flights[one].kind is FlightKind.BACKUP), 0)
 
 
 def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:

@@ -128,13 +128,9 @@ def orphan_flights(state: State, request: Request) -> bool:
     load = state.flights.get(request.load)
     if load is not None:
         load.request = NO_REQUEST
-        for leg in load.legs:
-            load.frees[leg.component] += len(leg.target)
     prefill = state.flights.get(request.prefill)
     if prefill is None:
         return False
     prefill.request = NO_REQUEST
     prefill.receipt = request.receipt
-    for index in range(len(state.components)):
-        prefill.frees[index] = len(own_pages(state, request, index))
     return True

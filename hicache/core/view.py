@@ -77,6 +77,10 @@ class CoreView:
         """Device pages whose eviction waits for a backup's reply."""
         return self._state.writing_back[component]
 
+    def giving_up(self, component: int = 0) -> int:
+        """Host pages that loads in flight give up once they have landed."""
+        return self._state.giving_up[component]
+
     def pool(self, tier: Tier, component: int = 0) -> Pool:
         return self._state.pools[tier][component]
 

@@ -1,8 +1,8 @@
-"""The independent books of one core, fed from events, outcomes and the read-only view only.
+"""The books of one core, kept from events, outcomes and the read-only view only.
 
-Lives here: the order in which one operation is filed, so that every fact is retracted before its
-successor is claimed. Must not live here: verdicts (checks), or code of the core: what the core
-computes is computed again here, from what it was told and what it answered.
+Lives here: the order in which one operation is filed. Every old fact is retracted before a new one
+is claimed. Does not contain checks or use code of the core: the books compute again what the core
+computes.
 
     landed bytes -> committed bytes -> retract nodes, leavers -> file actions -> retract requests
       -> claim nodes, requests -> pin paths -> clock -> refresh what changed
@@ -57,14 +57,16 @@ Issue = Callable[["Book", Outcome, CoreView], None]
 
 
 class Book:
-    """All that the checks know about one core. Lists by *slot* have an entry per tier and
-    component: tier * width + component."""
+    """Everything that the checks know about one core.
+
+    Lists by *slot* have one entry per tier and component: tier * width + component.
+    """
 
     def __init__(self, view: CoreView) -> None:
         config = view.config
         self.page_size = config.page_size
         self.config = config
-        self.eviction, self.writes = view.eviction, view.writes  # what these declare
+        self.eviction, self.writes = view.eviction, view.writes  # their declared properties
         self.kinds = kinds = kinds_of(config)
         self.width = len(kinds)
         self._indices = {kind.name: kind.at for kind in kinds}
@@ -86,26 +88,26 @@ class Book:
         self.tickets = TicketBook(self.pages, kinds, config.page_size)
         self.requests = RequestBook(self.pages[: self.width], kinds, self.nodes)
         self.operations = 0
-        self.history = True  # whether every operation was filed
+        self.history = True  # whether all operations were filed
         self.event: Event = Flushed()
         self.outcomes: Sequence[Outcome] = ()
-        self.changed: list[PageBook] = []  # pools whose pages changed hands, or are used no more
+        self.changed: list[PageBook] = []  # pools with pages that changed owners or ended a use
         self.free_before = [book.capacity for book in self.pages]
         self.evictable_before = [0] * len(self.pages)
-        self.idle_before = [0] * self.width  # of states, before a pass is answered
+        self.idle_before = [0] * self.width  # of state components, before a pass is answered
         self.writing_back_before = [0] * self.width
-        self.moves: list[Move] = []  # of the transfer being filed
-        self.uses: list[Use] = []  # of the pass being filed
-        self.missing: list[str] = []  # paths that were used but are not in the tree
-        self.answered: Ticket | None = None  # the ticket that the present event answered
+        self.moves: list[Move] = []  # of the transfer that is being filed
+        self.uses: list[Use] = []  # of the pass that is being filed
+        self.missing: list[str] = []  # used paths that are not in the tree
+        self.answered: Ticket | None = None  # the ticket that this event answers
         self._arriving = RequestMirror(-1, Key(b"", 1), 0, 0, self.width)
         self.left: tuple[RequestMirror, Tags, list[int]] | None = (
             None  # a request that committed and left
         )
-        self.parted: list[RequestMirror] = []  # requests that are not admitted any more
+        self.parted: list[RequestMirror] = []  # requests that are no longer admitted
 
     def before(self, event: Event, view: CoreView) -> None:
-        """The core is about to see the event: note what only the state before can tell."""
+        """Records the state before the core handles the event."""
         self.event = event
         pools = (*view.pools(Tier.DEVICE), *view.pools(Tier.HOST))
         for slot, (book, pool) in enumerate(zip(self.pages, pools, strict=True)):
@@ -138,7 +140,7 @@ class Book:
         return self.pages[tier * self.width + index]
 
     def index_of(self, component: str) -> int:
-        """Where a component stands, 0 where the name is unknown."""
+        """Index of a component, or 0 for an unknown name."""
         return self._indices.get(component, 0)
 
     def after(
@@ -148,7 +150,7 @@ class Book:
         view: CoreView,
         issue: dict[type, list[Any]],
     ) -> None:
-        """File one operation. `issue` are the checks to ask before an action is filed."""
+        """Files one operation. issue: by type, checks to run before an action is filed."""
         self.operations += 1
         self.outcomes = outcomes
         self.missing, self.left, self.answered, self.parted = [], None, None, []
@@ -163,7 +165,7 @@ class Book:
             self.tickets.unpin_all()
         self.nodes.retract(view.touched, view.root)
         touched = list(view.touched_requests)
-        if self.width > 1:  # a chunk takes pages of windows
+        if self.width > 1:  # a chunk allocates pages of windows
             touched += [item.request for item in outcomes if type(item) is Prefill]
             touched = list(dict.fromkeys(touched))
         for request_id in touched:
@@ -195,13 +197,13 @@ class Book:
             self.nodes.refresh(mirror)
 
     def glance(self, event: Event) -> None:
-        """All that a recount needs to have been told, where operations are not filed."""
+        """Records what a recount needs, if operations are not filed."""
         self.operations += 1
         if type(event) is Arrived:
             self.nodes.stride = event.key.stride
 
     def _leave(self, request_id: RequestId, view: CoreView) -> None:
-        """A request that is not admitted any more gives everything back."""
+        """Releases everything of a request that is no longer admitted."""
         req, request = self.requests.by_id.get(request_id), view.requests.get(request_id)
         if req is None or (request is not None and request.admitted):
             return
@@ -248,7 +250,7 @@ class Book:
         return uses_of(action, self.kinds, self.page_size, shared)
 
     def _heard(self, event: Event, outcomes: Sequence[Outcome]) -> None:
-        """What requests were told: the boundary that they stand on, the slots of their states."""
+        """Files the boundaries and state slots that the core reported to requests."""
         if type(event) is PagesWanted and event.computed_tokens:
             grown = self.requests.by_id.get(event.request)
             refused = any(getattr(item, "reason", "") == "too_large" for item in outcomes)
@@ -280,7 +282,7 @@ class Book:
                 self.requests.admit(req, item)  # type: ignore[arg-type]
 
     def _since(self) -> int:
-        """The token at which the pass began that the present event ended."""
+        """The first token of the pass that this event ended, or 0."""
         action = self.answered.action if self.answered is not None else None
         return action.start_token if type(action) is Prefill else 0
 
@@ -295,7 +297,7 @@ class Book:
         self.requests.retract(req, request, awaited)
 
     def _advance_clock(self, outcomes: Sequence[Outcome]) -> None:
-        """One tick per event that uses a path: an admission, computed pages, or committed pages."""
+        """Advances the clock by one tick per use of a path, at its admission or insertion."""
         for item in outcomes:
             if type(item) is Admitted:
                 req = self.requests.by_id.get(item.request)
@@ -313,8 +315,10 @@ class Book:
             self._use(req, tags, ends[0], ends[1:])
 
     def _evicted_after_use(self) -> list[str]:
-        """Components evicted from device after this event's last use. What was evicted before that
-        made room for the insertion, and its boundary was not made."""
+        """Components whose pages were evicted from device after the last use in this event.
+
+        Earlier evictions made room for the insertion, and do not concern the boundary that it made.
+        """
         return [
             item.component
             for item in self.outcomes
@@ -324,7 +328,7 @@ class Book:
         ]
 
     def _use(self, req: RequestMirror, tags: Tags, pages: int, above: Sequence[int] = ()) -> None:
-        """A use of the boundary at `pages`, and of those above it that were made with it."""
+        """Files a use of the boundary at `pages`, and of the boundaries `above` made with it."""
         self.nodes.clock += 1
         since, req.used = req.used, max(req.used, pages)
         if not pages:
@@ -334,7 +338,7 @@ class Book:
         ):
             self.missing.append(f"{pages} pages of request {req.id} end at no node")
 
-    # What an event says about bytes and tickets, before anything the core did about it.
+    # Effects of an event on bytes and tickets, filed before the core's actions.
 
     def _prefill_done(self, event: PrefillDone) -> None:
         ticket = self.answered = self.tickets.open.get(event.flight)

@@ -1,10 +1,10 @@
-"""Device pages that replies under way bring: nobody's then, or a node's without a lock.
+"""Counts the device pages that open replies will free or return to the tree.
 
-Lives here: counting them on the page books, ticket by ticket. Must not live here: verdicts.
+Lives here: counting on the page books, ticket by ticket. Does not contain checks.
 
-    retiring     nobody holds the page, an open action still uses it
-    a load's     the request that it was for is gone: a node gets the page, or it is free
-    locked       a node's page that nothing but open actions locks
+    retiring     no holder, but an open action still uses the page
+    a load's     the load's request is gone: a node gets the page, or the page becomes free
+    locked       a node's page that only open actions lock
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from .tickets import Ticket
 
 
 class Coming(NamedTuple):
-    """retiring: pages that some open action still uses. by_ticket: the others, by the last action
-    that keeps them, in the order in which the actions were issued."""
+    """retiring: pages without a holder that an open action still uses. by_ticket: the other pages,
+    by the last action that keeps them, in order of issue.
+    """
 
     retiring: int
     by_ticket: dict[FlightId, int]
@@ -34,7 +35,7 @@ class Coming(NamedTuple):
         return self.retiring + sum(self.by_ticket.values())
 
     def until(self, flight: FlightId) -> int:
-        """Pages, retiring ones apart, that come with the replies up to this one."""
+        """Pages, without retiring ones, that the replies up to this flight bring."""
         return sum(pages for ticket, pages in self.by_ticket.items() if ticket <= flight)
 
 
@@ -45,7 +46,7 @@ def kept(ticket: Ticket, index: int) -> list[Pages]:
 
 
 def copied(book: Book) -> NDArray[np.bool_]:
-    """bool[capacity]: device pages of the backbone that only copies to host lock."""
+    """Returns bool[capacity]: device pages of the backbone that only backups lock."""
     keepers = np.zeros(book.device.capacity, dtype=np.int64)
     for ticket in book.tickets.open.values():
         if type(ticket.action) is Backup:
@@ -56,7 +57,7 @@ def copied(book: Book) -> NDArray[np.bool_]:
 
 
 def coming(book: Book, index: int, apart: Pages) -> Coming:
-    """Of a component's device pool. apart: pages that are not counted."""
+    """Counts the pages of a component's device pool. apart: pages not to count."""
     pages = book.pages[index]
     keepers, last = np.zeros((2, pages.capacity), dtype=np.int64)
     brought: dict[FlightId, int] = {}

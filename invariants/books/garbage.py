@@ -1,6 +1,7 @@
-"""How much of what is cached serves nobody: a figure for reports, by brute force over the view.
+"""Counts cached pages that no live boundary needs, for reports.
 
-Lives here: one count over all nodes. Must not live here: verdicts, or the core's own `near`.
+Lives here: one count over all nodes of the view. Does not contain checks, and does not use the
+core's own distances.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from .liveness import is_live
 
 
 def garbage_report(view: CoreView) -> dict[str, dict[str, int]]:
-    """Per pool ("device swa"): cached pages, and those of them that no live boundary requires."""
+    """Returns, per pool ("device swa"), the cached pages and those that no live boundary
+    requires.
+    """
     kinds = kinds_of(view.config)
     report = {
         f"{tier.name.lower()} {kind.name}": {"cached": 0, "garbage": 0}
@@ -34,7 +37,9 @@ def garbage_report(view: CoreView) -> dict[str, dict[str, int]]:
 
 
 def _distances(nodes: list[Node], view: CoreView) -> list[int]:
-    """For each node, parents first, pages down to the nearest live boundary at or below its end."""
+    """Returns for each node, parents first, the pages down to the nearest live boundary at or below
+    its end.
+    """
     kinds, nowhere = kinds_of(view.config), EVERYTHING
     below: dict[int, int] = {}
     for node in reversed(nodes):

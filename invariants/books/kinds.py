@@ -1,15 +1,14 @@
-"""What the books know of each attention type, from the configuration alone.
+"""Properties of each attention type, computed from the configuration alone.
 
-Lives here: one small record per component, derived again and not asked of the core, so that a core
-that misjudges a window is caught by books that do not. Must not live here: anything about a
-particular tree.
+Lives here: one record per component. The books do not ask the core for these, so that they find a
+core that computes a window wrongly. Does not know about a particular tree.
 
-One number says what a boundary requires: `need`, the positions of the path, counted from its end
-upwards, that must be there. A state counts as standing at the last position of its node.
+`need` says what a boundary requires: the number of positions, counted up from the end of the path,
+that must be cached. A state counts as the last position of its node.
 
     boundary d requires of a component the positions max(0, d - need) .. d - 1
 
-    full    everything      swa    the pages that its window touches      mamba    the last one
+    full    all positions      swa    the pages of its window      mamba    the last position
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ EVERYTHING = 1 << 40
 
 
 class Kind(NamedTuple):
-    """window: tokens that a token reads, itself included. interval: tokens between depths at which
-    a boundary can come to be. slots: pages that an admitted request has besides those by position.
-    per_path: copies that a path may keep, 0 for all of them."""
+    """at: index of the component. window: tokens that a token reads, including itself. interval:
+    tokens between possible boundaries. slots: pages of an admitted request besides those by
+    position. per_path: maximum number of copies on a path, 0 for no limit.
+    """
 
     at: int
     name: str
@@ -62,12 +62,14 @@ _MAKERS: dict[str, Callable[[int, Config], Kind]] = {
     "mamba": _state,
 }
 
-KNOWN = tuple(_MAKERS)  # in the order in which a configuration has them
+KNOWN = tuple(_MAKERS)  # in the order of a configuration
 
 
 def kinds_of(config: Config) -> tuple[Kind, ...]:
-    """The components of a configuration, the backbone first. Raises CallerError for one that the
-    books know nothing of: then nothing that they say would be worth anything."""
+    """Returns the components of a configuration, the backbone first.
+
+    Raises CallerError for an unknown component: the checks could not judge it.
+    """
     for name in config.components:
         if name not in _MAKERS:
             raise CallerError(
@@ -83,5 +85,5 @@ def interval_of(config: Config) -> int:
 
 
 def needs_of(kinds: Sequence[Kind], whole_path: bool) -> tuple[int, ...]:
-    """Per component, the positions above a boundary that a hit there counts as a use of."""
+    """Returns, per component, the positions above a boundary that a hit uses."""
     return tuple(EVERYTHING if whole_path else kind.need for kind in kinds)

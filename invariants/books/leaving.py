@@ -1,7 +1,6 @@
-"""What a request leaves behind: the bytes that its engine vouches for when it ends well, and the
-boundaries that an insertion makes.
+"""The bytes that a finished request commits, and the boundaries that an insertion makes.
 
-Lives here: the arithmetic of committed tokens, on the page books. Must not live here: the tree.
+Lives here: the arithmetic of committed tokens on the page books. Does not change the tree.
 """
 
 from __future__ import annotations
@@ -26,10 +25,12 @@ def commit(
     kinds: Sequence[Kind],
     page_size: int,
 ) -> list[int]:
-    """Behind the tokens that prefills computed, the engine vouches for the bytes by position, and
-    for the states that decoding left in the checkpoint slots. Returns the boundaries, in pages and
-    the deepest first, that the request has everything for; if there is none, the one that it
-    shares."""
+    """Files the content of decoded pages and states when a request leaves.
+
+    After the tokens that prefills computed, the engine guarantees the bytes by position, and the
+    states that decoding left in the checkpoint slots. Returns the boundaries in pages, deepest
+    first, for which the request has everything; if there are none, the boundary that it shares.
+    """
     known = min(req.computed_tokens // page_size, len(req.tags))
     pages = min(len(tags), len(req.tables[0]))
     states = iter(req.states)
@@ -48,13 +49,16 @@ def commit(
         if all(_has(req, kind, device[kind.at], tags, depth) for kind in kinds)
     ]
     if all(kind.positional for kind in kinds):
-        made = made[:1]  # any depth would do: the last
+        made = made[:1]  # every depth is possible; only the last one is made
     return made or [req.boundary]
 
 
 def note_checkpoint_slots(req: RequestMirror, states: tuple[StateSlots, ...], room: int) -> None:
-    """A new checkpoint slot cannot hold the state of a depth passed before; at most `room` tokens
-    were computed by then."""
+    """Files the checkpoint slots of a request.
+
+    A new slot cannot hold the state of an earlier depth. room: maximum number of tokens that were
+    computed when the slot was assigned.
+    """
     known = [page for state in req.states for page in state.checkpoint_slots]
     fresh = [page for state in states for page in state.checkpoint_slots if page >= 0]
     if req.states and any(page not in known for page in fresh):
@@ -70,8 +74,11 @@ def _left_in_checkpoint_slots(
     length: int,
     page_size: int,
 ) -> None:
-    """Decoding leaves a state at each multiple of the interval, by turns in two slots. What is in
-    the other one nobody knows: a step that ran ahead may have written it."""
+    """Files the state that decoding left in the checkpoint slots.
+
+    Decoding writes a state at each multiple of the interval, into the two slots by turns. The
+    content of the other slot is unknown, because a later step may have written it.
+    """
     if state is None or req.computed_tokens < req.length:
         return
     turn = length // state.interval
@@ -85,7 +92,7 @@ def _left_in_checkpoint_slots(
 
 
 def _has(req: RequestMirror, kind: Kind, book: PageBook, tags: Tags, depth: int) -> bool:
-    """Whether the request holds, or shares, what this boundary requires of a component."""
+    """Whether the request owns or shares what this boundary requires of a component."""
     if not kind.positional:
         own = req.own[kind.at]
         return bool((book.content[own] == tags[depth - 1]).any())
@@ -95,9 +102,12 @@ def _has(req: RequestMirror, kind: Kind, book: PageBook, tags: Tags, depth: int)
 
 
 def branch_of(req: RequestMirror, kinds: Sequence[Kind], since: int, page_size: int) -> int:
-    """The boundary that an insertion makes above its last, where the prompt was known deeper than
-    it could be reused: others are likely to part there. 0 where the pass, from token `since` on,
-    began behind it, or the request has no window for it."""
+    """Returns the boundary that an insertion makes above its last one, or 0.
+
+    It is at the depth to which the prompt was cached, if that is deeper than the reused depth:
+    other prompts are likely to branch there. 0 if the pass began (at token `since`) behind it, or
+    if the request lacks the window pages.
+    """
     if len(kinds) == 1:
         return 0
     each = max(kind.interval for kind in kinds)
@@ -112,8 +122,10 @@ def branch_of(req: RequestMirror, kinds: Sequence[Kind], since: int, page_size: 
 def made_of(
     req: RequestMirror, nodes: NodeBook, kinds: Sequence[Kind], gone: Sequence[str]
 ) -> Sequence[int]:
-    """The boundary above its last that an insertion made, if it came to be: its state may have been
-    one too many on the path, and `gone` again."""
+    """Returns the boundary above the last one if the insertion made it.
+
+    It may be missing again, if its state exceeded the limit per path and was evicted (`gone`).
+    """
     if not req.made:
         return ()
     mirror = nodes.at.get(int(req.tags[req.made - 1]))

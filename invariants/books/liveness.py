@@ -1,10 +1,10 @@
-"""Which boundaries live, and what each copy serves, by looking up and down the tree.
+"""Definitions of live boundaries and garbage, computed by walking the tree.
 
-Lives here: the definitions, evaluated node by node on the records that observers may read. Must not
-live here: anything kept from one operation to the next.
+Lives here: the definitions, evaluated per node on the records that observers may read. Keeps
+nothing between operations.
 
-    live      the end of a node at which every component has, on device or on host, all that the
-              boundary requires
+    live      the end of a node at which every component has, on device or on host, everything that
+              the boundary requires
     near      pages from a node's end down to the nearest live boundary at or below it
     garbage   a copy that no live boundary requires: near >= need
 """
@@ -19,7 +19,7 @@ from .kinds import EVERYTHING, Kind
 
 
 def is_live(node: Node, kinds: Sequence[Kind]) -> bool:
-    """Whether a request could reuse everything up to the node's end, loads included."""
+    """Whether a request could reuse everything up to the node's end, with loads."""
     for kind in kinds[1:]:
         step = node
         while step.parent is not None and node.end_page - step.end_page < kind.need:
@@ -30,14 +30,18 @@ def is_live(node: Node, kinds: Sequence[Kind]) -> bool:
 
 
 def widest(kinds: Sequence[Kind]) -> int:
-    """The farthest above a boundary that a component's last required node may end; -1 where every
-    component requires everything."""
+    """Maximum distance in pages from a boundary up to the end of a required node; -1 if every
+    component requires all positions.
+    """
     return max((kind.need - 1 for kind in kinds if kind.need < EVERYTHING), default=-1)
 
 
 def near_of(node: Node, kinds: Sequence[Kind], most: int) -> int:
-    """What the node's `near` has to be, given its children's: FAR beyond `most`, the widest reach
-    of these components."""
+    """Computes the node's `near` from its children's.
+
+    Returns FAR for a distance above `most`, which is the result of `widest`, and NONE without a
+    live boundary below.
+    """
     if node.parent is None:
         return node.live_distance
     if is_live(node, kinds):

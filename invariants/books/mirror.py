@@ -1,11 +1,11 @@
-"""Mirrors of nodes: one node as the books know it, and what follows from one alone.
+"""Mirrors of nodes: the books' record of one node.
 
-Lives here: the record, candidacy for eviction by definition, and validity on device. Must not live
-here: sums over nodes (`nodes`), verdicts, or a look into the core's own sums (`with_pages`,
-`queued`, counts), which checks compare with these.
+Lives here: the record, the definition of eviction candidates, and validity on device. Does not
+contain sums over nodes (see nodes) or checks. Does not read the core's own sums (`with_pages`,
+`queued`, counts), because checks compare them with these.
 
-Per (tier, component) there is one *slot*: tier * components + component, the device's first. Lists
-of a mirror are indexed by slot, lists of uses by component, bits of `candidate` by 3 * component +
+Each (tier, component) has one *slot*: tier * components + component, device first. Lists of a
+mirror are indexed by slot, lists of uses by component, bits of `candidate` by 3 * component +
 queue.
 """
 
@@ -20,12 +20,12 @@ from .kinds import Kind
 from .tags import NO_TAGS, Tags
 
 DEVICE, HOST, DUPLICATE = 0, 1, 2  # eviction queues of a component; the first two are also tiers
-Key = tuple[int, ...]  # what an order of eviction compares (see orders)
-Rank = tuple[bool, Key]  # how soon a copy is to go: first what serves no live boundary
+Key = tuple[int, ...]  # the key that an eviction order compares (see orders)
+Rank = tuple[bool, Key]  # eviction order of a copy: garbage first, then by key
 
 
 class NodeMirror:
-    """One node as the books know it."""
+    """The books' record of one node."""
 
     __slots__ = (
         "candidate",
@@ -55,7 +55,7 @@ class NodeMirror:
 
     def __init__(self, node_id: int, width: int) -> None:
         self.id = node_id
-        self.node: Node | None = None  # the record it mirrors
+        self.node: Node | None = None  # the core's record
         self.parent: NodeMirror | None = None
         self.key = b""
         self.label = b""
@@ -63,30 +63,30 @@ class NodeMirror:
         self.end_page = 0
         self.span = 0  # pages of the run
         self.pages: list[Pages | None] = [None] * (2 * width)
-        self.gave: list[Pages | None] = [None, None]  # of the backbone, what it had on each tier
-        # if it gave it up in this operation
-        self.locked = [0] * (2 * width)  # holders expected in each slot
+        self.gave: list[Pages | None] = [None, None]  # backbone pages by tier
+        # that it lost in this operation
+        self.locked = [0] * (2 * width)  # expected holders of locks in each slot
         self.tags: Tags = NO_TAGS
         self.digests: tuple[bytes, ...] | None = None
         self.kids = 0
-        self.kids_on = [0, 0]  # children that have the backbone on each tier
+        self.kids_on = [0, 0]  # children with the backbone on each tier
         self.use = [0] * width
-        self.inserted = 0  # the clock when it came into the tree
+        self.inserted = 0  # clock at its insertion
         self.hits = 0  # requests that used it
-        self.priority = 0  # the highest of those
-        self.live_distance = NONE  # as the record had it after the last operation
-        self.rank: list[Rank | None] = [None] * width  # None before the first look at it
-        self.changed = False  # what its rank follows from, since its rank was computed
-        self.candidate = 0  # bit 3 * c + q: could be evicted from queue q of component c now
+        self.priority = 0  # highest priority of those requests
+        self.live_distance = NONE  # distance in the record after the last operation
+        self.rank: list[Rank | None] = [None] * width  # None until first computed
+        self.changed = False  # whether facts of its rank changed since it was computed
+        self.candidate = 0  # bit 3 * c + q: it can be evicted from queue q of component c
 
 
 def serves(kind: Kind, near: int) -> bool:
-    """Whether a copy serves a live boundary `near` pages below its node's end, or at it."""
+    """Whether a live boundary `near` pages below its node's end requires a copy."""
     return near < kind.need
 
 
 def valid(mirror: NodeMirror, kinds: Sequence[Kind]) -> bool:
-    """Whether all that the node's end requires is on device."""
+    """Whether everything that the boundary at the node's end requires is on device."""
     for kind in kinds:
         step = mirror
         while step.parent is not None and mirror.end_page - step.end_page < kind.need:
@@ -97,8 +97,11 @@ def valid(mirror: NodeMirror, kinds: Sequence[Kind]) -> bool:
 
 
 def candidacy(mirror: NodeMirror, width: int) -> int:
-    """Which eviction queues the node belongs in, by definition: of the backbone a leaf only, of
-    any other component every copy that nobody locks."""
+    """Returns the eviction queues that the node belongs in, by definition, as bits.
+
+    The backbone can be evicted from leaves only; another component from any node without locks on
+    it.
+    """
     if mirror.parent is None:
         return 0
     pages, locked = mirror.pages, mirror.locked
@@ -118,7 +121,7 @@ def candidacy(mirror: NodeMirror, width: int) -> int:
 
 
 def differ(mirror: NodeMirror, node: Node) -> bool:
-    """Whether the node holds other pages than its mirror, in any slot."""
+    """Whether the node's pages differ from its mirror's in any slot."""
     slot = 0
     for tier in node.pages:
         for held in tier:

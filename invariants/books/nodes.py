@@ -1,7 +1,7 @@
-"""Every node of the tree as the books know it, and the sums over them.
+"""The books' record of all nodes of the tree, and sums over them.
 
-Lives here: the retract-old, add-new bookkeeping of nodes, the flat reference of cached prefixes
-and the reference clock. Must not live here: what one node says by itself (`mirror`), or verdicts.
+Lives here: retracting old and claiming new facts of nodes, the set of cached prefixes, and the
+reference clock. Does not contain properties of a single node (see mirror) or checks.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from .tags import chain, chain_root, run_tags, seed_of
 
 
 class Queue(NamedTuple):
-    """A part of an eviction queue of the core: what serves, or what does not. Entry by entry the
-    rank, and the node."""
+    """One eviction queue of the core, either its garbage or the rest: the rank and the node of each
+    entry.
+    """
 
     ranks: list[int]
     members: list[int]
 
 
 class NodeBook:
-    """Every node of the tree, the prefixes they cache, and who could be evicted next."""
+    """All nodes of the tree, the prefixes that they cache, and the order of eviction."""
 
     def __init__(
         self,
@@ -44,33 +45,33 @@ class NodeBook:
     ) -> None:
         self.pages = pages
         self.kinds = kinds
-        self.uses = uses  # positions above a boundary that a hit there uses, per component
-        self.declared = order  # by the eviction policy
+        self.uses = uses  # per component, the positions above a boundary that a hit uses
+        self.declared = order  # the order that the eviction policy declares
         self.page_size = page_size
         self.width = width = len(kinds)
         self.widest = widest(kinds)
         self.with_digests = with_digests
-        self.stride = 1  # bytes per key row, told by the first request
+        self.stride = 1  # bytes per key row, known from the first request
         self.root = NodeMirror(0, width)
         self.by_id: dict[int, NodeMirror] = {0: self.root}
-        self.at: dict[int, NodeMirror] = {}  # by the tag of a node's last page
+        self.at: dict[int, NodeMirror] = {}  # by the tag of the node's last page
         self.resident: list[set[int]] = [set() for _ in range(2 * width)]
         self.digests: tuple[set[bytes], set[bytes]] = (set(), set())
         self.order: list[list[tuple[Rank, int]]] = [[] for _ in range(3 * width)]  # (rank, id)
-        self.parted: dict[tuple[int, int], Rank] = {}  # of what gave up its pages, by node and
-        # component, the rank that it had before this operation
-        self.queues: list[Queue] = []  # the core's, by part, when last recounted
+        # by node and component, the rank that a removed copy had before this operation
+        self.parted: dict[tuple[int, int], Rank] = {}
+        self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
         self.recounts = 0
         self.dirty: dict[int, NodeMirror] = {}
         self.gone: list[NodeMirror] = []
-        self.sank: set[int] = set()  # nodes that this operation made garbage of, or candidates
-        self.died: set[int] = set()  # nodes whose last live boundary this operation took
-        self.came = self.turned = 0  # nodes that are new, or serve another distance now
+        self.sank: set[int] = set()  # nodes that became garbage or candidates in this operation
+        self.died: set[int] = set()  # nodes that lost their last live boundary in this operation
+        self.came = self.turned = 0  # numbers of new nodes, and of nodes with a changed distance
         self._moved: list[tuple[NodeMirror, Node]] = []
 
     def retract(self, touched: Mapping[int, Node], root: Node) -> None:
-        """First half of an operation: take out what changed, whatever it is going to be."""
+        """First half of an operation: retracts all changed facts."""
         self.dirty, self.gone, self.parted, self._moved = {}, [], {}, []
         self.came = self.turned = 0
         if self.sank or self.died:
@@ -99,7 +100,7 @@ class NodeBook:
                     self._moved.append((mirror, node))
 
     def _take_out(self, mirror: NodeMirror, keep: Node | None) -> None:
-        """Retract the slots whose pages differ from what `keep` has there."""
+        """Retracts the slots whose pages differ from those of `keep`."""
         tags: list[int] | None = None
         mirror.gave = [None, None]
         for slot, before in enumerate(mirror.pages):
@@ -146,7 +147,7 @@ class NodeBook:
         self.gone.append(mirror)
 
     def claim(self) -> None:
-        """Second half: put in what is there now, parents before children."""
+        """Second half: claims the present facts, parents before children."""
         moved = self._moved
         if len(moved) > 1:
             moved.sort(key=_depth)
@@ -181,8 +182,11 @@ class NodeBook:
                     self.dirty[mirror.parent.id] = mirror.parent
 
     def _inherit(self, mirror: NodeMirror, node: Node) -> None:
-        """A split's upper half came and was used when and as often as its lower half, even where
-        that is gone by now; anything else is new."""
+        """Sets the use facts of a new node.
+
+        The upper half of a split has those of its lower half, even if that is gone by now. Any
+        other node is new.
+        """
         mirror.changed = True
         lower = self._lower_half(mirror, node)
         if lower is None:
@@ -194,13 +198,13 @@ class NodeBook:
         mirror.priority = lower.priority
 
     def _lower_half(self, mirror: NodeMirror, node: Node) -> NodeMirror | None:
-        """The node that this new one was split from."""
+        """Returns the node from which this new one was split, or None."""
         below = list(node.children.values())
         for child in below:
             lower = self.by_id.get(child.id)
             if lower is None:
                 below.extend(child.children.values())
-            elif lower.end_page - lower.span < mirror.end_page:  # parents first: it is not cut yet
+            elif lower.end_page - lower.span < mirror.end_page:  # parents first: not cut yet
                 return lower
         for gone in self.gone:
             at = mirror.end_page - (gone.end_page - gone.span) - 1
@@ -208,11 +212,11 @@ class NodeBook:
                 continue
             for held, gave in zip((tier[0] for tier in node.pages), gone.gave, strict=True):
                 if held is not None and gave is not None and gave[at] == held[-1]:
-                    return gone  # else it was lost, and is there again
+                    return gone  # otherwise it was evicted and inserted again
         return None
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
-        """Parent, key and what follows from the key."""
+        """Files the parent, the key and the facts that follow from the key."""
         mirror.node = node
         parent = self.by_id.get(node.parent.id) if node.parent is not None else None
         if parent is not mirror.parent:
@@ -257,7 +261,7 @@ class NodeBook:
             self.at[int(mirror.tags[-1])] = mirror
 
     def _above(self, node: Node, parent: NodeMirror | None) -> tuple[str, np.uint64]:
-        """The namespace of a run, and the tag of the prefix above it."""
+        """Returns the namespace of a node, and the tag of the prefix above it."""
         if parent is not None and parent is not self.root:
             above = parent.tags[-1] if len(parent.tags) else seed_of(parent.namespace)
             return parent.namespace, above
@@ -270,9 +274,11 @@ class NodeBook:
         return parent.digests[-1]
 
     def used(self, tag: int, above: Sequence[int], priority: int, since: int) -> bool:
-        """A request of this priority used the boundary that ends with this tag, and those at the
-        depths `above` it; the nodes up to page `since` it has used before. False if there is no
-        such node."""
+        """Files a use of the boundary with this tag, and of those at the depths `above`.
+
+        since: the request has already counted as a use of the nodes up to this page. Returns False
+        if there is no node with this tag.
+        """
         mirror = self.at.get(tag)
         if mirror is None:
             return False
@@ -295,7 +301,7 @@ class NodeBook:
         return True
 
     def path(self, node_id: int) -> list[NodeMirror]:
-        """From the node up to, not including, the root."""
+        """Nodes from this one up to the child of the root."""
         step = self.by_id.get(node_id)
         above: list[NodeMirror] = []
         while step is not None and step is not self.root:
@@ -304,7 +310,7 @@ class NodeBook:
         return above
 
     def required(self, index: int, tag: int) -> list[NodeMirror]:
-        """The nodes, deepest first, that the boundary with this tag requires of a component."""
+        """Nodes, deepest first, that the boundary with this tag requires of a component."""
         step = self.at.get(tag)
         found: list[NodeMirror] = []
         if step is None:
@@ -316,7 +322,7 @@ class NodeBook:
         return found
 
     def refresh(self, mirror: NodeMirror) -> None:
-        """Locks, ranks and candidacy, which follow from the page books once all is filed."""
+        """Updates locks, ranks and candidacy from the page books, after everything is filed."""
         locked = mirror.locked
         for slot, pages in enumerate(mirror.pages):
             if pages is None or not len(pages):
@@ -351,7 +357,7 @@ class NodeBook:
         mirror.candidate = bits
 
     def coldest(self, index: int, queue: int, but: Collection[int]) -> NodeMirror | None:
-        """The candidate of a component's queue that is to go first, of those that are not `but`."""
+        """Returns the first candidate of a component's queue that is not in `but`, or None."""
         queue += 3 * index
         heap, skipped, found = self.order[queue], [], None
         while heap:

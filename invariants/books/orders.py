@@ -1,7 +1,7 @@
-"""The order in which copies are to go, from the books' own facts and what the policy declares.
+"""The order of eviction, computed from the books' facts and the declared order of the policy.
 
-Lives here: the key that two nodes are compared by. Must not live here: a policy's `rank`, which is
-what the key is there to judge, or the name of a policy.
+Lives here: the key by which two nodes are compared. Does not use a policy's `rank`, which is
+checked against this key, or the name of a policy.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from .mirror import Key, NodeMirror
 
 KeyOf = Callable[[NodeMirror, int], Key]
 RECENCY = (Term("last_use"),)
-# Whoever uses a node uses all above it, so a node has no less of these than one below it.
+# A use of a node is a use of all nodes above it, so these facts never increase downwards.
 _NO_LESS_ABOVE = {"last_use", "hits", "priority"}
 
 
 class Order(NamedTuple):
-    """key: what is compared of a node's copy of a component, the lowest goes first; None where the
-    policy says nothing of its order: then no order is judged. leaves_first: a node of the backbone
-    never comes before what is below it."""
+    """key: returns the key of a node's copy of a component; the lowest key is evicted first. None
+    if the policy declares no order; then no order is checked. leaves_first: in the backbone, a node
+    never comes before the nodes below it.
+    """
 
     key: KeyOf | None
     leaves_first: bool
 
 
 def order_of(policy: EvictionPolicy) -> Order:
-    """What a policy declares of its order."""
+    """Returns the declared order of a policy."""
     order: tuple[Term, ...] = getattr(policy, "order", ())
     key = key_of_facts(policy)
     own = hasattr(policy, "reference")
@@ -42,7 +43,7 @@ def order_of(policy: EvictionPolicy) -> Order:
 
 
 def key_of_facts(policy: EvictionPolicy) -> Callable[[Facts], Key] | None:
-    """What the policy's order compares; None where the policy says nothing of it."""
+    """Returns the key of the policy's order, or None if it declares no order."""
     reference: Callable[[Facts], Sequence[int]] | None = getattr(policy, "reference", None)
     if reference is not None:
         return lambda facts: tuple(reference(facts))

@@ -1,16 +1,16 @@
-"""The book of one pool's pages: who has each page, what is in it, who locks, reads and writes it.
+"""The books' record of one pool's pages: owner, content, locks, readers and writer.
 
-Lives here: page arrays of one component on one tier and the retract-then-claim bookkeeping on them.
-Must not live here: why a page changes hands, and any verdict: clashes are noted, checks judge them.
+Lives here: the page arrays of one component on one tier, and retracting and claiming pages. Does
+not know why a page changes owners. Records clashes; checks report them.
 
-    owner       0, or id * 4 + kind of the one holder that the books know
-    content     tag of the prefix whose bytes the page holds (POISON: nobody wrote it)
-    locks       holders that protect it: admitted requests that share it, pins of open flights
-    busy        unanswered actions that read or write it
-    writer      the unanswered action that writes it, 0 if none
+    owner       0, or id * 4 + kind of the only holder
+    content     tag of the prefix whose bytes the page holds (POISON: not written)
+    locks       number of locks: admitted requests that share it, pins of open flights
+    busy        number of open actions that read or write it
+    writer      the open action that writes it, 0 if none
     generation  the pool's generation when the page was last claimed
-    giver       the node that last gave the page up
-    served      whether the page served a live boundary then
+    giver       the node that last released the page
+    served      whether a live boundary required the page then
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def name_of(code: int) -> str:
 
 
 class Clash(NamedTuple):
-    """A page that a holder claims or gives up although the books say otherwise."""
+    """A page that a holder claims or releases although the books have another owner."""
 
     page: int
     expected: int
@@ -49,19 +49,21 @@ class Clash(NamedTuple):
 
 
 def same(one: Pages | Tags, other: Pages | Tags) -> bool:
-    """Whether two arrays of one type hold the same numbers. Most arrays here are short: then to
-    compare their bytes is several times faster than an operation on arrays."""
+    """Whether two arrays of the same type are equal.
+
+    Most arrays here are short, and for them comparing bytes is several times faster than numpy.
+    """
     return one.tobytes() == other.tobytes()
 
 
 def all_are(values: NDArray[Any], wanted: int) -> bool:
-    """Whether every one of the numbers is this one."""
+    """Whether all numbers equal `wanted`."""
     one: bytes = values.dtype.type(wanted).tobytes()
     return values.tobytes() == one * len(values)
 
 
 class PageBook:
-    """All pages of one component's pool on one tier. `where` names it in reports."""
+    """All pages of one component's pool on one tier. where: name of the pool in reports."""
 
     def __init__(self, tier: Tier, kind: Kind, capacity: int) -> None:
         self.tier = tier
@@ -83,15 +85,15 @@ class PageBook:
         self.clashes: list[Clash] = []
         self.claimed: list[tuple[Pages, int]] = []
         self.released: list[Pages] = []
-        self.strange: list[int] = []  # slots that a request took over with another's bytes
-        self.freed: Pages = NO_PAGES  # nobody holds or uses them any more
-        self.retired: Pages = NO_PAGES  # nobody holds them, an open action still uses them
-        self._limit = np.uint64(capacity)  # negative numbers are above it, read as unsigned
+        self.strange: list[int] = []  # slots that a request took over with unknown bytes
+        self.freed: Pages = NO_PAGES  # without a holder or user now
+        self.retired: Pages = NO_PAGES  # without a holder, but in use by an open action
+        self._limit = np.uint64(capacity)  # as unsigned numbers, negative ones are above it
         self._order: Pages = np.arange(capacity, dtype=np.int64)
         self._place: Pages = np.zeros(capacity, dtype=np.int64)
 
     def begin(self) -> None:
-        """A new operation: what follows is what it changed."""
+        """Begins a new operation and clears the changes of the last one."""
         if self.clashes or self.claimed or self.released:
             self.clashes, self.claimed, self.released = [], [], []
             self.freed = self.retired = NO_PAGES
@@ -117,8 +119,11 @@ class PageBook:
         self.claimed.append((pages, code))
 
     def claim_all(self, claims: Sequence[tuple[Pages, int]]) -> None:
-        """The claims of many holders of one kind: in one step where each page is nobody's and there
-        once, else one by one."""
+        """Claims pages for many holders of one kind.
+
+        Works in one step if no page has an owner and each occurs once, else one by one to find
+        clashes.
+        """
         claims = [pair for pair in claims if len(pair[0])]
         if not claims:
             return
@@ -133,7 +138,7 @@ class PageBook:
         self.claimed += claims
 
     def _are_free(self, pages: Pages) -> bool:
-        """Whether nobody has any of these pages of the pool, and each is there once."""
+        """Whether all pages are in the pool, without an owner, and occur once."""
         if np.count_nonzero(pages.view(np.uint64) >= self._limit):
             return False
         there = np.zeros(self.capacity, dtype=bool)
@@ -160,13 +165,16 @@ class PageBook:
         self.released.append(pages)
 
     def idle(self) -> int:
-        """How many pages an eviction could free at once: of nodes, neither locked nor used."""
+        """Number of pages that an eviction could free now: owned by nodes, not locked and not in
+        use.
+        """
         ours = self.owner & 3 == NODE
         return int(np.count_nonzero(ours & (self.locks == 0) & (self.busy == 0)))
 
     def sort_out(self) -> None:
-        """All is filed: which pages, given up or no longer used in this operation, does nobody
-        hold now, and which of those are still in use?"""
+        """Finds the released pages without a holder, after everything is filed: `freed` if unused,
+        `retired` if an open action still uses them.
+        """
         released = self.released
         if released:
             pages = released[0] if len(released) == 1 else np.concatenate(released)
@@ -178,7 +186,7 @@ class PageBook:
                     self.freed, self.retired = gone[~busy], gone[busy]
 
     def settle(self, pool: Pool) -> None:
-        """After the checks: note generations and forget the bytes of pages that became free."""
+        """Records generations, and clears the content of freed pages; called after the checks."""
         for pages, _ in self.claimed:
             self.generation[pages] = pool.generation[pages]
         if self.strange:

@@ -1,11 +1,11 @@
-"""What a transfer pins until its reply.
+"""The pages that a transfer pins until its reply.
 
-Lives here: the pins of one ticket, taken when it is filed. Must not live here: when they end
-(`tickets`), or verdicts.
+Lives here: the pins of one ticket, taken when it is filed. Does not release them (see tickets) and
+does not contain checks.
 
-    the backbone      of the path to the boundary that it is for, or to the deepest node that it
-                      reads, on both tiers
-    other components  what it reads
+    the backbone      of the path to the transfer's boundary, or to the deepest node that it reads,
+                      on both tiers
+    other components  the pages that it reads
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .tickets import Ticket, TicketBook
 
 
 def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook) -> str:
-    """Says what it reads that is no node's, and pins nothing more then; nothing where all is."""
+    """Pins the pages of a ticket. Returns "", or the error if it reads a page that no node owns."""
     deepest: NodeMirror | None = None
     for move in ticket.moves:
         slot, _ = tickets.slots(ticket, move.at)
@@ -36,7 +36,7 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
             book.locks[move.source] += 1
             ticket.pins.append((slot, move.source))
     req = reqs.by_id.get(ticket.request)
-    if req is not None and ticket.moves and req.boundary:  # a load: to the boundary it is for
+    if req is not None and ticket.moves and req.boundary:  # a load pins the path to its boundary
         deepest = nodes.at.get(int(req.tags[req.boundary - 1]), deepest)
     for mirror in nodes.path(deepest.id) if deepest is not None else ():
         ticket.path += 1

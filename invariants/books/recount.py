@@ -1,12 +1,11 @@
-"""The full recount: the same books made from nothing but the view, and the comparison with those
-that were kept step by step.
+"""Builds the books again from the view alone, and compares them with the incremental books.
 
-Lives here: a second, simpler way to the same sums. Must not live here: verdicts on the core; a
-difference is a fault of the books (or of the core's list of what it touched), not of a check.
+Lives here: a second, simpler way to compute the same sums. Does not check the core: a difference is
+an error in the books, or in the core's list of touched objects.
 
-Tags depend on keys only. A recount takes over the tags of nodes whose key is still the very same
-object below the same parent, and computes every sixteenth of them anew, another sixteenth each
-time: computing all of them would cost more than everything else together.
+Tags depend only on keys. A recount keeps the tags of nodes with the same key object and parent, and
+recomputes one sixteenth of them, a different sixteenth each time. Computing all of them would take
+longer than everything else.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SAMPLE = 16
 
 
 class Mismatch(Exception):
-    """Kept and recounted books differ."""
+    """The incremental and the recounted books differ."""
 
     def __init__(self, equation: str, *about: About) -> None:
         super().__init__(equation)
@@ -41,8 +40,9 @@ class Mismatch(Exception):
 
 
 def recount(view: CoreView, kept: Book, history: bool) -> Book:
-    """The books of this moment. history: whether `kept` saw every operation; if not, what only
-    history tells (pins, uses) is taken from the view."""
+    """Returns the books of the present state. history: whether `kept` saw every operation; if not,
+    pins and uses are taken from the view.
+    """
     book = Book(view)
     book.history = False
     book.operations, book.outcomes, book.event = kept.operations, kept.outcomes, kept.event
@@ -111,7 +111,7 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
 
 
 def _requests(book: Book, view: CoreView, kept: Book, history: bool) -> None:
-    """What requests own and, where history tells their boundaries, what they lock."""
+    """Files the pages that requests own and, if the history is known, those that they lock."""
     for request in view.requests.values():
         if not request.admitted:
             continue
@@ -165,7 +165,7 @@ def _flights(book: Book, view: CoreView) -> None:
 
 
 def compare(kept: Book, counted: Book) -> None:
-    """Raises Mismatch at the first difference."""
+    """Raises Mismatch for the first difference."""
     kept.nodes.recounts += 1
     for one, other in zip(kept.pages, counted.pages, strict=True):
         _compare_pages(one, other)

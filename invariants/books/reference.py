@@ -1,12 +1,13 @@
-"""What a request would find, by brute force over flat sets of cached positions.
+"""The expected match of a request, by brute force over sets of cached positions.
 
-Lives here: the rule for a valid boundary, position by position, over every component and both
-tiers. Must not live here: nodes, paths, or a component's own answers: the core has those.
+Lives here: the rule for a valid boundary, position by position, for all components and both tiers.
+Does not use nodes, paths, or the core's components.
 
-    boundary d is valid for a component where every position that d requires is cached
-    device     the deepest boundary valid on device for every component
-    best       the deepest boundary valid, each position on device or on host, for every component
-    depths     per component alone, the deepest boundary valid on device or on host
+    boundary d is valid for a component if every position that d requires is cached
+    device     the deepest boundary that is valid on device for every component
+    best       the deepest boundary that is valid for every component, with each position on
+               device or on host
+    depths     for each component alone, the deepest boundary that is valid on device or on host
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .tags import leading
 
 
 class Expected(NamedTuple):
-    """lacking: per component, the pages of `best` that are on host only."""
+    """In pages. lacking: per component, the pages of `best` that are only on host."""
 
     device: int
     best: int
@@ -31,7 +32,9 @@ NOTHING = Expected(0, 0, (0,), (0,))
 
 
 def find(known: Sequence[int], resident: Sequence[set[int]], kinds: Sequence[Kind]) -> Expected:
-    """known: tags of the leading pages that may be reused. resident: tags cached in each slot."""
+    """Computes the expected match. known: tags of the leading pages that may be reused. resident:
+    tags cached in each slot.
+    """
     width = len(kinds)
     device, host = resident[0], resident[width]
     on_device = leading(known, device)
@@ -42,7 +45,8 @@ def find(known: Sequence[int], resident: Sequence[set[int]], kinds: Sequence[Kin
         known_pages += 1
     if width == 1:
         return Expected(on_device, known_pages, (known_pages,), (known_pages - on_device,))
-    everywhere = [[True] * (known_pages + 1) for _ in range(2)]  # by tier set, then boundary
+    # first for device, then for device or host; by boundary
+    everywhere = [[True] * (known_pages + 1) for _ in range(2)]
     everywhere[0][on_device + 1 :] = [False] * (known_pages - on_device)
     depths = [known_pages]
     for kind in kinds[1:]:
@@ -64,8 +68,8 @@ def find(known: Sequence[int], resident: Sequence[set[int]], kinds: Sequence[Kin
 
 
 def _valid(there: Sequence[bool], need: int) -> list[bool]:
-    """For each boundary from 0 up, whether the positions that it requires are all there."""
-    run, valid = need, [True]  # the empty prefix lacks nothing
+    """Returns for each boundary from 0 whether all positions that it requires are cached."""
+    run, valid = need, [True]  # the empty prefix is valid
     for one in there:
         run = run + 1 if one else 0
         valid.append(run >= need)

@@ -1,15 +1,15 @@
-"""Requests as the books know them: their prompt's tags, their tables, which pages are theirs, and
-what of the tree they lock.
+"""The books' record of requests: tags of their prompts, tables, owned pages, and locks.
 
-Lives here: the retract-old, add-new bookkeeping of requests on the device page books. Must not live
-here: how nodes come about, tickets, or verdicts.
+Lives here: retracting old and claiming new facts of requests on the device page books. Does not
+handle nodes or tickets, and does not contain checks.
 
     by position   |--- shared: nodes' pages, or a load's ---|--- own (-1: none) ---|
-    a state       working, checkpoint slot 0 and 1: all its own
+    a state       working slot, checkpoint slots 0 and 1: all its own
 
-What a request locks follows from its history: the backbone of everything that it shares, and of
-another component the nodes that its *boundary* requires: that of its req, later that of its last
-insertion, from the moment they are on device. Where it decodes on, what its window has passed goes.
+The locks of a request follow from its history. It locks the backbone of everything that it shares.
+Of another component it locks the nodes on device that its *boundary* requires: the boundary of its
+admission, later that of its last insertion. As it decodes, it releases pages that its window has
+passed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .tags import Tags, run_tags, seed_of
 
 
 class RequestMirror:
-    """One request, waiting or admitted. tags: of the prompt's pages, by prefix."""
+    """One request, waiting or admitted. tags: tags of the prompt's pages."""
 
     __slots__ = (
         "admitted",
@@ -67,34 +67,32 @@ class RequestMirror:
         self.known: list[int] = self.tags[:match_pages].tolist()
         self.may_load = True
         self.priority = 0
-        self.used = 0  # leading pages that its admission counted as used
-        self.expected: Expected = NOTHING  # what the reference says that it would find
+        self.used = 0  # leading pages that have counted as used
+        self.expected: Expected = NOTHING  # the expected match from the reference
         self.vacate(width)
 
     def vacate(self, width: int) -> None:
         self.admitted = False
-        self.computed_tokens = 0  # tokens whose bytes are in the table
-        self.low = 0  # pages behind whose windows it holds nothing any more, and never again will
-        self.boundary = 0  # pages whose required nodes it locks
-        self.branch_pages = 0  # pages of it that were known when it was admitted
-        self.made = 0  # a boundary above it that may have been made with it
-        self.rehold = False  # its boundary, or what is there of it, changed
-        self.shared_pages: Pages = NO_PAGES  # the backbone's pages that it locks
+        self.computed_tokens = 0  # tokens whose bytes are in its pages
+        self.low = 0  # in pages: it holds nothing behind the window at this depth
+        self.boundary = 0  # in pages: it locks the nodes that this boundary requires
+        self.branch_pages = 0  # cached pages of its prompt at its admission
+        self.made = 0  # another boundary above, which the insertion may have made
+        self.rehold = False  # its boundary or the nodes of it changed
+        self.shared_pages: Pages = NO_PAGES  # backbone pages that it locks
         self.tables: list[Pages] = [NO_PAGES] * width
         self.own: list[Pages] = [NO_PAGES] * width
         self.held: list[list[Pages]] = [[] for _ in range(width - 1)]
         self.prefill: FlightId = 0
         self.load: FlightId = 0
-        self.states: tuple[StateSlots, ...] = ()  # as last handed out
-        self.refilled_at_tokens = (
-            0  # tokens that it may have computed when a checkpoint slot became its own
-        )
-        self.working = 0  # tokens that its working states have read, -1 where nobody knows
-        self.handed: tuple[tuple[Pages, bytes], ...] = ()  # tables last given out, and copies
+        self.states: tuple[StateSlots, ...] = ()  # as last reported
+        self.refilled_at_tokens = 0  # maximum computed tokens when a checkpoint slot was assigned
+        self.working = 0  # tokens in its working states, -1 if unknown
+        self.handed: tuple[tuple[Pages, bytes], ...] = ()  # tables last reported, and copies
 
 
 def own_of(request: Request, kind: Kind) -> Pages:
-    """Device pages of a component that are the request's and no node's or load's."""
+    """Device pages of a component that the request owns."""
     own: Pages = request.tables[kind.at]
     if kind.positional:
         own = own[request.shared_pages :]
@@ -109,7 +107,7 @@ def tags_of(key: Key) -> Tags:
 
 
 class RequestBook:
-    """All requests that live."""
+    """All requests of the core."""
 
     def __init__(self, device: list[PageBook], kinds: tuple[Kind, ...], nodes: NodeBook) -> None:
         self.device = device
@@ -121,8 +119,11 @@ class RequestBook:
         self._holds: list[RequestMirror] = []
 
     def leave(self, req: RequestMirror, keep_locks: bool) -> list[list[Pages]]:
-        """A request gives everything back; whoever keeps its locks gets what it locked, per
-        component."""
+        """Releases everything that a request owns.
+
+        Returns, per component, the pages that it locked. keep_locks: do not release the locks,
+        because its pass takes them over.
+        """
         locked = [[req.shared_pages], *req.held]
         code = code_of(REQUEST, req.id)
         for index, book in enumerate(self.device):
@@ -136,8 +137,9 @@ class RequestBook:
         return locked
 
     def retract(self, req: RequestMirror, request: Request, awaited: int) -> None:
-        """First half: give up own pages that are no longer its own. awaited: the last of its
-        shared positions that a load has yet to fill."""
+        """First half of an operation: releases pages that the request no longer owns. awaited:
+        number of shared positions at the end that a load has not filled yet.
+        """
         if not req.admitted:
             req.admitted = True
             self.admitted += 1
@@ -179,7 +181,7 @@ class RequestBook:
             self._claims.append((req, index, fresh))
 
     def claim(self) -> None:
-        """Second half, once the nodes stand: what became its own, and what it locks of them."""
+        """Second half, after the nodes: claims new pages, and updates the locks on nodes."""
         for req, index, pages in self._claims:
             self.device[index].claim(pages, code_of(REQUEST, req.id))
         self._claims.clear()
@@ -198,8 +200,9 @@ class RequestBook:
         self._holds.clear()
 
     def required(self, req: RequestMirror, index: int) -> list[Pages]:
-        """What the nodes that the request's boundary requires of a component have on device, less
-        those that lie wholly behind the window of what is still to come."""
+        """Returns the device pages of the nodes that the request's boundary requires of a
+        component, without nodes that lie completely behind the window of its next tokens.
+        """
         depth, kind = req.boundary, self.kinds[index]
         if not 0 < depth <= len(req.tags):
             return []
@@ -213,14 +216,15 @@ class RequestBook:
         return found
 
     def admit(self, req: RequestMirror, item: Admitted) -> None:
-        """What it reuses, and where the prompt was known to."""
+        """Files the boundary that an admission reuses, and the cached pages of its prompt."""
         req.boundary, req.branch_pages = item.device_pages + item.host_pages, item.matched_pages
         req.computed_tokens = min(req.length, req.boundary * self.nodes.page_size)
         req.working = 0 if not req.computed_tokens else -1
 
     def lower(self, req: RequestMirror, computed: int) -> None:
-        """The request has computed that far. What the windows of later tokens, and of a boundary
-        that it can still make, have passed is of no use to it."""
+        """Files that the request has computed this many tokens. It releases what is behind the
+        windows of later tokens and of a boundary that it can still make.
+        """
         size, interval = self.nodes.page_size, max(kind.interval for kind in self.kinds)
         low, boundary = computed // size, computed // interval * interval // size
         kept = all(min(state.working, *state.checkpoint_slots) >= 0 for state in req.states)

@@ -1,7 +1,7 @@
-"""The story: the last operations that concerned a page, a node or a request, told on demand.
+"""The story of a violation: the last operations that concern a page, a node or a request.
 
-Lives here: a bounded ring of what was fed and answered, and its rendering. Remembering costs next
-to nothing per operation; nothing is formatted before something went wrong.
+Lives here: a bounded ring of events and outcomes, and its rendering. Adding an operation is cheap;
+text is formatted only for a violation.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def pool(book: PageBook) -> About:
 
 
 def named_by(item: Any) -> list[About]:
-    """The request and the flight that an event or outcome names."""
+    """The request and the flight of an event or outcome."""
     named = ((kind, getattr(item, kind, None)) for kind in ("request", "flight"))
     return [About(kind, number) for kind, number in named if number is not None]
 
 
 class Story:
-    """Ring of (operation, event, outcomes, ids of the nodes it touched)."""
+    """A ring of (operation, event, outcomes, ids of touched nodes)."""
 
     def __init__(self) -> None:
         self._ring: deque[tuple[int, Event, Sequence[Outcome], tuple[int, ...]]] = deque(
@@ -62,8 +62,9 @@ class Story:
         self._ring.append((operation, event, outcomes, nodes))
 
     def about(self, whom: Sequence[About], backbone: str) -> list[str]:
-        """The last operations that concern any of `whom`, or the very last where none but a pool is
-        named. backbone: the first component."""
+        """Returns the last operations that concern any of `whom`, or simply the last ones if it
+        names only pools. backbone: name of the first component.
+        """
         lines: list[str] = []
         whom = [one for one in whom if one.kind != "pool"]
         for operation, event, outcomes, nodes in reversed(self._ring):
@@ -126,7 +127,7 @@ def _slots(state: Any, one: About) -> tuple[int, ...]:
 
 
 def brief(item: Any) -> str:
-    """An event or outcome on one line, arrays and keys cut short."""
+    """An event or outcome on one line, with arrays and keys shortened."""
     fields = ", ".join(
         f"{name}={_short(value)}" for name, value in zip(item._fields, item, strict=True)
     )

@@ -1,10 +1,10 @@
-"""A 64-bit tag per prefix: what the bytes of a page ought to be, without the bytes.
+"""A 64-bit tag per prefix, which stands for the bytes of a page.
 
     tag(prefix) = seed(namespace) + sum over its pages i of mix(row_hash(i) + (i + 1) * golden)
 
-Equal for equal prefixes; different for different ones but for a chance of 2**-64. Computed for all
-pages of a key at once, and for a run from the tag of the prefix it hangs below, so it costs in
-proportion to new pages only. Shares nothing with the core's SHA-256 chains, on purpose.
+Equal prefixes have equal tags; different prefixes have equal tags with probability 2**-64. All
+pages of a key are computed at once, starting from the tag of the prefix above, so the cost is
+proportional to the new pages. This code is independent of the core's SHA-256 chains.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 Tags = NDArray[np.uint64]
 
 NO_TAGS: Tags = np.empty(0, dtype=np.uint64)
-POISON = np.uint64(0)  # the content of a page that nobody has written since it was free
+POISON = np.uint64(0)  # content of a page that was not written since it was free
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -28,7 +28,7 @@ _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 def _mix(values: Tags) -> Tags:
-    """The finaliser of splitmix64."""
+    """The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     values = (values ^ (values >> _S30)) * _FIRST
     values = (values ^ (values >> _S27)) * _SECOND
     return values ^ (values >> _S31)
@@ -47,9 +47,10 @@ def seed_of(namespace: str) -> np.uint64:
 
 
 def run_tags(raw: bytes, stride: int, start: int, seed: np.uint64) -> Tags:
-    """The tags of the pages in `raw`, the first at depth `start`, below the prefix tagged `seed`.
+    """Returns the tags of the pages in `raw`: uint64[len(raw) // stride].
 
-    uint64[len(raw) // stride]. A stride that is no multiple of 8 is zero-padded.
+    start: depth of the first page. seed: tag of the prefix above. Rows are padded with zeros to a
+    multiple of 8 bytes.
     """
     if not raw:
         return NO_TAGS
@@ -69,7 +70,7 @@ def run_tags(raw: bytes, stride: int, start: int, seed: np.uint64) -> Tags:
 
 
 def chain(parent: bytes, raw: bytes, stride: int) -> tuple[bytes, ...]:
-    """SHA-256 chain of the pages in `raw` below `parent` (the digests that routers see)."""
+    """Returns the SHA-256 chain of the pages in `raw` below `parent`, as in published KV events."""
     digests = []
     for start in range(0, len(raw), stride):
         parent = hashlib.sha256(parent + raw[start : start + stride]).digest()
@@ -82,7 +83,7 @@ def chain_root(namespace: str) -> bytes:
 
 
 def leading(tags: Sequence[int], known: set[int]) -> int:
-    """How many leading tags are known: the brute-force longest prefix."""
+    """Returns the number of leading tags that are known."""
     count = 0
     for tag in tags:
         if tag not in known:

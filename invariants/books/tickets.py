@@ -1,13 +1,12 @@
-"""Tickets: the actions nobody has answered yet, and what each of them reads, writes and pins.
+"""Tickets: the open actions, and the pages that each of them reads, writes and pins.
 
-Lives here: filing an action, landing its bytes and closing it at its reply, on the page books.
-Must not live here: requests, nodes, or verdicts.
+Lives here: filing an action, landing its bytes and closing it at its reply, on the page books. Does
+not handle requests or nodes, and does not contain checks.
 
-    load      reads host pages, writes device pages (lent to the ticket until it lands)
-    backup    reads device pages, writes host pages (lent to the ticket until its reply)
-    prefill   by position: reads what the window of its first token covers up to `start`, writes
-              from there to `end`; of a state: reads the source, writes the working state and the
-              checkpoints
+    load      reads host pages, writes device pages (owned by the ticket until it lands)
+    backup    reads device pages, writes host pages (owned by the ticket until its reply)
+    prefill   by position: reads the window of its first token up to `start`, writes `start` to
+              `end`; of a state: reads the source, writes the working state and the checkpoints
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .tags import POISON, Tags
 
 
 class Move(NamedTuple):
-    """What a transfer moves of one component, all its copies in order."""
+    """The copies of one component in a transfer, concatenated."""
 
     at: int
     source: Pages
@@ -34,8 +33,10 @@ class Move(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What a pass touches of one component's device pages. busy: all that it keeps from being used
-    again: of the backbone the whole table, else what it reads and whatever the request has itself.
+    """The device pages of one component that a pass uses.
+
+    busy: all pages that must not be reused meanwhile: the whole table of the backbone, else the
+    pages that the pass reads and those that the request owns.
     """
 
     at: int
@@ -45,7 +46,7 @@ class Use(NamedTuple):
 
 
 class Ticket:
-    """One unanswered action. `generations` are those of sources and targets when it was issued."""
+    """One open action. generations: of sources and targets at its issue."""
 
     __slots__ = (
         "action",
@@ -67,21 +68,21 @@ class Ticket:
         self.moves: Sequence[Move] = ()
         self.uses: Sequence[Use] = ()
         self.generations: list[tuple[Pages, Pages]] = []
-        self.pins: list[tuple[int, Pages]] = []  # (slot, pages) of the path that it keeps
-        self.locked: list[list[Pages]] = []  # locks taken over from a request that is gone
+        self.pins: list[tuple[int, Pages]] = []  # (slot, pages) that it pins
+        self.locked: list[list[Pages]] = []  # locks taken over from a request that left
         self.landed = False
-        self.path = 0  # nodes that it pins
+        self.path = 0  # number of pinned nodes
 
     @property
     def tiers(self) -> tuple[Tier, Tier]:
-        """Where source and target are."""
+        """Tiers of source and target."""
         if type(self.action) is Load:
             return Tier.HOST, Tier.DEVICE
         return Tier.DEVICE, Tier.HOST
 
 
 def moves_of(copies: Sequence[Copy], kinds: Sequence[Kind]) -> list[Move]:
-    """The copies of a transfer, joined per component. A component that is unknown is left out."""
+    """Returns the copies of a transfer, joined per component. Unknown components are left out."""
     moves = []
     for kind in kinds:
         mine = [copy for copy in copies if copy.component == kind.name]
@@ -95,8 +96,9 @@ def moves_of(copies: Sequence[Copy], kinds: Sequence[Kind]) -> list[Move]:
 
 
 def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int) -> list[Use]:
-    """What a pass reads and writes, per component; the pages at both ends perhaps in part. shared:
-    leading positions that are not the request's own."""
+    """Returns the pages that a pass reads and writes, per component; the first and last may be
+    partial. shared: number of leading positions that the request does not own.
+    """
     uses = []
     first, last = action.start_token // page_size, -(-action.end_token // page_size)
     tables, states = iter(action.tables), iter(action.states)
@@ -129,8 +131,8 @@ class TicketBook:
         self.page_size = page_size
         self.open: dict[FlightId, Ticket] = {}
         self.latest: FlightId = 0
-        self.settled: FlightId = 0  # the latest before the present operation
-        self.fresh: list[Ticket] = []  # filed by the present operation
+        self.settled: FlightId = 0  # the latest ticket before this operation
+        self.fresh: list[Ticket] = []  # filed in this operation
 
     def slots(self, ticket: Ticket, index: int) -> tuple[int, int]:
         """The slots of a component's source and target."""
@@ -140,7 +142,7 @@ class TicketBook:
     def file(
         self, action: Load | Backup | Prefill, moves: Sequence[Move], uses: Sequence[Use]
     ) -> Ticket:
-        """moves: of a transfer. uses: of a pass."""
+        """Files an action. moves: of a transfer. uses: of a pass."""
         request = -1 if type(action) is Backup else action.request  # type: ignore[union-attr]
         ticket = Ticket(action, request)
         ticket.moves, ticket.uses = moves, uses
@@ -160,7 +162,9 @@ class TicketBook:
         return ticket
 
     def land(self, ticket: Ticket, ok: bool) -> None:
-        """A transfer's bytes are there, or will never be; its target pages are up for adoption."""
+        """Files the end of a transfer: its bytes are there or will never arrive, and it releases
+        its target pages.
+        """
         if ticket.landed:
             return
         ticket.landed = True
@@ -173,8 +177,9 @@ class TicketBook:
             other.retract(move.target, code_of(FLIGHT, ticket.id))
 
     def land_prefill(self, ticket: Ticket, ok: bool, tags: Tags) -> None:
-        """A forward pass ended: the whole pages that it completed, and its checkpoints, hold what
-        their prefixes stand for."""
+        """Files the end of a pass: the full pages that it completed, and its checkpoints, hold the
+        content of their prefixes.
+        """
         action = ticket.action
         if type(action) is not Prefill:
             return
@@ -197,7 +202,7 @@ class TicketBook:
             book.end_use(use.busy)
 
     def close(self, ticket: Ticket) -> None:
-        """Its reply came: pins and inherited locks end."""
+        """Closes a ticket at its reply: releases its pins and locks."""
         del self.open[ticket.id]
         for slot, pages in ticket.pins:
             self.pages[slot].locks[pages] -= 1
@@ -207,7 +212,7 @@ class TicketBook:
         ticket.pins, ticket.locked = [], []
 
     def unpin_all(self) -> None:
-        """A flush: the tree that was pinned is gone."""
+        """Releases all pins and locks: a flush has removed the tree."""
         for ticket in self.open.values():
             ticket.pins, ticket.locked = [], []
         for book in self.pages:

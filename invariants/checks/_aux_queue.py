@@ -1,4 +1,4 @@
-"""What HLRU and DLRU share: they differ in the tier only."""
+"""Shared code of HLRU and DLRU, which differ only in the tier."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from invariants.books.story import pool as pool_story
 
 
 class AuxQueue(Check):
-    """The queue of a component other than the backbone, against the copies on its tier."""
+    """Compares the queue of a component other than the backbone with the copies on its tier."""
 
     tier: ClassVar[Tier]
     of_several = True
@@ -52,7 +52,9 @@ class AuxQueue(Check):
             self._can_go(book, view.pool(self.tier, kind.at), kind)
 
     def _can_go(self, book: Book, pool: Pool, kind: Kind) -> None:
-        """What the entries can give, stale ones left out, is what the pool counts as evictable."""
+        """The pages of the entries, without stale ones, must equal the pool's count of evictable
+        pages.
+        """
         queues = (DEVICE,) if self.tier == Tier.DEVICE else (HOST, DUPLICATE)
         nodes = book.nodes.by_id
         pages = 0

@@ -1,4 +1,4 @@
-"""What OWN-D and OWN-H share: they differ in the tier only."""
+"""Shared code of OWN-D and OWN-H, which differ only in the tier."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Ownership(Check):
             if not all_are(states, state):
                 at = int(gone[int((states != state).argmax())])
                 if state == _FREE or pool.state[at] != _FREE:
-                    self.fail(  # free although in use is for PIN-IO to say
+                    self.fail(  # PIN-IO reports pages that are free but still in use
                         f"{where} page {at}, held by nobody: expected {PageState(state).name}, "
                         f"found {PageState(int(pool.state[at])).name}",
                         page(pages, at),

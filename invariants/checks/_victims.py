@@ -1,4 +1,6 @@
-"""What the checks of evictions share: who was short of pages, and which victims were chosen."""
+"""Shared code of the checks of evictions: which pools were short of pages, and which victims were
+chosen.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from invariants.books.pages import NODE, PageBook
 
 
 def wanted(book: Book, slot: int) -> int:
-    """Pages that were missing in a pool, by what the operation took or was refused."""
+    """Pages that a pool lacked for what the operation allocated or was refused."""
     pages, event = book.pages[slot], book.event
     needed = sum(len(claimed) for claimed, code in pages.claimed if code & 3 != NODE)
     if type(event) is EvictWanted and (event.tier, event.component) == (pages.tier, pages.name):
@@ -28,13 +30,15 @@ def wanted(book: Book, slot: int) -> int:
 
 
 def kept_free(book: Book, index: int) -> int:
-    """Host pages, at most, that stay free for exchanges whatever room is made."""
+    """Maximum number of host pages that stay free for exchanges."""
     spare = book.config.exchange_pages
     return spare[index] if spare else 0
 
 
 def _at_most(book: Book, item: Refused) -> int:
-    """What a request can have wanted of a pool, where it was another one that had to write back."""
+    """Upper bound of the pages that a request wanted of a pool, if it was refused because of
+    another pool.
+    """
     req = book.requests.by_id.get(item.request)
     event = book.event
     tokens = event.length if type(event) is PagesWanted else req.length if req is not None else 0
@@ -42,8 +46,10 @@ def _at_most(book: Book, item: Refused) -> int:
 
 
 def chosen(book: Book, pages: PageBook, item: Evicted) -> bool:
-    """Whether the first victim of an operation, of this pool, was the next to go of its own pool,
-    and did not go along with another component's copy: no other pool was short."""
+    """Whether the operation chose its first victim from this pool by the pool's own order.
+
+    False if it was evicted together with another component's copy, or if another pool was short.
+    """
     if book.width == 1:
         return True
     if thinned(book, pages, int(item.pages[0])):
@@ -53,7 +59,7 @@ def chosen(book: Book, pages: PageBook, item: Evicted) -> bool:
 
 
 def thinned(book: Book, pages: PageBook, page: int) -> bool:
-    """Whether it was one state too many on the path that a request has just extended."""
+    """Whether the page was a state above the limit of a path that a request has just extended."""
     if not book.kinds[pages.component].per_path:
         return False
     reqs = [book.requests.by_id.get(item.request) for item in book.outcomes if type(item) is Cached]
@@ -65,14 +71,16 @@ def thinned(book: Book, pages: PageBook, page: int) -> bool:
 
 
 def book_of(book: Book, item: Evicted) -> PageBook:
-    """The pool that the victim left."""
+    """The page book of the pool that the victim left."""
     return book.pool(item.tier, book.index_of(item.component))
 
 
 def sheltered(book: Book) -> set[int]:
-    """Nodes that may have been no candidates while the victims were chosen: those that came to be
-    on host only in this operation, those that became garbage in it, and those on the path of a
-    request being admitted, which were locked even where the admission was refused in the end."""
+    """Nodes that may not have been candidates while the victims were chosen.
+
+    These became host-only or garbage in this operation, or are on the path of a request whose
+    admission was requested. An admission locks its path even if it is refused.
+    """
     hosted = sum(1 << 3 * kind.at + HOST for kind in book.kinds)
     found = {mirror.id for mirror in book.nodes.dirty.values() if mirror.candidate & hosted}
     found |= book.nodes.sank

@@ -1,4 +1,4 @@
-"""Page arrays are snapshots."""
+"""Page arrays are read-only snapshots."""
 
 from __future__ import annotations
 

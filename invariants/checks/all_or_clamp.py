@@ -1,4 +1,4 @@
-"""Whole boundaries, or nothing."""
+"""Loads and insertions make complete boundaries."""
 
 from __future__ import annotations
 

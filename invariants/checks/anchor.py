@@ -1,4 +1,4 @@
-"""A request's reused pages are its path's."""
+"""The shared pages of a request belong to the nodes of its path."""
 
 from __future__ import annotations
 
@@ -63,11 +63,13 @@ class Anchor(Check):
             )
 
     def _window(self, req: RequestMirror, step: NodeMirror, kind: Kind) -> None:
-        """A window's pages are the nodes', where it has any and where the boundary requires it."""
+        """Checks the window pages in the table against the node's, where the boundary requires
+        them.
+        """
         held = step.pages[kind.at]
         mine = req.tables[kind.at][step.end_page - step.span : step.end_page]
         if held is None or same(mine, held):
-            return  # a load fills these positions, or nobody reads them
+            return  # a load fills these positions, or they are not read
         required = np.arange(step.end_page - step.span, step.end_page) >= req.low - kind.need
         required &= req.boundary - kind.need < step.end_page <= req.boundary
         wrong = (mine != held) & ((mine >= 0) | required)
@@ -83,7 +85,7 @@ class Anchor(Check):
 
 
 def _depth(item: Admitted | Cached) -> int:
-    """How many leading pages of the backbone it shares by now."""
+    """Number of leading backbone pages that the request shares now."""
     if type(item) is Cached:
         return item.pages
     loads = item.loaded_pages[0] if item.loaded_pages else item.host_pages  # type: ignore[union-attr]

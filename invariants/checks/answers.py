@@ -1,4 +1,4 @@
-"""Every event is answered as its contract says."""
+"""Every event is answered with the outcomes of its contract."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from invariants.books.book import Book
 from invariants.books.story import flight, named_by, request
 
 _NOTICES = {Matched, Admitted, Prefill, Refused, Granted, Cached, Released, Restarted}
-_PAGELESS = {  # outcomes that hand out no pages to work with
+_PAGELESS = {  # outcomes without page numbers of tables, copies or states
     kind for kind in get_args(Outcome) if {"tables", "copies", "states"}.isdisjoint(kind._fields)
 }
 _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
@@ -68,11 +68,11 @@ class Answers(Check):
     watches = (*_ONE_OF, PrefillDone, LoadDone)
 
     def __init__(self) -> None:
-        self._running: dict[int, None] = {}  # admitted requests, the latest last
+        self._running: dict[int, None] = {}  # admitted requests, in order of admission
 
     def see(self, book: Book, item: Any, view: CoreView) -> None:
-        said = [one for one in book.outcomes if type(one) in _NOTICES]
-        kinds = tuple(type(one) for one in said)
+        notices = [one for one in book.outcomes if type(one) in _NOTICES]
+        kinds = tuple(type(one) for one in notices)
         expected = _ONE_OF.get(type(item)) or (self._of_reply(book, item),)
         number = _whose(book, item)
         if kinds not in expected:
@@ -83,7 +83,7 @@ class Answers(Check):
                 f"{found or 'nothing'}",
                 request(number),
             )
-        for one in said:
+        for one in notices:
             if one.request != number:  # type: ignore[union-attr]
                 self.fail(
                     f"{type(one).__name__} of request {one.request}, expected {number}",  # type: ignore[union-attr]
@@ -93,12 +93,14 @@ class Answers(Check):
                 self._refused(book, item, one, view)
             elif type(one) is Prefill:
                 self._pass(book, item, one, view)
-        self._loads(book, said)
+        self._loads(book, notices)
         self._frozen(book)
-        self._admit(said)
+        self._admit(notices)
 
     def _of_reply(self, book: Book, item: PrefillDone | LoadDone) -> tuple[type, ...]:
-        """What follows from the reply of a pass or a load: nothing where its request is gone."""
+        """Returns the outcomes expected for the reply of a pass or a load; none if its request is
+        gone.
+        """
         ticket = book.answered
         if ticket is None or ticket.request < 0:
             return ()
@@ -106,15 +108,15 @@ class Answers(Check):
             return (Restarted,)
         return (Cached,) if type(item) is PrefillDone else ()
 
-    def _admit(self, said: list[Any]) -> None:
-        for one in said:
+    def _admit(self, notices: list[Any]) -> None:
+        for one in notices:
             if type(one) is Admitted:
                 self._running[one.request] = None
             elif type(one) in (Released, Restarted):
                 self._running.pop(one.request, None)
 
-    def _loads(self, book: Book, said: list[Any]) -> None:
-        reqs = [one for one in said if type(one) is Admitted and any(one.loaded_pages)]
+    def _loads(self, book: Book, notices: list[Any]) -> None:
+        reqs = [one for one in notices if type(one) is Admitted and any(one.loaded_pages)]
         loads = [one for one in book.outcomes if type(one) is Load]
         if len(reqs) != len(loads):
             self.fail(
@@ -134,7 +136,7 @@ class Answers(Check):
             )
 
     def _frozen(self, book: Book) -> None:
-        """What was handed out can be written to by nobody, and says -1 where there is no page."""
+        """Page numbers in outcomes must be read-only, with -1 for no page."""
         for one in book.outcomes:
             if type(one) in _PAGELESS:
                 continue

@@ -1,4 +1,4 @@
-"""Copies to host are begun when the write policy says, and never else."""
+"""Backups start when the write policy requires them, and at no other time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BackupDue(Check):
                     )
 
     def _path(self, book: Book, item: Cached | Released) -> list[NodeMirror]:
-        """The nodes that the operation has used, from the top."""
+        """The nodes that the operation used, from the root down."""
         tags: Tags
         if type(item) is Cached:
             req = book.requests.by_id.get(item.request)
@@ -92,7 +92,7 @@ class BackupDue(Check):
             for code in book.pool(Tier.DEVICE, move.at).owner[move.source].tolist()
         }
         if any(type(one) is Evicted for one in book.outcomes):
-            return  # what it looked at may have been another's until room was made for a copy
+            return  # a host page may have become free only after the core had looked
         for mirror in path:
             missing = [
                 kind.at

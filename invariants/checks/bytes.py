@@ -1,4 +1,4 @@
-"""Contents, as tags that move along with the copies."""
+"""The content of pages, represented by tags that move with the copies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Bytes(Check):
                             self._compare(pages, claimed, tags, "node", mirror.id)
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
-        """What a pass reads, and what the tree and the request agree to share."""
+        """Compares the pages that a pass reads, or that a request shares after an insertion."""
         req = book.requests.by_id.get(item.request)
         if req is None:
             return
@@ -58,7 +58,7 @@ class Bytes(Check):
                 self._compare(pages, held[here], req.tags[:start][here], "request", req.id)
 
     def _states(self, book: Book, req: RequestMirror, item: Prefill) -> None:
-        """A pass goes on from the state of exactly the prefix before it."""
+        """A pass must continue from the state of the prefix before it."""
         kinds = [kind for kind in book.kinds if not kind.positional]
         for kind, state in zip(kinds, item.states, strict=True):
             pages, start = book.pages[kind.at], item.start_token

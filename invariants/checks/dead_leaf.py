@@ -1,4 +1,4 @@
-"""Leaves that have just lost the last boundary for which anybody could want them."""
+"""A leaf without a live boundary is removed at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeadLeaf(Check):
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if type(book.event) not in _ENDS_NO_LOCK:
-            return  # who held it when its boundary went may have let go of it since
+            return  # its holder may have released it since
         if mirror.id not in book.nodes.died or node.children or node.parent is None:
             return
         held = any(mirror.locked) or any(map(any, node.locks))

@@ -1,4 +1,4 @@
-"""No node is there for nothing."""
+"""Every node has pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is on device can be reached on device."""
+"""The pages on device form a prefix of each path."""
 
 from __future__ import annotations
 

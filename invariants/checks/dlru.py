@@ -1,4 +1,4 @@
-"""Copies of windows and states on device, and the order in which they go."""
+"""The eviction queues of device copies of windows and states."""
 
 from __future__ import annotations
 

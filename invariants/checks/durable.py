@@ -1,4 +1,4 @@
-"""What the write policy promises of windows and states."""
+"""Backups of windows and states that the write policy guarantees."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ class Durable(Check):
 
     def __init__(self) -> None:
         self._operation = -1
-        self._failed: set[int] = (
-            set()
-        )  # prefixes whose backup failed, or landed before its parent's
-        self._dropped: set[tuple[str, int]] = set()  # copies that host gave up
-        self._longest = 0  # pages of the longest request
-        self._excused = False  # something happened that the promise does not cover
+        # prefixes with a backup that failed, or that ended before its parent's
+        self._failed: set[int] = set()
+        self._dropped: set[tuple[str, int]] = set()  # copies evicted from host
+        self._longest = 0  # pages of the longest request's table
+        self._excused = False  # an event occurred that excuses missing copies
 
     def see(self, book: Book, item: Evicted | BackupDone, view: CoreView) -> None:
         if type(item) is BackupDone:
@@ -52,7 +51,9 @@ class Durable(Check):
             self._saved(book, item)
 
     def totals(self, book: Book, view: CoreView) -> None:
-        """Host lacked room, or so many backups were under way that more were put off."""
+        """Sets `_excused` if host may have lacked room, or if the limit of concurrent backups was
+        reached.
+        """
         if self._excused or not book.history:
             return
         for number in view.touched_requests:
@@ -66,7 +67,7 @@ class Durable(Check):
         )
 
     def _saved(self, book: Book, item: Evicted) -> None:
-        """Of each operation the first victim: what goes later may have become garbage by it."""
+        """Checks the first victim of each operation; it may have turned later ones into garbage."""
         pages = book_of(book, item)
         index, number = pages.component, int(item.pages[0])
         serving = bool(pages.served[number])
@@ -75,9 +76,9 @@ class Durable(Check):
         if not chosen(book, pages, item) or int(pages.content[number]) in self._failed:
             return
         if any(type(other) in (Backup, Load, Refused) for other in book.outcomes):
-            return  # a copy that waits has taken room, or one that was to be loaded held it
+            return  # a waiting backup or a load may have taken the room
         if not all(one.capacity for one in book.pages[book.width :]):
-            return  # no boundary could live on host
+            return  # a boundary cannot be live on host
         needed, room = _needed(book, item), _room(book, int(pages.giver[number]))
         if all(have >= count for have, count in zip(room, needed, strict=True)):
             self.fail(
@@ -98,7 +99,7 @@ class Durable(Check):
                 self._kept(book, record)
 
     def _copied(self, book: Book, record: Node) -> None:
-        """Full attention's pages of the node are on host as well."""
+        """Full attention pages of the node must also be on host."""
         here, there = (record.pages[tier][0] for tier in (0, 1))
         if here is None or there is not None:
             return
@@ -110,7 +111,7 @@ class Durable(Check):
             )
 
     def _kept(self, book: Book, record: Node) -> None:
-        """What the live boundary at the node's end requires on device is on host as well."""
+        """Device pages that the live boundary at the node's end requires must also be on host."""
         for kind in book.kinds[1:]:
             step = record
             while step.parent is not None and record.end_page - step.end_page < kind.need:
@@ -133,7 +134,9 @@ def _uses(book: Book, record: Node) -> int:
 
 
 def _needed(book: Book, item: Evicted) -> list[int]:
-    """Host pages, per component, for what the victim's node lost in this operation."""
+    """Returns, per component, the host pages needed for what the victim's node lost in this
+    operation.
+    """
     giver = int(book_of(book, item).giver[item.pages[0]])
     needed = [0] * book.width
     for other in book.outcomes:
@@ -144,14 +147,15 @@ def _needed(book: Book, item: Evicted) -> list[int]:
 
 
 def _room(book: Book, giver: int) -> list[int]:
-    """Host pages, per component, that a backup of the node could have had: free or unlocked, but
-    for the copies of its own path, which it locks."""
+    """Returns, per component, the host pages that a backup of the node could have used: free or
+    unlocked, except the copies of its own path, which the backup locks.
+    """
     room = [
         book.free_before[slot] + book.evictable_before[slot] if book.pages[slot].capacity else 0
         for slot in range(book.width, 2 * book.width)
     ]
     room = [have - kept_free(book, index) for index, have in enumerate(room)]
-    for item in book.outcomes:  # copies of what was on the path, and is gone by now
+    for item in book.outcomes:  # copies on the path that were evicted
         if type(item) is Evicted and item.tier == Tier.HOST:
             room[book_of(book, item).component] -= len(item.pages)
     step = book.nodes.by_id.get(giver)

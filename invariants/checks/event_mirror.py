@@ -1,4 +1,4 @@
-"""Routers' view of residency."""
+"""KV events describe the contents of each tier."""
 
 from __future__ import annotations
 

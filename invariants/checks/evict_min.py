@@ -1,4 +1,4 @@
-"""No more is evicted than was missing."""
+"""An operation evicts no more pages than it needs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class EvictMinimum(Check):
     ) -> None:
         for slot, pages in enumerate(book.pages):
             if pages.tier == Tier.HOST and dropped:
-                continue  # pages on host below a dropped node go with it
+                continue  # host pages below a removed node are removed with it
             short = wanted(book, slot)
             if gone[slot] > short + _tombstone(book, victims, slot):
                 self.fail(
@@ -61,10 +61,13 @@ class EvictMinimum(Check):
 
 
 def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[int]:
-    """Per pool, the evicted pages that are not retiring, did not go along with what another pool
-    was short of, and did serve somebody."""
+    """Returns, per pool, the evicted pages that count against the limit.
+
+    Not counted are pages that are retiring, pages evicted together with a victim of another pool
+    that was short, and garbage.
+    """
     asked = {slot for slot in range(slots) if wanted(book, slot)}
-    thin = {  # states that were made and were too many: their slots had been made room for
+    thin = {  # states above the limit of a path, for which slots had been freed
         (slot, page)
         for slot, item in victims
         for page in item.pages.tolist()
@@ -75,7 +78,7 @@ def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[i
     ]
     asked.update(extra)
     gone = [-extra.count(slot) for slot in range(slots)]
-    givers: dict[int, set[int]] = {}  # nodes whose copies went, by the pools that were short
+    givers: dict[int, set[int]] = {}  # nodes with evicted copies, by the pools that were short
     for slot, item in victims if book.width > 1 else ():
         if slot in asked:
             nodes = book.pages[slot].giver[item.pages].tolist()
@@ -92,15 +95,17 @@ def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[i
 
 
 def _tombstone(book: Book, victims: list[tuple[int, Evicted]], slot: int) -> int:
-    """What one victim of a windowed component may have had too many: inside the tree its node
-    loses all of it."""
+    """Returns how many pages too many a victim of a windowed component may free: all pages of an
+    inner node are evicted together.
+    """
     sizes = [len(other.pages) for at, other in victims if at == slot]
     return max(sizes) - 1 if sizes and slot % book.width else 0
 
 
 def _died(book: Book, givers: dict[int, set[int]]) -> set[int]:
-    """Nodes that left the tree because the copies that went were of the boundaries that they
-    served: what was live among them required one of those copies."""
+    """Returns the nodes that left the tree because an evicted copy was required by their last live
+    boundary.
+    """
     nodes = set[int]().union(*givers.values())
     return {
         mirror.id
@@ -120,7 +125,7 @@ def _lost(book: Book, mirror: NodeMirror, nodes: set[int]) -> bool:
 
 
 def _useless(pages: PageBook, page: int) -> bool:
-    """Whether no live boundary required it any more when it went: whatever went first saw to it."""
+    """Whether no live boundary required the page any more when it was evicted."""
     return not pages.served[page]
 
 

@@ -1,4 +1,4 @@
-"""Copies that serve nobody go before copies that serve."""
+"""Garbage is evicted before copies that a live boundary requires."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GarbageFirst(Check):
         self._operation = -1
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
-        """Of each operation the first victim: what goes later may have become garbage by it."""
+        """Checks the first victim of each operation; it may have turned later ones into garbage."""
         if self._operation == book.operations or not len(item.pages):
             return
         self._operation = book.operations

@@ -1,4 +1,4 @@
-"""Stale handles can be told from live ones."""
+"""A freed page gets a new generation, so that stale references can be detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers come after everybody who used the page before."""
+"""A page is written only when no open action uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of windows and states on host, and the order in which they go."""
+"""The eviction queues of host copies of windows and states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaves that nobody could reuse."""
+"""A leaf that cannot be reused is in the garbage queues."""
 
 from __future__ import annotations
 

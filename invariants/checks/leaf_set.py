@@ -1,5 +1,4 @@
-"""Eviction candidates of full attention against their definition. Those of other components are
-DLRU's and HLRU's."""
+"""The eviction candidates of full attention. DLRU and HLRU check those of other components."""
 
 from __future__ import annotations
 

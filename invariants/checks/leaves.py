@@ -1,4 +1,4 @@
-"""What passes leave behind for later requests: everything that they can."""
+"""A pass makes every boundary and state that it can for later requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Leaves(Check):
     watches = (Prefill, Cached, Granted)
 
     def __init__(self) -> None:
-        self._planned: dict[int, Prefill] = {}  # by request, its last pass
+        self._planned: dict[int, Prefill] = {}  # the last pass of each request
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
         req = book.requests.by_id.get(item.request)
@@ -89,19 +89,21 @@ def _interval(book: Book) -> int:
 
 
 def _last(book: Book, req: RequestMirror, end: int) -> int:
-    """The last depth, in tokens, that a pass up to `end` can leave a boundary at."""
+    """The deepest depth in tokens at which a pass up to `end` can make a boundary."""
     step = _interval(book)
     return min(end, len(req.tags) * book.page_size) // step * step
 
 
 def _ready(book: Book, req: RequestMirror, plan: Prefill, kind: Kind, depth: int) -> bool:
-    """Whether a boundary at page `depth` cannot have lacked anything of this component."""
+    """Whether the request surely had everything of this component for a boundary at page
+    `depth`.
+    """
     if kind.positional:
         table = req.tables[kind.at][max(0, depth - kind.need) : depth]
         return bool((table >= 0).all())
     on_evict = book.writes.on_evict
     spare = 0 if on_evict else book.idle_before[kind.at]
-    room = book.free_before[kind.at] + spare  # what the insertion itself lets go of comes too late
+    room = book.free_before[kind.at] + spare  # pages that the insertion itself frees come too late
     left = [at for one in plan.states if one.component == kind.name for at, _ in one.checkpoints]
     return bool(room) and depth * book.page_size in left
 

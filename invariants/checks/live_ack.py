@@ -1,4 +1,4 @@
-"""Actions and replies, one to one."""
+"""Each action has exactly one reply."""
 
 from __future__ import annotations
 
@@ -61,8 +61,21 @@ class LiveAck(Check):
         odd = sorted(view.flights.keys() ^ book.tickets.open.keys())
         if odd:
             self.fail(f"flight {odd[0]} is in flight for only one side", flight(odd[0]))
+        self._promises(book, view)
+
+    def _promises(self, book: Book, view: CoreView) -> None:
+        """Host pages that loads are to give up are those that loads in flight read."""
+        if not book.config.exchange_pages:
+            return
+        for kind in book.kinds:
+            loads = [one for one in book.tickets.open.values() if type(one.action) is Load]
+            moves = [move for one in loads for move in one.moves if move.at == kind.at]
+            expected, found = sum(len(move.source) for move in moves), view.giving_up(kind.at)
+            if expected != found:
+                self.fail(f"host {kind.name}: expected {expected} pages given up, found {found}")
 
     def still(self, book: Book, view: CoreView) -> None:
+        self._promises(book, view)
         writing_back = sum(view.writing_back(kind.at) for kind in book.kinds)
         if view.flights or writing_back:
             self.fail(

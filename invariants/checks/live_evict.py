@@ -1,4 +1,4 @@
-"""Refusals and evictions against what could be had."""
+"""Refusals and evictions agree with the pages that were available."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from hicache.core.actions import Backup, Evicted, Load, Refused
 from hicache.core.events import AdmitWanted, EvictWanted
-from hicache.core.types import NO_PAGES, Pages, Tier
+from hicache.core.types import NO_PAGES, FlightId, Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
@@ -52,8 +52,12 @@ class LiveEvict(Check):
         self._short(book, item, view)
 
     def _short(self, book: Book, item: Refused, view: CoreView) -> None:
-        """Refused for want of pages: whether they were to be had, and which reply brings them. An
-        admission was planned with a load or without one, so either may make the refusal true."""
+        """Checks a refusal for lack of pages: whether the pages were available, and which reply
+        brings them.
+
+        An admission is planned with or without a load; the refusal must be right for one of the
+        two.
+        """
         wrong = [
             self._wrong(book, item, view, self._own_path(book, item, depth))
             for depth in self._depths(book, item)
@@ -62,8 +66,9 @@ class LiveEvict(Check):
             self.fail(f"refused ({item.reason}): {wrong[0]}", request(item.request))
 
     def _wrong(self, book: Book, item: Refused, view: CoreView, own: Pages) -> str:
-        """What is wrong with a refusal, nothing where it is true. own: pages on the path of the
-        refused request itself, which it would have locked."""
+        """Returns the error of a refusal, or "". own: pages on the path of the refused request,
+        which it would have locked.
+        """
         index = book.index_of(item.component)
         device, free = book.pages[index], view.pool(Tier.DEVICE, index).free
         spare = device.held[NODE] - device.protected - int((device.locks[own] == 0).sum())
@@ -78,24 +83,44 @@ class LiveEvict(Check):
         if ticket is None:
             return f"{found}; it waits for flight {item.after}, which is not open"
         if available >= item.needed:
-            copy = type(ticket.action) is Backup
-            return "" if copy else f"{found}; it waits for no copy to host"
+            if type(ticket.action) is not Backup:
+                return f"{found}; it waits for no copy to host"
+            due = self._last_needed(book, free, item.needed)
+            last = f"{found}; flight {due} brings the last of them"
+            return "" if due in (0, item.after) else last
         if available + more.retiring + more.until(item.after) < item.needed:
             return f"{found}; too few come with flight {item.after}"
         if available + more.until(item.after - 1) >= item.needed:
             return f"{found}; enough come before flight {item.after}"
         return ""
 
+    def _last_needed(self, book: Book, free: int, needed: int) -> FlightId:
+        """The write-back with which enough pages are free, or the last one. 0 where the books do
+        not know which copies an eviction waits for: with several components, or where uses begin
+        some."""
+        if book.width > 1 or book.writes.threshold:
+            return 0
+        last = 0
+        for ticket in book.tickets.open.values():
+            if type(ticket.action) is Backup and ticket.pins:
+                free, last = free + sum(len(move.source) for move in ticket.moves), ticket.id
+                if free >= needed:
+                    break
+        return last
+
     def _depths(self, book: Book, item: Refused) -> tuple[int, ...]:
-        """Boundaries, in pages, that the refused request may have been planned to start from."""
+        """Boundaries in pages from which the refused request may have been planned to start."""
         req = book.requests.by_id.get(item.request)
         if req is None or type(book.event) is not AdmitWanted:
             return (0,)
         return tuple({req.expected.device: None, req.expected.best: None})
 
     def _waits_for_a_parent(self, book: Book) -> bool:
-        """Whether some page that is locked now, as the path of a write-back is, is to be evicted
-        before all that could be evicted now: it comes first, once the write-back is over."""
+        """Whether a locked page comes before all present candidates in the order of eviction.
+
+        The path of a write-back is locked like this; the page is evicted first when the write-back
+        ends.
+        """
         coldest = book.nodes.coldest(0, DEVICE, ())
         first = coldest.rank[0] if coldest is not None else None
         return first is not None and any(
@@ -107,9 +132,30 @@ class LiveEvict(Check):
             for rank in mirror.rank[:1]
         )
 
+    def _parent_is_next(self, book: Book) -> bool:
+        """The same of the backbone, exactly: the parent of a node that is written back goes before
+        all that could be evicted now."""
+        written = np.zeros(book.device.capacity, dtype=bool)
+        for ticket in book.tickets.open.values():
+            if type(ticket.action) is Backup:
+                for move in ticket.moves:
+                    written[move.source if not move.at else []] = True
+        mirrors = [one for one in book.nodes.by_id.values() if one.pages[0] is not None]
+        leaving = {one.id for one in mirrors if written[one.pages[0][0]]}  # type: ignore[index]
+        parents = [one.parent for one in mirrors if one.id in leaving and one.parent is not None]
+        ranks = [one.rank[0] for one in parents if one.id not in leaving and one.parent is not None]
+        coldest = book.nodes.coldest(0, DEVICE, ())
+        first = coldest.rank[0] if coldest is not None else None
+        if first is None or not ranks:
+            return False
+        unjudged = book.nodes.declared.key is None
+        return unjudged or any(rank is not None and rank[1] < first[1] for rank in ranks)
+
     def _ahead_of_copies(self, book: Book, goal: int) -> int:
         """How many of these pages of the backbone can be evicted before a copy to host under way
         holds back what is warmer than the page that it reads."""
+        if not book.writes.threshold:
+            return goal  # no copy begins but for an eviction
         only = copied(book)
         held = [
             mirror.rank[0]
@@ -149,7 +195,7 @@ class LiveEvict(Check):
         goal = min(item.pages - already, book.evictable_before[slot])
         if begun:
             goal = min(goal, 1)  # a write-back locks its path: the rest comes after the reply
-        if already and self._waits_for_a_parent(book):
+        if already and (self._waits_for_a_parent(book) if index else self._parent_is_next(book)):
             goal = min(goal, 0)
         if tier == Tier.DEVICE and not index:
             goal = min(goal, self._ahead_of_copies(book, goal))

@@ -1,4 +1,4 @@
-"""Lock counts against a ledger of owners."""
+"""Lock counts equal the number of holders in the books."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A window is locked, and no more."""
+"""A request locks its window, and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The logical clock, what an order of eviction is made of, and what the queues know of it."""
+"""The logical clock, the facts that define the order of eviction, and the queues."""
 
 from __future__ import annotations
 

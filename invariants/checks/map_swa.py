@@ -1,4 +1,4 @@
-"""Positions of bounded components, joined to those of full attention."""
+"""The map from pages of full attention to pages of windowed components."""
 
 from __future__ import annotations
 
@@ -94,7 +94,9 @@ class PeerMap(Check):
 
 
 def _pairs(book: Book, tier: Tier, kind: Kind) -> Iterator[tuple[Pages, Pages]]:
-    """Pages of full attention and their peers, of each node, and of each request on device."""
+    """Yields the full attention pages and their peers of each node, and on device of each
+    request.
+    """
     first = tier * book.width
     for mirror in book.nodes.by_id.values():
         one, peers = mirror.pages[first], mirror.pages[first + kind.at]
@@ -106,7 +108,7 @@ def _pairs(book: Book, tier: Tier, kind: Kind) -> Iterator[tuple[Pages, Pages]]:
 
 
 def _own(book: Book, req: RequestMirror, kind: Kind) -> tuple[Pages, Pages]:
-    """A request's own pages of full attention that have a peer, and the peers."""
+    """Returns the request's own full attention pages that have a peer, and the peers."""
     own = req.own[0]
     if not len(own):
         return NO_PAGES, NO_PAGES

@@ -1,4 +1,4 @@
-"""Matches against brute force."""
+"""Matches equal those of a brute-force search."""
 
 from __future__ import annotations
 
@@ -60,8 +60,10 @@ class MatchReference(Check):
 
 
 def _too_dear(book: Book, req: RequestMirror) -> bool:
-    """Whether some pool of the device may have had no room for a load and the first pass behind it:
-    what is free or unlocked, less what the boundary requires and must stay."""
+    """Whether a device pool may have lacked room for a load and the first pass after it.
+
+    The room is what is free or unlocked, without the pages that the boundary requires.
+    """
     wanted, size = req.expected, book.page_size
     rest = -(-req.length // size) - wanted.best
     for kind in book.kinds:

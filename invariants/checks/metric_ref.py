@@ -1,4 +1,4 @@
-"""Hit counts add up."""
+"""Hit counts and computed tokens add up to the prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MetricReference(Check):
     watches = (Admitted, Prefill)
 
     def __init__(self) -> None:
-        self._next: dict[int, int] = {}  # request: where its next prefill starts
+        self._next: dict[int, int] = {}  # by request, the first token of its next prefill
 
     def issue(self, book: Book, item: Admitted | Prefill, view: CoreView) -> None:
         req = book.requests.by_id.get(item.request)

@@ -1,4 +1,4 @@
-"""What serves a live boundary, and what is garbage."""
+"""Distances to live boundaries, which decide what is garbage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from invariants.books.liveness import near_of
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 
-_MANY = 64  # children: as many as are worth looking at after every operation
+_MANY = 64  # maximum number of children to check after every operation
 
 
 class Near(Check):
@@ -22,7 +22,7 @@ class Near(Check):
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if book.history and len(node.children) > _MANY:
-            return  # a recount looks at all of them
+            return  # a recount checks all of them
         most = book.nodes.widest
         expected = near_of(node, book.kinds, most)
         if node.live_distance != expected:

@@ -1,4 +1,4 @@
-"""What was admitted has room."""
+"""An admitted request has all pages that it needs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class NoOom(Check):
             self._covered(book, item)
 
     def _covered(self, book: Book, item: Prefill) -> None:
-        """Of each component a pass has what its first token's window reads, and what it writes."""
+        """A pass must have the pages of its first token's window and the pages that it writes."""
         positional = [kind for kind in book.kinds if kind.positional]
         for kind, table in zip(positional, item.tables, strict=True):
             least = max(0, item.start_token - kind.window + 1) // book.page_size

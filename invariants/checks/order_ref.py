@@ -1,4 +1,4 @@
-"""Victims against the order that the policy declares, on the books' own clock and counts."""
+"""Victims follow the order that the eviction policy declares, by the books' clock and counts."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class OrderReference(Check):
             self._operation = book.operations
             self._sheltered = sheltered(book)
         elif book.width > 1:
-            return  # what went first may have made garbage of others, or have taken them along
+            return  # the first victim may have turned others into garbage or removed them
         pages = book_of(book, item)
         if not chosen(book, pages, item):
             return
         rank = book.nodes.parted.get((int(pages.giver[item.pages[0]]), pages.component))
         if rank is None:
-            return  # it came and went in this operation
+            return  # it was cached and evicted in this operation
         served, key = rank
         if item.tier == Tier.DEVICE:
             self._compare(book, item, pages, DEVICE, served, key)
         elif not any(
             type(other) is Evicted and other.tier == Tier.DEVICE and not other.demoted
             for other in book.outcomes
-        ):  # else perhaps dropped with its prefix, not chosen
+        ):  # otherwise it may have been removed with its prefix
             if _still_on_device(book, item, pages):
                 self._compare(book, item, pages, DUPLICATE, served, key)
                 self._compare(book, item, pages, HOST, served, None)
@@ -64,11 +64,13 @@ class OrderReference(Check):
         served: bool,
         key: Key | None,
     ) -> None:
-        """key: of the victim; None where everything in the queue was to go before it."""
+        """Compares a victim with the first candidate of a queue. key: key of the victim, or None if
+        the whole queue must be evicted before it.
+        """
         other = book.nodes.coldest(pages.component, queue, self._sheltered)
         rank = other.rank[pages.component] if other is not None else None
         if other is None or rank is None or rank[0] != served:
-            return  # that garbage goes before what serves is GARBAGE-FIRST's to say
+            return  # GARBAGE-FIRST checks the order between garbage and the rest
         if key is None or rank[1] < key:
             also = ", also on device" if key is None else f", {_told(book, key)}"
             self.fail(
@@ -80,7 +82,7 @@ class OrderReference(Check):
 
 
 def _told(book: Book, key: Key) -> str:
-    """What was compared, in words."""
+    """Describes a key for a message."""
     terms = getattr(book.eviction, "order", ())
     if len(terms) != len(key) or hasattr(book.eviction, "reference"):
         return f"its key {key}"
@@ -89,7 +91,7 @@ def _told(book: Book, key: Key) -> str:
 
 
 def _still_on_device(book: Book, item: Evicted, pages: PageBook) -> bool:
-    """Whether the evicted host pages were copies of pages that are on device."""
+    """Whether the evicted host pages were copies of pages on device."""
     tags = pages.content[item.pages[:1]]
     return bool(len(tags)) and int(tags[0]) in book.nodes.resident[pages.component]
 

@@ -1,4 +1,4 @@
-"""Ownership of device pages: the bijection, and its agreement with the core's own ledger."""
+"""Every device page has one owner, and the core's ledger agrees."""
 
 from __future__ import annotations
 

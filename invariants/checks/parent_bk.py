@@ -1,4 +1,4 @@
-"""Host copies below host copies, where the write policy promises it."""
+"""Host copies are contiguous from the root, if the write policy guarantees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many states a path keeps, where the configuration says so."""
+"""The limit of states per path, if the configuration sets one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class PathStates(Check):
     watches = (Cached, Finished, Retracted)
 
     def see(self, book: Book, item: Any, view: CoreView) -> None:
-        """Of a request that leaves, the path that it committed; its locks are gone by now."""
+        """For a request that leaves, checks the path that it committed; its locks are released by
+        now.
+        """
         if type(item) is Cached:
             req = book.requests.by_id.get(item.request)
             if req is not None and item.pages:
@@ -54,7 +56,10 @@ def _has(mirror: NodeMirror, kind: Kind, book: Book) -> bool:
 
 
 def _is_used(mirror: NodeMirror, kind: Kind, book: Book) -> bool:
-    """Paths part there if they did when the operation began: a child may have gone since."""
+    """Whether a state must stay: it is locked, being copied, or at a fork.
+
+    A fork counts as it was when the operation began; a child may have been removed since.
+    """
     node = mirror.node
     assert node is not None
     locked = any(mirror.locked[tier * book.width + kind.at] for tier in (0, 1))

@@ -1,4 +1,4 @@
-"""Pages of transfers and forward passes in flight stay put."""
+"""Pages that an open action uses are not freed or reused."""
 
 from __future__ import annotations
 

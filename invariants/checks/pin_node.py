@@ -1,4 +1,4 @@
-"""Protected nodes stay in the tree, with the pages that are protected."""
+"""Locked nodes stay in the tree with their locked pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PinNode(Check):
                     self._unlocked(pages, claimed)
 
     def _unlocked(self, pages: PageBook, lost: Pages) -> None:
-        """Pages that are no node's any more have no locks."""
+        """Pages that no node owns any more must not be locked."""
         if not len(lost):
             return
         locks = pages.locks[lost]

@@ -1,4 +1,4 @@
-"""The sum over a pool's pages."""
+"""The counts of a pool's pages add up to its capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing leaks."""
+"""No pages leak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers come after the bytes."""
+"""A page is read only after its bytes have arrived."""
 
 from __future__ import annotations
 

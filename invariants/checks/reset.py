@@ -1,4 +1,4 @@
-"""A flush forgets everything."""
+"""A flush clears everything."""
 
 from __future__ import annotations
 

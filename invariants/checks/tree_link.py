@@ -1,4 +1,4 @@
-"""The shape of the tree."""
+"""The links and lengths of the tree are consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work in proportion to what was done."""
+"""An operation touches a bounded number of nodes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WorkBound(Check):
             )
 
     def _paths(self, book: Book, view: CoreView) -> int:
-        """Nodes on the paths of the requests and transfers that the operation is about."""
+        """Number of nodes on the paths of the operation's requests and transfers."""
         asked = getattr(book.event, "request", -1)
         reqs = [
             book.requests.by_id.get(number) for number in {**view.touched_requests, asked: None}

@@ -1,7 +1,7 @@
-"""What an eviction policy must keep to, tried on small facts: before a run with one from outside,
-and by the contract suite of the folder.
+"""The contract of an eviction policy, tested on small made-up facts. Used by the contract tests,
+and before a run with an external policy.
 
-Must not live here: victims of a real core (the checks ORDER-REF and LRU).
+Does not check victims of a real core (see the checks ORDER-REF and LRU).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FACTS = [Facts(*one) for one in product(_LAST_USES, _TICKS, _HITS, _PRIORITIES)
 
 
 def wrong(policy: EvictionPolicy) -> str:
-    """What is wrong with it, as "expected ..., found ..."; empty where all is well."""
+    """Returns the error of a policy as "expected ..., found ...", or "" if there is none."""
     return _properties(policy) or _ranks(policy)
 
 
@@ -61,13 +61,13 @@ def _ranks(policy: EvictionPolicy) -> str:
 
 
 def _in_order(policy: EvictionPolicy, ranks: dict[Facts, int]) -> str:
-    """Whether what has a lower key has a lower rank."""
+    """Checks that a lower key has a lower rank."""
     key_of = key_of_facts(policy)
     if key_of is None:
         return ""
     keys = {facts: key_of(facts) for facts in ranks}
     told = sorted(ranks, key=lambda facts: (keys[facts], ranks[facts]))
-    highest = told[0]  # rank of all whose keys are lower
+    highest = told[0]  # highest rank among lower keys
     for one, other in pairwise(told):
         highest = max(highest, one, key=lambda facts: ranks[facts])
         if keys[one] < keys[other] and ranks[other] <= ranks[highest]:
@@ -79,7 +79,7 @@ def _in_order(policy: EvictionPolicy, ranks: dict[Facts, int]) -> str:
 
 
 def _later(facts: Facts) -> list[Facts]:
-    """The same node after one more of its facts has grown."""
+    """The same facts with one of them increased, for each fact that can grow."""
     grown = []
     for name, values in (("last_use", _LAST_USES), ("hits", _HITS), ("priority", _PRIORITIES)):
         more = [value for value in values if value > getattr(facts, name)]

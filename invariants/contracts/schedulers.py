@@ -1,7 +1,7 @@
-"""What a scheduler must keep to, tried on a few made-up requests: before a run with one from
-outside, and by the contract suite of the folder.
+"""The contract of a scheduler, tested on made-up requests. Used by the contract tests, and before a
+run with an external scheduler.
 
-Must not live here: which order is a good one.
+Does not judge whether an order is a good one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class _Request:
 
 
 def wrong(make: Callable[[int], Scheduler[Any]]) -> str:
-    """What is wrong with what `make(window)` makes, as "expected ..., found ..."; empty where all
-    is well."""
+    """Returns the error of the schedulers that `make(window)` makes, as "expected ..., found ...",
+    or "".
+    """
     for name in ("push", "push_front", "best", "remove", "__len__"):
         if not callable(getattr(make(_WINDOW), name, None)):
             return f"expected a method {name}, found none"
@@ -39,7 +40,9 @@ def wrong(make: Callable[[int], Scheduler[Any]]) -> str:
 
 
 def _served(make: Callable[[int], Scheduler[Any]], turns: int) -> list[int] | str:
-    """In which order it serves them, or what is wrong; every so many turns one comes back."""
+    """Returns the order in which it serves the requests, or an error. After every `turns` turns, a
+    request comes back.
+    """
     line: Scheduler[Any] = make(_WINDOW)
     waiting: dict[int, _Request] = {}
     served: list[int] = []

@@ -1,5 +1,6 @@
-"""What a write policy must keep to, before a run with one from outside, and by the contract suite
-of the folder."""
+"""The contract of a write policy. Used by the contract tests, and before a run with an external
+policy.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from hicache.core.write_policies.base import WritePolicy
 
 
 def wrong(policy: WritePolicy) -> str:
-    """What is wrong with it, as "expected ..., found ..."; empty where all is well."""
+    """Returns the error of a policy as "expected ..., found ...", or "" if there is none."""
     name, threshold = getattr(policy, "name", None), getattr(policy, "threshold", None)
     if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
         return f"expected name, a word in lower case, found {name!r}"

@@ -1,7 +1,6 @@
-"""Explaining a failure: whom it names, what became of them, and which lines did it.
+"""Explains a failure: the objects that it names, their history, and the responsible lines.
 
-Lives here: choosing among what a recorder saw. Must not live here: seeing it (instruments,
-recorder), or how it is printed.
+Lives here: selecting from a recording. Does not record (see instruments, recorder) or print.
 """
 
 from __future__ import annotations
@@ -30,15 +29,16 @@ from .instruments import Change
 from .recorder import Account, Step
 
 MOST_NAMED, MOST_ROWS, MOST_PLACES, MOST_WORDS = 4, 14, 8, 6
-# What every change of its kind goes through: the line that decided it is further out.
+# Every change passes through these files; the line that decided it is a caller.
 PLUMBING = ("ledger.py", "locks.py", "lru.py", "node.py", "tree.py", "boundaries.py")
 _ENDS = (Finished, Aborted, Retracted)
 _REPLIES = (LoadDone, BackupDone, PrefillDone)
 
 
 class Row(NamedTuple):
-    """One thing that happened to somebody. text: empty for an event that only names them. kept:
-    somebody ended who has it still. minor: left out where there is much."""
+    """One change of an object. text: empty for an event that only names it. kept: its holder ended
+    and still has it. minor: omitted from long lists.
+    """
 
     step: Step
     text: str
@@ -48,8 +48,9 @@ class Row(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A line of the code, and why to look there: what it did in which event. via: the lines that
-    it was reached by, innermost first."""
+    """A source line, and the reason to look there: what it did in which event. via: its callers,
+    innermost first.
+    """
 
     source_line: SourceLine
     event: int
@@ -58,7 +59,7 @@ class Place(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A failure in words. sentence: what is always true; equation: what was found instead."""
+    """A failure in words. sentence: the property. equation: what was found instead."""
 
     sentence: str
     equation: str
@@ -66,7 +67,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(failure: Failure) -> Verdict:
-    """From the words of the failure, and the lines that it was raised by."""
+    """Returns the sentence, the equation and the source lines of a failure."""
     told = (line for line in failure.text.splitlines() if not line.startswith("replay: "))
     lines = [line for line in told if line.strip()] or [failure.kind]
     if lines[0].startswith("Traceback"):
@@ -82,7 +83,7 @@ def verdict(failure: Failure) -> Verdict:
 
 
 def named(account: Account) -> list[About]:
-    """Whom the failure names, else whom the last event was about."""
+    """Returns the objects that the failure names, else those of the last event."""
     failure = account.outcome.failure
     if failure is None:
         return []
@@ -115,7 +116,9 @@ def chosen(
     flight: int | None = None,
     component: str = "",
 ) -> list[About]:
-    """Whose story was asked for. Raises CallerError for somebody who is never met."""
+    """Returns the objects that the options name. Raises CallerError for an object without any
+    change.
+    """
     names = account.outcome.tape.config.components
     if component and component not in names:
         raise CallerError(
@@ -148,9 +151,9 @@ def chosen(
 
 
 def rows(account: Account, one: About) -> list[Row]:
-    """Everything that happened to somebody, in order."""
+    """Returns every change of an object, in order."""
     found: list[Row] = []
-    kept: dict[object, tuple[tuple[str, int], str]] = {}  # what they or others have of it now
+    kept: dict[object, tuple[tuple[str, int], str]] = {}  # current holders or locks
     for step in account.steps:
         some = [change for change in step.changes if _concerns(change, one)]
         if not some and _names(step, one):
@@ -165,7 +168,7 @@ def rows(account: Account, one: About) -> list[Row]:
 
 
 def _keep(kept: dict[object, tuple[tuple[str, int], str]], change: Change, one: About) -> None:
-    """Follow who has the page, or who locks the node."""
+    """Updates the holder of a page, or the locks of a node."""
     if one.kind == "page" and change.tier == one.tier and "loan" not in change.text:
         kept.clear()
         if change.after[0] in ("request", "flight"):
@@ -203,7 +206,9 @@ def _names(step: Step, one: About) -> bool:
 
 
 def shortened(found: Sequence[Row], most: int = MOST_ROWS) -> tuple[list[Row], int]:
-    """The first and the last of them, minor ones left out first, and how many are left out."""
+    """Returns at most `most` rows, without minor ones if there are too many, and the number
+    omitted.
+    """
     if len(found) <= most:
         return list(found), 0
     main = [row for row in found if not row.minor] or list(found)
@@ -215,7 +220,7 @@ def shortened(found: Sequence[Row], most: int = MOST_ROWS) -> tuple[list[Row], i
 
 
 def decisive(source_lines: Sequence[SourceLine]) -> SourceLine | None:
-    """The innermost line that is not plumbing."""
+    """Returns the innermost line outside the files of PLUMBING."""
     outer = [one for one in source_lines if not _is_plumbing(one)]
     return next(iter(outer or source_lines), None)
 
@@ -231,8 +236,9 @@ def handler(event: Event) -> SourceLine | None:
 
 
 def ran(step: Step) -> list[tuple[Call, int]]:
-    """The functions that an event went through, in order, plumbing left out, and how often each
-    was called in a row."""
+    """Returns the functions that an event called, in order, without those in PLUMBING, each with
+    the number of consecutive calls.
+    """
     found: list[tuple[Call, int]] = []
     for call in step.calls:
         if _is_plumbing(call.source_line):
@@ -245,8 +251,11 @@ def ran(step: Step) -> list[tuple[Call, int]]:
 
 
 def places(account: Account, whom: Sequence[About]) -> list[Place]:
-    """Where to look, likeliest first: what the last event did to them; what was done when somebody
-    ended who kept something; what it did beside them; who did something to them before."""
+    """Returns lines to look at, most likely first.
+
+    The order: changes of the objects by the last event; changes when a holder ended without
+    releasing them; other changes by the last event; earlier changes of the objects.
+    """
     if not account.steps:
         return []
     last = account.steps[-1]
@@ -273,8 +282,9 @@ def places(account: Account, whom: Sequence[About]) -> list[Place]:
 
 
 def _beside(step: Step, one: About) -> Iterator[Place]:
-    """What an event did of the same kind: to other pages of the pool, to the locks of other nodes,
-    to the same request or flight; or, where it did nothing of it, which function it went to."""
+    """Yields what an event did to similar objects: other pages of the pool, locks of other nodes,
+    the same request or flight. If there is nothing, yields the event's handler.
+    """
     done = False
     for change in reversed(step.changes):
         alike = change.lock > 0 if one.kind == "node" else "loan" not in change.text

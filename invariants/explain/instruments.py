@@ -1,11 +1,11 @@
-"""Instruments on the core's records: every change of a page, lock or link, and the line of it.
+"""Instruments of the core's records: report every change of a page, lock or link, and its line.
 
-While `instruments` lasts, the methods of the page ledger and the attributes of nodes, requests,
-flights and pools report what they change and from where they were called. The core's decisions stay
-what they are. A planted bug must be planted before, so that its own lines are seen.
+Within `instruments`, the methods of the page ledger and the attributes of nodes, requests, flights
+and pools report their changes and callers. The core's decisions do not change. Plant a bug before,
+so that its own lines are reported.
 
-Lives here: what is reported. Must not live here: whose story a change
-belongs to (recorder, story_of), or any verdict.
+Lives here: what is reported. Does not assign changes to objects (see recorder, explain) or judge
+them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ _UNSET = object()
 
 
 class Change(NamedTuple):
-    """text: in words. source_lines: that it was done by, innermost first. tier, component, pages:
-    which pages of which pool. node: whose link, page or lock it is. whom: ("request" or "flight",
-    number) of those who had the pages or locks before and after. after: who has them now. lock: the
-    receipt's number, where a lock is taken or given up. minor: left out where there is much."""
+    """A change.
+
+    text: description. source_lines: the lines that made it, innermost first. tier, component,
+    pages: the changed pages and their pool. node: the node whose link, page or lock changed. whom:
+    ("request" or "flight", number) of the holders before and after. after: the holder now. lock:
+    the receipt's number, if a lock was taken or released. minor: omitted from long lists.
+    """
 
     text: str
     source_lines: tuple[SourceLine, ...]
@@ -56,7 +59,7 @@ Report = Callable[[Change], None]
 
 @contextmanager
 def instruments(report: Report, components: Sequence[str]) -> Iterator[None]:
-    """Until the block ends, every core that is made in it reports its changes."""
+    """Within the block, every new core reports its changes."""
     with ExitStack() as stack:
         for name in (*TAKING, *MOVING, *LENDING):
             _patch(stack, Pool, name, _ledger(name, vars(Pool)[name], report))
@@ -115,7 +118,7 @@ def _numbers(pages: Any) -> list[int]:
 
 
 def _had(pool: Pool, page: int, name: str = "") -> str:
-    """Whose page it is, in words; for a loan, on how many."""
+    """Describes the holder of a page; for a loan, the number of loans."""
     if not 0 <= page < pool.capacity:
         return "no page"
     if name in LENDING:
@@ -139,7 +142,7 @@ def _tell(
     before: Sequence[str],
     after: Sequence[str],
 ) -> None:
-    """One change for all pages that went the same way."""
+    """Reports one change for all pages with the same holders before and after."""
     ways = list(zip(before, after, strict=True))
     where = f"{Tier(pool.tier).name.lower()} {pool.component}"
     for way in dict.fromkeys(ways):
@@ -159,7 +162,7 @@ def _who(words: str) -> tuple[str, int]:
 
 
 def named(pages: Sequence[int]) -> str:
-    """`page 3`, `pages 3 4 5`; long runs cut short."""
+    """Returns `page 3` or `pages 3 4 5`; long lists are shortened."""
     shown = " ".join(str(page) for page in pages[:8])
     more = f" ... ({len(pages)})" if len(pages) > 8 else ""
     return f"page{'s' * (len(pages) != 1)} {shown}{more}"
@@ -180,7 +183,7 @@ def _protection(report: Report) -> Any:
 
 
 class _Held(list[Any]):
-    """What a node has on a tier, by component."""
+    """Pages of a node on a tier, by component."""
 
     def __init__(self, values: Sequence[Any], node: int, tier: int, tell: Any) -> None:
         super().__init__(values)
@@ -195,7 +198,7 @@ class _Held(list[Any]):
 
 
 class _Uses(list[Any]):
-    """When each component of a node was last used there."""
+    """Last uses of a node, by component."""
 
     def __init__(self, values: Sequence[Any], node: int, report: Report) -> None:
         super().__init__(values)
@@ -210,7 +213,7 @@ class _Uses(list[Any]):
 
 
 class _Locks(dict[int, Any]):
-    """Who locks a component of a node on a tier."""
+    """Locks on a component of a node on a tier."""
 
     def __init__(self, node: int, tier: int, index: int, tell: Any) -> None:
         super().__init__()
@@ -273,7 +276,7 @@ def _birth(real: Any, report: Report, components: Sequence[str]) -> Any:
 
 
 def holder_of(words: str) -> tuple[tuple[str, int], ...]:
-    """The request or flight that the holder of a receipt names."""
+    """Returns the request or flight in the name of a receipt's holder."""
     found = HOLDER.search(words)
     if found is None:
         return ()

@@ -1,7 +1,7 @@
-"""The recorder of a replay: every event with its entry and time, and all that changed in it.
+"""Records a replay: every event with its entry and time, and all changes that it made.
 
-Lives here: filing. Must not live here: how changes are seen (instruments), or which of them explain
-a failure (story_of).
+Lives here: storing the recording. Does not detect changes (see instruments) or select those that
+explain a failure (see explain).
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from .instruments import Change, instruments
 
 @dataclass
 class Step:
-    """One event. number: of the event, from 1. entry: which of the tape led to it, from 1; 0 after
-    the last one. now: virtual time. pools: pages per state, by (tier, component), after it."""
+    """One event. number: of the event, from 1. entry: the entry of the tape that caused it, from 1;
+    0 after the last one. now: virtual time. pools: pages per state after it, by (tier, component).
+    """
 
     number: int
     entry: int
@@ -39,19 +40,19 @@ class Step:
 
 @dataclass
 class Account:
-    """A replay and all that was seen of it."""
+    """A replay and its recording."""
 
     outcome: play.Outcome
     steps: list[Step]
 
 
 class Recorder:
-    """Observes the core that a hand plays on."""
+    """Observes the core of a hand."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.hand: Hand | None = None
-        self.answering = False  # the core is at work
+        self.answering = False  # whether the core is handling an event
 
     def follow(self, hand: Hand) -> None:
         self.hand = hand
@@ -74,12 +75,12 @@ class Recorder:
                 step.pools[int(tier), pool.component] = tuple(pool.counts)
 
     def report(self, change: Change) -> None:
-        """Of the core that is watched: other ranks do the same after it."""
+        """Stores a change of the observed core; other ranks repeat it later."""
         if self.answering:
             self.steps[-1].changes.append(change)
 
     def called(self, call: Call) -> None:
-        """Of the last event only: of the others there would be too many."""
+        """Stores a call; only those of the last event are kept."""
         if self.answering:
             self.steps[-1].calls.append(call)
 
@@ -90,7 +91,7 @@ def recorded(
     name: str = "",
     checks: Sequence[str] | None = None,
 ) -> Account:
-    """Play the tape as `play.replay` does, and file everything."""
+    """Plays a tape like `play.replay` and records everything."""
     recorder = Recorder()
     with instruments(recorder.report, tape.config.components), calls(recorder.called):
         outcome = play.replay(tape, ops, name=name, checks=checks, follow=recorder.follow)

@@ -1,9 +1,9 @@
-"""What each page would hold if bytes moved: an executor that remembers instead of computing.
+"""Simulates the content of every page: an executor that records prefixes instead of moving bytes.
 
-Content is (ids, length): `ids[i]` names the prefix of i tokens, so a page or state that holds
-`length` tokens of that sequence is right for a reader iff the reader's id at its depth is the same.
-Copies happen as late as the contract allows, targets hold nothing until then, passes that failed or
-lost their request leave rubbish. Must not live here: any knowledge of why a page was chosen.
+Content is (ids, length). `ids[i]` is the number of the prefix of i tokens. A page or state with
+`length` tokens is right for a reader if the reader's id at its depth is the same. Copies happen as
+late as the contract allows, and their targets are empty until then. A failed pass, or one without
+its request, leaves empty pages. Does not know why a page was chosen.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _TABLES = (Prefill, Granted, Cached)
 
 
 class Held(NamedTuple):
-    """The first `length` tokens of the sequence that `ids` names."""
+    """The first `length` tokens of the sequence of `ids`."""
 
     ids: list[int]
     length: int
 
 
 class WrongContent(AssertionError):
-    """A page that is read, or cached, does not hold what its prefix says."""
+    """A page that is read or cached does not hold the content of its prefix."""
 
     def __init__(self, text: str, *about: About) -> None:
         super().__init__(text)
@@ -56,22 +56,23 @@ class Content:
             [[None] * size for size in sizes] for sizes in (config.device_pages, config.host_pages)
         ]
         self.ids: dict[tuple[Any, ...], int] = {}
-        self.made: list[tuple[Any, ...]] = []  # by number, what `ids` numbers
+        self.made: list[tuple[Any, ...]] = []  # prefixes by number, the inverse of `ids`
         self.moving: dict[int, list[tuple[int, Pages, Pages, list[Held | None]]]] = {}
         self.tables: dict[int, tuple[Pages, ...]] = {}
         self.states: dict[int, tuple[StateSlots, ...]] = {}
-        self.spelled: dict[tuple[int, bytes], int] = {}  # a name and a row to the next name
-        self.audited = 0  # nodes, the last time
+        # from (number of a prefix, row) to the number of the longer prefix
+        self.spelled: dict[tuple[int, bytes], int] = {}
+        self.audited = 0  # number of nodes at the last audit
 
     def extend(self, ids: list[int], namespace: str, tokens: list[int]) -> None:
-        """Name every prefix of `tokens` (a request's, or a node's path)."""
+        """Numbers every prefix of `tokens` (of a request, or of a node's path)."""
         if not ids:
             ids.append(self.ids.setdefault((namespace,), len(self.ids)))
         for token in tokens[len(ids) - 1 :]:
             ids.append(self.ids.setdefault((ids[-1], token), len(self.ids)))
 
     def see(self, item: Outcome) -> None:
-        """Copies begin; Prefill, Granted and Cached replace what the request has."""
+        """Starts copies; records the tables and states of Prefill, Granted and Cached."""
         if isinstance(item, _COPIES):
             self.begin_copy(item)
         elif isinstance(item, _TABLES):
@@ -94,8 +95,9 @@ class Content:
     def end_copy(
         self, flight: int, tier: Tier, ok: bool, arrives: Arrives = lambda at, count: False
     ) -> None:
-        """Bytes arrive; of a copy that failed, the pages that `arrives` says. A second call (the
-        pass that reads them was first) does nothing."""
+        """Ends a copy. arrives(at, count): which pages of a failed copy arrive. A second call does
+        nothing; the pass that reads the pages may end the copy first.
+        """
         for index, source, target, before in self.moving.pop(flight, ()):
             count = len(before)
             for at, (old, new, was) in enumerate(zip(source, target, before, strict=True)):
@@ -112,7 +114,7 @@ class Content:
     # -- passes
 
     def end_pass(self, action: Prefill, ids: list[int] | None) -> None:
-        """Tokens start..end are computed; ids None: it failed, or nobody wants the result."""
+        """Ends a pass over tokens start..end. ids: None if it failed or its request is gone."""
         start, end = action.start_token, action.end_token
         tables = action.tables
         passed = About("flight", action.flight)
@@ -146,7 +148,7 @@ class Content:
                 pool[page] = Held(ids, depth)
 
     def decode(self, request: int, ids: list[int], start: int, end: int) -> None:
-        """Tokens start..end are generated, one pass for each."""
+        """Generates tokens start..end, with one pass per token."""
         if start >= end:
             return
         tables, whose = self.tables[request], About("request", request)
@@ -165,7 +167,7 @@ class Content:
                     pool[slot] = Held(ids, depth)
 
     def said(self, table: Pages, length: int) -> tuple[int, ...]:
-        """The tokens that a table's pages hold, read back from the last page to the first."""
+        """Returns the tokens of a table's pages, read back from the last page to the first."""
         held = self.pages[Tier.DEVICE][0][table[(length - 1) // self.page]]
         if held is None or held.length < length:
             raise WrongContent(f"expected {length} computed tokens, found {held}")
@@ -216,8 +218,8 @@ class Content:
     # -- the tree
 
     def audit(self, view: CoreView) -> None:
-        """Every cached copy on every tier is that of its prefix."""
-        ends: dict[int, int] = {}  # by node: the name of the prefix that ends there
+        """Checks the content of every cached page on both tiers. Raises WrongContent."""
+        ends: dict[int, int] = {}  # by node: the number of its prefix
         size = self.page
         for node in view.nodes():
             names = self._names(node, ends)
@@ -247,7 +249,7 @@ class Content:
         self.audited = len(ends)
 
     def _names(self, node: Node, ends: dict[int, int]) -> list[int]:
-        """The names of the prefixes that end with each page of a node."""
+        """Returns the numbers of the prefixes that end with each page of a node."""
         stride = self.row * self.page
         above = node.parent
         assert above is not None
@@ -271,14 +273,14 @@ class Content:
 
 
 def _fits(held: Held | None, ids: list[int], depth: int, exact: bool) -> bool:
-    """Whether a page holds the first `depth` tokens of `ids`; exact: and no more than those."""
+    """Whether a page holds the first `depth` tokens of `ids`; with `exact`, and no more."""
     if held is None or held.length < depth or (exact and held.length != depth):
         return False
     return held.ids[depth] == ids[depth]
 
 
 def _wrong(held: Held | None, depth: int, exact: bool, who: str, *about: About) -> NoReturn:
-    """Says what is there instead of the first `depth` tokens that were expected."""
+    """Raises WrongContent, with the content found instead of the first `depth` tokens."""
     if held is None or held.length < depth or (exact and held.length != depth):
         found = "nothing" if held is None else f"{held.length} tokens"
         raise WrongContent(f"{who}: expected content up to {depth} tokens, found {found}", *about)

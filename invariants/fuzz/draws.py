@@ -1,7 +1,7 @@
-"""Random streams: each is named, and a function of the root seed and its name alone.
+"""Random streams: each is a function of the root seed and its name only.
 
-A counter-based generator: draw i of (seed, names...) is a BLAKE2b of exactly that, so what one
-stream draws changes no other stream. Integers only. A single number per key is
+A counter-based generator: draw i of (seed, names...) is a BLAKE2b hash of these, so draws of one
+stream do not change those of another. Integers only. For a single number per key, see
 `sim.keyed_draw.draw`.
 """
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Draws:
-    """A stream of integers named by a seed and what they are for."""
+    """A stream of integers, named by a seed and its purpose."""
 
     __slots__ = ("_count", "_key", "_left", "_pool")
 
@@ -26,7 +26,9 @@ class Draws:
         self._left = 0
 
     def below(self, limit: int) -> int:
-        """0 to limit - 1. The bias of taking 32 bits is below one in 2**16 for limits in use."""
+        """Returns an integer from 0 to limit - 1. The bias of the 32-bit reduction is below 2**-16
+        for limits below 2**16.
+        """
         if not self._left:
             block = blake2b(self._key + b"\x1e" + str(self._count).encode(), digest_size=64)
             self._pool, self._left = int.from_bytes(block.digest(), "little"), 16

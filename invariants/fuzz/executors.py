@@ -1,11 +1,11 @@
-"""Who carries out what the core asks for, as the head of a tape names it.
+"""Executors of a tape: how the core's actions are carried out, as named in the tape's head.
 
-    replies                                  nothing is carried out; a reply is there when it is due
-    device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH   the transfer controller, on a simulated device
+    replies                                  nothing is carried out; replies come when they are due
+    device:LAYERS:PAGE_NS:LATENCY_NS:DEPTH   the transfer controller on a simulated device
 
-A load is cut into LAYERS groups; the link takes PAGE_NS for a page of one of them and LATENCY_NS
-before each copy; at most DEPTH batches of backups are in flight. Must not live here: how either
-works (hand, device_hand).
+A load is divided into LAYERS groups. The link takes PAGE_NS per page of a group, and LATENCY_NS
+before each copy. At most DEPTH batches of backups are in flight. Does not implement the executors
+(see hand and device/hand).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_LAYERS = 8
 
 
 class DeviceSettings(NamedTuple):
-    """See the module."""
+    """Settings of a device; see the module."""
 
     layers: int
     page_ns: int
@@ -34,7 +34,7 @@ PLAIN = DeviceSettings(1, 1, 0, 8)
 
 
 def settings_of(executor: str) -> DeviceSettings | None:
-    """What the name says of the device; None where there is none. Raises CallerError."""
+    """Returns the settings of a device, or None for "replies". Raises CallerError."""
     if executor == REPLIES:
         return None
     name, *rest = executor.split(":")
@@ -51,11 +51,11 @@ def settings_of(executor: str) -> DeviceSettings | None:
 
 
 def spelled(settings: DeviceSettings) -> str:
-    """The other half of `settings_of`."""
+    """Returns the name of these settings, the inverse of `settings_of`."""
     return ":".join((DEVICE, *map(str, settings)))
 
 
 def draw_device(draws: Draws) -> str:
-    """Some device: slow or fast beside what operations take, deep or shallow."""
+    """Draws a device: slow or fast, with a deep or a shallow queue."""
     layers, depth = draws.one((1, 2, 2, 3)), draws.one((1, 2, 8))
     return spelled(DeviceSettings(layers, draws.one((1, 1, 4, 20)), draws.one((0, 2, 20)), depth))

@@ -1,9 +1,9 @@
-"""Small scopes, completely: every order of completions, and a failure at every place.
+"""Exhaustive tests of small scopes: every order of completions, and a failure of every action.
 
-`orders` plays a tape of at most five operations under every schedule of at most four replies under
-way, leaving them for later included. `sweep` makes the k-th action fail for every k, in every way
-asked for, and refuses the k-th page of an entry for every k, of every component. Every run is of an
-ordinary tape, so what is found replays and shrinks. Must not live here: what a fault does.
+`orders` plays a tape of at most five operations under every schedule of at most four pending
+replies, including late replies. `sweep` makes the k-th action fail for every k in every given way,
+and makes the k-th page unavailable for every entry, k and component. Each run plays an ordinary
+tape, so a failure can be replayed and shrunk. Does not implement faults.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ ALLOCATES = ("admit", "prefill", "grow", "revisit", "finish", "retract", "wait",
 
 
 def orders(tape: Tape, ops: dict[str, Operation], most: int = 1 << 20) -> Iterator[Outcome]:
-    """Every order, as an odometer whose wheels are the choices that the run before had."""
+    """Yields the outcome of every order. Enumerates them like an odometer, with one wheel per
+    choice of the previous run.
+    """
     if len(tape.entries) > MOST_OPERATIONS:
         raise CallerError(
             f"orders: expected at most {MOST_OPERATIONS} operations, found {len(tape.entries)}"
@@ -45,7 +47,9 @@ def orders(tape: Tape, ops: dict[str, Operation], most: int = 1 << 20) -> Iterat
 
 
 def _next(chosen: Sequence[int], asked: Sequence[int]) -> list[int] | None:
-    """The next script: the last wheel that can go on does, those behind it start again."""
+    """Returns the next script: advances the last choice that can advance, and drops the
+    later ones.
+    """
     for at in reversed(range(len(chosen))):
         if chosen[at] + 1 < asked[at]:
             return [*chosen[:at], chosen[at] + 1]
@@ -55,7 +59,7 @@ def _next(chosen: Sequence[int], asked: Sequence[int]) -> list[int] | None:
 def sweep(
     tape: Tape, ops: dict[str, Operation], ways: Sequence[str] = WAYS
 ) -> Iterator[tuple[str, Outcome]]:
-    """(what was done, what it came to) for the k-th action and every k, then allocations."""
+    """Yields (description, outcome) for a failure of each action, then of each allocation."""
     plain = replay(tape, ops)
     yield "nothing fails", plain
     for number, (entry, turn) in enumerate(plain.hand.issued):
@@ -68,7 +72,9 @@ def sweep(
 
 
 def _starved(tape: Tape, ops: dict[str, Operation], at: int) -> Iterator[tuple[str, Outcome]]:
-    """Entry `at` finds k pages of a component, for every k, until nothing had to be taken away."""
+    """Plays entry `at` with k free pages of a component, for every k up to the number that it
+    needs.
+    """
     for name, capacity in zip(tape.config.components, tape.config.device_pages, strict=True):
         for pages in range(capacity):
             outcome = replay(with_hold(tape, at, name, pages), ops)
@@ -78,7 +84,7 @@ def _starved(tape: Tape, ops: dict[str, Operation], at: int) -> Iterator[tuple[s
 
 
 def with_fault(tape: Tape, entry: int, turn: int, fault: str) -> Tape:
-    """The tape in which one action of one entry has this fault, and every other stays."""
+    """Returns the tape with this fault in one action of one entry."""
     one = tape.entries[entry]
     acts = list(one.acts) or [PLAIN]
     acts = [acts[at % len(acts)] for at in range(max(len(acts), turn + 1))]
@@ -88,7 +94,9 @@ def with_fault(tape: Tape, entry: int, turn: int, fault: str) -> Tape:
 
 
 def with_hold(tape: Tape, at: int, component: str, pages: int) -> Tape:
-    """The tape in which so many pages of a component can be had on device while one entry plays."""
+    """Returns the tape in which only this many device pages of a component are available to one
+    entry.
+    """
     hold = Entry("hoard", {"take": True, "leave": pages, "of": component}, 0, False)
     let = Entry("hoard", {"take": False}, 0, False)
     entries = (*tape.entries[:at], hold, tape.entries[at], let, *tape.entries[at + 1 :])

@@ -1,4 +1,4 @@
-"""Making tapes: entries are drawn one by one against the state that the ones before have led to."""
+"""Generates tapes: draws each entry from the state that the previous entries have led to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .tapes.tape import Act, Entry
 
 ACTS = 3
 TRIES = 8
-EVEN = 5  # the delay of every action where all take as long
+EVEN = 5  # delay of every action if all take equally long
 
 
 def weights_of(ops: dict[str, Operation]) -> dict[str, int]:
@@ -20,7 +20,7 @@ def weights_of(ops: dict[str, Operation]) -> dict[str, int]:
 def next_entry(
     hand: Hand, swarm: Swarm, ops: dict[str, Operation], seed: int, index: int
 ) -> Entry | None:
-    """Entry `index` of the tape of this seed; None where nothing can be done."""
+    """Returns entry `index` of the tape of this seed, or None if no operation is possible."""
     for turn in range(TRIES):
         draws = Draws(seed, "entry", index, turn)
         name = draws.weighted(swarm.weights)

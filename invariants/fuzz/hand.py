@@ -1,13 +1,12 @@
-"""The hand that plays a tape: a scheduler and executors in one, with nothing decided in advance.
+"""The hand that plays a tape: it acts as the scheduler and the executors of a core.
 
-Lives here: the state of a run (requests, replies under way, virtual time), taking replies, and what
-faults do to them. Must not live here: what an operation is (ops), where entries come from
-(generate), or any verdict: a check, the content or the core raises.
+Lives here: the state of a run (requests, pending replies, virtual time), taking replies, and the
+effect of faults on them. Does not define operations (see ops), generate entries (see generate) or
+judge the core: checks, contents and the core raise errors.
 
-Replies become due at a time; the host learns of them when it polls, so anything may be issued
-between a completion and its reply. Everything here is legal by the contract of the events, but for
-what op "misuse" and fault "repeated reply" do on purpose, which the core must refuse without a
-trace.
+Replies become due at a time, and the host sees them when it polls, so other events may come between
+a completion and its reply. All events are legal by the contract, except those of the operation
+"misuse" and of faults like "repeated reply". The core must refuse these and stay unchanged.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ __all__ = ["LOST", "Hand", "Job", "Misuse", "Pending"]
 
 AUDIT_EVERY = 16
 PLAIN = Act(1, 0)
-BEGIN = 1 << 41  # the token before every prompt
+BEGIN = 1 << 41  # token before every prompt
 
 
 class Misuse(AssertionError):
-    """The core took an event that its contract forbids, or changed something in refusing it."""
+    """The core accepted a forbidden event, or changed its state when it refused one."""
 
     def __init__(self, text: str, *about: About) -> None:
         super().__init__(text)
@@ -49,7 +48,7 @@ class Misuse(AssertionError):
 
 
 class Hand:
-    """Plays on one core. counts: what was done and met."""
+    """Plays on one core. counts: numbers of operations, faults and states reached."""
 
     def __init__(
         self,
@@ -68,32 +67,34 @@ class Hand:
         self.probes = Probes(config)
         self.gauges = Gauges()
         self.schedule = schedule_of(order)
-        self.now = self.blind = 0  # blind: polls that will see nothing
-        self.slow: dict[str, int] = {}  # until when nothing of a kind of action is there
+        self.now = self.blind = 0  # blind: polls that see nothing
+        self.slow: dict[str, int] = {}  # by kind of action, no reply before this time
         self.jobs: dict[int, Job] = {}
         self.pending: list[Pending] = []
-        self.past: list[tuple[list[int], str]] = []  # what ended lately, to begin prompts with
-        self.used: set[int] = set()  # numbers of requests, for good
+        self.past: list[tuple[list[int], str]] = []  # recent prompts, from which new ones may start
+        self.used: set[int] = set()  # all request numbers ever used
         self.landed: set[int] = set()
-        self.never = LOST  # when a lost reply is due
+        self.never = LOST  # due time of a lost reply
         self.counts: Counter[str] = Counter()
         self.events = 0
         self.acts: tuple[Act, ...] = ()
-        self.entry = -1  # which one plays, -1 for none
-        self.issued: list[tuple[int, int]] = []  # of each action: its entry, and its turn there
+        self.entry = -1  # the current entry, or -1
+        self.issued: list[tuple[int, int]] = []  # (entry, turn within it) of each action
         self.answers: dict[int, tuple[int, ...]] = {}
-        self._fresh: list[Pending] = []  # issued by the operation that plays
+        self._fresh: list[Pending] = []  # issued by the current operation
         self._turn, self._audit_at = 0, AUDIT_EVERY
         self._driver = Driver(self.core, self, (self.watch, self.probes, self.gauges))
 
     # -- the core
 
     def observe(self, observer: Observer) -> None:
-        """It sees every event and outcome too, before the checks do."""
+        """Adds an observer of every event and outcome, in front of the checks."""
         self._driver.observers = (observer, *self._driver.observers)
 
     def feed(self, event: Event) -> list[Outcome]:
-        """One event, watched; its actions get what the present entry has for them."""
+        """Feeds one event to the core under the checks; its actions get the acts of the current
+        entry.
+        """
         self.events += 1
         outcomes = self._driver.feed(event)
         for item in outcomes:
@@ -109,12 +110,12 @@ class Hand:
         return outcomes
 
     def see(self, item: Outcome) -> None:
-        """An outcome of the core, its action submitted."""
+        """Handles an outcome of the core, after its action was submitted."""
         if self.content is not None:
             self.content.see(item)
 
     def submit(self, action: Action) -> None:
-        """As the driver's executor: the action is under way."""
+        """Executor of the driver: starts an action."""
         act = self.acts[self._turn % len(self.acts)] if self.acts else PLAIN
         self.issued.append((self.entry, self._turn) if self.acts else (-1, 0))
         self._turn += 1
@@ -134,17 +135,17 @@ class Hand:
         self.carry_out(self.pending[-1], act.tie)
 
     def carry_out(self, one: Pending, tie: int) -> None:
-        """The work of an action begins; here there is none, and its reply is there when due."""
+        """Carries out an action. Does nothing here: its reply comes when it is due."""
 
     def start(self) -> None:
-        """As the driver's executor: everything has begun when it was submitted."""
+        """Executor of the driver: does nothing, because actions start when they are submitted."""
 
     def poll(self) -> list[Reply]:
-        """As the driver's executor: replies are fed one by one instead, see `take_due`."""
+        """Executor of the driver: returns nothing, because `take_due` feeds replies one by one."""
         return []
 
     def begin(self, gap: int, poll: bool, acts: tuple[Act, ...]) -> None:
-        """A new entry: time passes, and the host may look for replies."""
+        """Begins an entry: advances time and may take replies."""
         self.now += gap
         self.acts, self._turn = acts, 0
         self.entry += 1
@@ -152,7 +153,7 @@ class Hand:
             self.take_due()
 
     def finish(self) -> None:
-        """The operation is over: what its actions' faults do right behind it."""
+        """Ends an operation: runs the faults that act after its actions were issued."""
         acts, self.acts = self.acts, ()
         while self._fresh:
             one = self._fresh.pop(0)
@@ -161,7 +162,7 @@ class Hand:
         self.acts = acts
 
     def take_due(self) -> int:
-        """Take every reply that is due, and those that become due by it. Returns how many."""
+        """Takes every reply that is due, and those that become due by it. Returns their number."""
         taken = 0
         if self.blind:
             self.blind -= 1
@@ -176,7 +177,7 @@ class Hand:
             taken += 1
 
     def take(self, one: Pending) -> None:
-        """The reply reaches the core, good or bad."""
+        """Delivers a reply to the core."""
         self.pending.remove(one)
         action = one.action
         kind = kind_of(one.fault, type(action).__name__)
@@ -194,8 +195,8 @@ class Hand:
         kind.after(self, one, reply)
 
     def went_well(self, one: Pending, fine: bool) -> bool:
-        """What the reply says, where the fault of its action says `fine`."""
-        # of a load that a pass has read: it is there
+        """Whether the reply reports success. fine: whether the fault allows it."""
+        # a load that a pass has read was successful
         return fine or (isinstance(one.action, Load) and one.number in self.landed)
 
     def _end_copy(
@@ -226,7 +227,9 @@ class Hand:
         return fine
 
     def refused(self, event: Event) -> None:
-        """Feed an event that the contract forbids: a CallerError, and nothing else, must follow."""
+        """Feeds a forbidden event. Raises Misuse unless the core raises CallerError and stays
+        unchanged.
+        """
         view = self.core.view
         before = _outline(self.core)
         try:
@@ -239,7 +242,7 @@ class Hand:
         raise Misuse(f"{event} was taken with {len(view.flights)} flights open", *named_by(event))
 
     def settle(self) -> None:
-        """Every reply under way is taken, the lost ones too, and those that this leads to."""
+        """Takes all pending replies, including lost ones and those that follow."""
         self.blind = 0
         while self.pending:
             self.now = max([self.now, *(one.due for one in self.pending if one.due < LOST)])
@@ -248,7 +251,7 @@ class Hand:
                 self.finish()
 
     def wait(self) -> bool:
-        """Time passes until a reply is due, and it is taken. False where none is under way."""
+        """Advances time to the next reply and takes it. Returns False if none is pending."""
         due = [one.due for one in self.pending]
         if due:
             self.now = max(self.now, min(due)) if min(due) < self.never else self.now
@@ -256,20 +259,20 @@ class Hand:
         return bool(due)
 
     def at_rest(self) -> None:
-        """Nothing is under way: everything that is cached holds what it must."""
+        """Checks the content of all cached pages, when nothing is in flight."""
         if self.content is not None:
             self.content.audit(self.core.view)
 
     # -- requests
 
     def decode(self, job: Job, ids: list[int], tokens: list[int], span: tuple[int, int]) -> None:
-        """Tokens of the span are generated, by which the request has `tokens`, named by `ids`."""
+        """Generates the tokens of the span; `tokens` and `ids` include them."""
         if self.content is not None:
             self.content.extend(ids, job.namespace, tokens)
             self.content.decode(job.id, ids, *span)
 
     def remember(self, tokens: list[int], namespace: str) -> None:
-        """Later prompts may begin like this one."""
+        """Keeps a prompt from which later prompts may start."""
         if tokens:
             self.past = [*self.past[-9:], (list(tokens), namespace)]
 
@@ -277,7 +280,9 @@ class Hand:
         return self.key_of(job.tokens[:tokens], job.namespace)
 
     def key_of(self, tokens: list[int], namespace: str = "") -> Key:
-        """pairs: a position is a token and the one before it, as drafts of a bigram have it."""
+        """Returns the key of tokens. With `pairs` each position holds a token and its predecessor,
+        as bigram keys of draft models do.
+        """
         size = self.config.page_size
         if self.pairs:
             return Key.from_tokens([BEGIN, *tokens], size, namespace, bigram=True)
@@ -287,12 +292,14 @@ class Hand:
         return [job for job in self.jobs.values() if job.stage in stages]
 
     def job(self, number: object, *stages: str) -> Job | None:
-        """The request that an entry names, if it is in one of these stages."""
+        """Returns the request of this number if it is in one of these stages, else None."""
         job = self.jobs.get(number) if isinstance(number, int) else None
         return job if job is not None and job.stage in stages else None
 
     def give_way(self, outcomes: list[Outcome]) -> None:
-        """A running request found no page: the one that the refusal names gives its own back."""
+        """After a refusal for lack of pages, retracts or aborts the request that the refusal
+        names.
+        """
         refusal = next((item for item in outcomes if isinstance(item, Refused)), None)
         if refusal is None or refusal.reason != "no_pages":
             return
@@ -315,7 +322,7 @@ class Hand:
 
 
 def _outline(core: Core) -> tuple[object, ...]:
-    """What a refused event must not change."""
+    """The state that a refused event must not change."""
     view = core.view
     pools = [
         (tuple(view.pool(tier, at).counts), view.pool(tier, at).protected)

@@ -1,7 +1,7 @@
-"""Limits of the core that a short sequence would never reach, made small while it plays.
+"""Lowers limits of the core that a short sequence would never reach.
 
-Lives here: what changes when something is done, never what is decided. Must not live here: settings
-(`Config`), or anything that a tape would have to say.
+Such a limit may change when work is done, but never a decision. Does not contain settings (see
+`Config`) or anything that a tape must record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SWEPT = 2
 
 @contextmanager
 def often_swept() -> Iterator[None]:
-    """Eviction queues are swept of stale entries all the time, not only when they are long."""
+    """Sweeps stale entries out of eviction queues at small sizes, too."""
     before = lru.LEAST_SWEPT
     lru.LEAST_SWEPT = SWEPT
     try:

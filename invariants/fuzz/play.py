@@ -1,7 +1,7 @@
-"""One sequence from its first entry to an empty core, and what is said where it fails.
+"""Plays one sequence from its first entry to an empty core, and reports a failure.
 
-Phases: play the entries; heal (no more faults: every request that was accepted ends, in bounded
-rounds); let go (everything aborted, answered and evicted: every pool whole again).
+Phases: play the entries; heal (without faults, every accepted request must end in a bounded number
+of rounds); let go (abort, answer and evict everything; every pool must be free again).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HARNESS = 17
 
 
 class Stuck(AssertionError):
-    """Faults are over, and something that was accepted does not end."""
+    """Something that the core accepted does not end, although there are no more faults."""
 
     def __init__(self, text: str, *about: About) -> None:
         super().__init__(text)
@@ -44,8 +44,9 @@ class Stuck(AssertionError):
 
 @dataclass(frozen=True)
 class Failure:
-    """kind: what two failures share if they are the same one. at: entries played before it. about:
-    whose story explains it, where a check named them. raised: the lines that it came from."""
+    """A failure. kind: equal for failures of the same sort. at: number of entries played. about:
+    objects whose story explains it. raised: source lines of the error.
+    """
 
     code: int
     kind: str
@@ -57,7 +58,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sequence came to. tape: the entries as played."""
+    """The result of a sequence. tape: the entries as played."""
 
     tape: Tape
     failure: Failure | None
@@ -74,8 +75,9 @@ def generate(
     checks: Sequence[str] | None = None,
     command: str = "",
 ) -> Outcome:
-    """Draw a tape and play it while it is drawn. checks: those that are asked; all unless given.
-    command: what plays it again, for what is said of a failure."""
+    """Draws and plays a tape. checks: names of the checks to run; default all. command: the command
+    that plays it again, for reports.
+    """
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
     tape = Tape(
@@ -111,9 +113,11 @@ def replay(
     checks: Sequence[str] | None = None,
     follow: Callable[[Hand], None] | None = None,
 ) -> Outcome:
-    """Play a tape as it stands. checks: those that are asked; all unless given. follow: is given
-    the hand before it plays, to watch it too. Raises CallerError, before anything is played, for an
-    entry that is not well made."""
+    """Plays a tape. checks: names of the checks to run; default all. follow: called with the hand
+    before it plays.
+
+    Raises CallerError for an invalid entry, before anything is played.
+    """
     check(tape, ops, name)
     asked = None if checks is None else [load_check(one) for one in checks]
     command = f"hicache fuzz --replay {name}" if name else ""
@@ -140,7 +144,7 @@ def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:
 
 
 def end(hand: Hand) -> None:
-    """Heal, look at what is cached at rest, let go, and look at what is left."""
+    """Heals, checks the cached pages, lets everything go, and checks what is left."""
     hand.acts, hand.entry = (), -1
     heal(hand)
     hand.watch.finish(hand.core.view)
@@ -151,7 +155,7 @@ def end(hand: Hand) -> None:
 
 
 def heal(hand: Hand) -> None:
-    """Everything that was accepted ends well, in bounded rounds."""
+    """Ends every accepted request without faults. Raises Stuck after too many rounds."""
     hand.settle()
     for _ in range(ROUNDS * (1 + len(hand.jobs))):
         if not hand.jobs:
@@ -166,7 +170,7 @@ def heal(hand: Hand) -> None:
 
 
 def _help(hand: Hand) -> None:
-    """Whoever is furthest goes on: decoding, then idle, then waiting."""
+    """Advances one request: decoding requests first, then idle, then waiting ones."""
     job = next(iter(hand.pick("decoding") or hand.pick("idle") or hand.pick("waiting")))
     most = len(job.tokens) + 1
     if job.stage == "decoding":
@@ -185,7 +189,7 @@ def _admit(hand: Hand, job: Job, most: int) -> None:
 
 
 def let_go(hand: Hand) -> None:
-    """Evict everything: every pool is whole again."""
+    """Evicts everything. Raises Stuck if a pool is not free then."""
     names = hand.config.components
     for tier in (Tier.DEVICE, Tier.HOST):
         pools = [hand.core.view.pool(tier, at) for at in range(len(names))]
@@ -210,8 +214,9 @@ def _not_free(pools: Sequence[Pool]) -> Iterator[About]:
 
 
 def _told(error: Exception, at: int, command: str) -> Failure:
-    """With the lines that it came from; its words end with what plays it again, where anything is
-    known to."""
+    """Returns the failure with its source lines, and with the command that plays it again, if
+    known.
+    """
     failure = replace(failure_of(error, at), raised=raised(error))
     if not command or "\nreplay: " in failure.text:
         return failure
@@ -220,7 +225,7 @@ def _told(error: Exception, at: int, command: str) -> Failure:
 
 
 def failure_of(error: Exception, at: int) -> Failure:
-    """What kind of failure an exception is."""
+    """Converts an exception to a failure."""
     about, text = getattr(error, "about", ()), str(error)
     if isinstance(error, Violation):
         return Failure(error.exit_code, error.check, text, at, about)
@@ -241,8 +246,7 @@ def failure_of(error: Exception, at: int) -> Failure:
 
 
 def _inner(error: Exception) -> str:
-    """The innermost function of the core that it came through, wherever the core's files lie; the
-    innermost of all where there is none."""
+    """Returns the innermost function of the core in the traceback, or the innermost of all."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     own = [one for one in frames if str(one.f_globals.get("__name__")).startswith("hicache.")]
     return (own or frames)[-1].f_code.co_name

@@ -1,4 +1,4 @@
-"""The records of a run: a request as its engine knows it, and a reply under way. No methods."""
+"""Records of a run: a request as the engine knows it, and a pending reply. Data only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hicache.core.actions import Action
 
 @dataclass(slots=True)
 class Job:
-    """One request as its engine knows it. stage: waiting, prefilling, idle or decoding. asked: the
-    length of its first prompt, 0 until that has been computed once."""
+    """One request as the engine knows it. stage: waiting, prefilling, idle or decoding. asked:
+    length of its first prompt, 0 until that was computed once.
+    """
 
     id: int
     tokens: list[int]
@@ -20,7 +21,7 @@ class Job:
     stage: str = "waiting"
     computed: int = 0
     committed: int = 0
-    told: int = 0  # computed tokens that the core was told of
+    told: int = 0  # computed tokens reported to the core
     flight: int = 0
     loads: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
@@ -28,7 +29,7 @@ class Job:
 
 
 class Pending(NamedTuple):
-    """A reply under way."""
+    """A pending reply."""
 
     due: int
     tie: int

@@ -1,13 +1,13 @@
-"""Making a failing tape small enough to read: passes that each try simpler tapes, in a fixed order.
+"""Shrinks a failing tape: passes in a fixed order that each try simpler tapes.
 
-    cut what was never played; delete entries; drop faults; shrink the configuration; do without a
-    device; take replies in time order; plain gaps, polls and delays; smaller integers and prompts;
-    and again, while it still gets smaller.
+    remove entries after the failure; delete entries; remove faults; simplify the configuration;
+    remove the device; take replies in time order; use plain gaps, polls and delays; use smaller
+    integers and prompts; repeat while the tape gets smaller.
 
-A simpler tape is kept only if it fails with the same code and kind, so one bug cannot turn into
-another on the way, and only if its `weight` is less, so this ends. No draws: the same tape and the
-same core give the same small tape. Must not live here: which tapes are simpler (smaller), playing,
-files, clocks.
+A simpler tape is kept only if it fails with the same code and kind, so that one bug does not turn
+into another, and only if its `weight` is less, so that the search ends. There are no random draws:
+the same tape and core give the same result. Does not define simpler tapes (see simpler), play them,
+or use files and clocks.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from .tapes.tape import Entry, Tape, dumps
 
 Play = Callable[[Tape], Outcome]
 MOST_PLAYS = 4000
-FEW = 10  # entries of which every pair is tried
+FEW = 10  # up to this many entries, every pair is tried
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """tape fails with `failure`. others: kinds of other failures that were met, and turned down.
-    whole: False where the plays were used up before nothing could be made smaller."""
+    """The result. tape: fails with `failure`. others: kinds of other failures that were rejected.
+    whole: False if the limit of plays ended the search.
+    """
 
     tape: Tape
     failure: Failure
@@ -41,11 +42,11 @@ class Shrunk:
 
 
 class _Enough(Exception):
-    """The plays are used up."""
+    """The limit of plays is reached."""
 
 
 class _Search:
-    """The smallest tape so far, and what was tried."""
+    """The smallest tape so far, and the tapes that were tried."""
 
     def __init__(self, tape: Tape, failure: Failure, play: Play, most: int) -> None:
         self.play, self.most = play, most
@@ -56,7 +57,9 @@ class _Search:
         self.weight = simpler.weight(self.tape)
 
     def take(self, tape: Tape) -> bool:
-        """Whether this tape is smaller and fails the same way; if so, it is the one from now on."""
+        """Plays a tape and keeps it if it is smaller and fails the same way. Returns whether it was
+        kept.
+        """
         if simpler.weight(tape) >= self.weight:
             return False
         text = dumps(tape)
@@ -69,7 +72,7 @@ class _Search:
         try:
             found = self.play(tape).failure
         except CallerError:
-            return False  # no core has these settings
+            return False  # the core rejects these settings
         if found is None:
             return False
         if (found.code, found.kind) != (self.failure.code, self.failure.kind):
@@ -80,19 +83,19 @@ class _Search:
         return True
 
     def take_any(self, tapes: Callable[[Tape], Iterable[Tape]]) -> None:
-        """Until none of the tapes that are one step simpler than the smallest is taken."""
+        """Takes simpler tapes until none of those one step simpler is kept."""
         while any(self.take(tape) for tape in tapes(self.tape)):
             pass
 
     def take_each(self, variants: Callable[[Tape, int], Iterable[Tape]]) -> None:
-        """Entry by entry, from the last: the first of its variants that is taken."""
+        """For each entry from the last, takes the first variant that is kept."""
         for at in reversed(range(len(self.tape.entries))):
             if at < len(self.tape.entries):
                 any(self.take(tape) for tape in variants(self.tape, at))
 
 
 def shrink(tape: Tape, failure: Failure, play: Play, most: int = MOST_PLAYS) -> Shrunk:
-    """The smallest tape found that fails as `failure` says; at most `most` plays."""
+    """Returns the smallest tape found that fails like `failure`, with at most `most` plays."""
     search = _Search(tape, failure, play, most)
     rounds, whole = 0, False
     try:
@@ -107,7 +110,7 @@ def shrink(tape: Tape, failure: Failure, play: Play, most: int = MOST_PLAYS) -> 
 
 
 def _round(search: _Search) -> None:
-    for tape in simpler.plain(search.tape):  # all of it at once, where that is enough
+    for tape in simpler.plain(search.tape):  # try everything at once first
         search.take(tape)
     _delete(search)
     search.take_each(simpler.quiet)
@@ -124,12 +127,14 @@ def _round(search: _Search) -> None:
 
 
 def _cut(tape: Tape, failure: Failure) -> Tape:
-    """What comes after the failure was never played."""
+    """Removes the entries after the failure, which were not played."""
     return replace(tape, entries=tape.entries[: failure.at])
 
 
 def _delete(search: _Search) -> None:
-    """Whole requests and kinds of operations, then runs of entries: halves, quarters, single."""
+    """Deletes requests and kinds of operations, then runs of entries: halves, quarters, single
+    ones.
+    """
     search.take_any(_without_a_group)
     size = max(1, len(search.tape.entries) // 2)
     while True:
@@ -147,7 +152,9 @@ def _delete(search: _Search) -> None:
 
 
 def _without(tape: Tape, start: int, end: int) -> Iterator[Tape]:
-    """Deleted; and deleted with its time given to the entry after it, which also polls."""
+    """Yields the tape without these entries; for a single entry also with a long gap and a poll in
+    its place.
+    """
     head, rest = tape.entries[:start], tape.entries[end:]
     yield replace(tape, entries=head + rest)
     if rest and end - start == 1:
@@ -156,7 +163,7 @@ def _without(tape: Tape, start: int, end: int) -> Iterator[Tape]:
 
 
 def _without_a_group(tape: Tape) -> Iterator[Tape]:
-    """Without all that one request does; without an operation at all."""
+    """Yields the tape without each request, and without each kind of operation."""
 
     def kept(keep: Callable[[Entry], bool]) -> Tape:
         return replace(tape, entries=tuple(filter(keep, tape.entries)))
@@ -169,7 +176,7 @@ def _without_a_group(tape: Tape) -> Iterator[Tape]:
 
 
 def _without_pairs(tape: Tape) -> Iterator[Tape]:
-    """Two entries deleted; or one, where another operation does directly what the two did."""
+    """Yields the tape without two entries, or with a direct operation instead of them."""
     entries = tape.entries
     for second in reversed(range(len(entries))):
         for first in reversed(range(second)):

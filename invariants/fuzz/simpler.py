@@ -1,7 +1,7 @@
-"""What is simpler than a tape: how much it weighs, and the tapes that are one step below it.
+"""Defines simpler tapes: the weight of a tape, and the tapes one step simpler.
 
-Lives here: an order over tapes and proposals; most of them no longer fail, and some weigh more than
-what they came from: whoever asks compares. Must not live here: playing, or which proposal is taken.
+Lives here: an order of tapes, and proposals. Most proposals no longer fail and some have a greater
+weight, so the caller compares them. Does not play tapes or choose proposals (see shrink).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .ops.arrive import pack, unpack
 from .tapes.tape import Act, Entry, Tape
 
 LONG = 2000  # longer than any drawn delay
-QUIET = (Entry("wait", {"polls": 1}), Entry("quiesce", {}))  # what an entry may be but for its time
+QUIET = (Entry("wait", {"polls": 1}), Entry("quiesce", {}))  # entries that only let time pass
 FAULTS = (
     "fail",
     "lost",
     "torn",
     "repeated reply",
-)  # from simple to complex; others count as the last
+)  # from simple to complex; all others rank last
 _AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "way", "word")
 _LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1}  # 0 for the others
-_SIZES = ("chunk", "more", "ahead", "behind")  # those that count tokens
+_SIZES = ("chunk", "more", "ahead", "behind")  # arguments in tokens
 _SHAPE = ("page_size", "device_pages", "host_pages", "components", "settings")
 _USUAL = {one.name: one.default for one in fields(Config) if one.name not in _SHAPE}
 
@@ -36,14 +36,15 @@ Weight = tuple[int, ...]
 
 
 def _usual(said: dict[str, Any]) -> dict[str, Any]:
-    """What each setting is where nothing is said, but for the sizes and the components."""
+    """The default of each setting, without sizes and components."""
     others = [name for name in said if name not in _SHAPE and name not in _USUAL]
     return _USUAL | dict.fromkeys(others, 0)
 
 
 def weight(tape: Tape) -> Weight:
-    """Fewer entries before all else, then fewer faults, then fewer ranks, a smaller core, a plainer
-    schedule, and smaller arguments."""
+    """The weight of a tape, which compares the number of entries first, then faults, ranks, the
+    size of the core, the schedule, and the arguments.
+    """
     config, entries = tape.config, tape.entries
     said = document(config)
     acts = [act for entry in entries for act in entry.acts]
@@ -79,7 +80,7 @@ def weight(tape: Tape) -> Weight:
 
 
 def _devices(executor: str) -> int:
-    """0 where only replies are played, then by how far the device is from a plain one."""
+    """0 for plain replies, else 1 plus the distance of the device from a plain one."""
     settings = settings_of(executor)
     return (
         0 if settings is None else 1 + sum(abs(a - b) for a, b in zip(settings, PLAIN, strict=True))
@@ -95,8 +96,9 @@ def changed(tape: Tape, at: int, entry: Entry) -> Tape:
 
 
 def plain(tape: Tape) -> Iterator[Tape]:
-    """Everything at once: one rank; nothing fails, all is prompt; only the faults; only the
-    schedule."""
+    """Simplifies everything at once: fewer ranks; no acts and plain times; no token pairs; no acts;
+    no faults.
+    """
 
     def every(make: Callable[[Entry], Entry]) -> Tape:
         return replace(tape, entries=tuple(map(make, tape.entries)))
@@ -111,14 +113,15 @@ def plain(tape: Tape) -> Iterator[Tape]:
 
 
 def quiet(tape: Tape, at: int) -> Iterator[Tape]:
-    """Entry `at` asks for nothing; only its time is left, and what becomes of replies."""
+    """Replaces entry `at` by one that only lets time pass."""
     for one in QUIET:
         yield changed(tape, at, tape.entries[at]._replace(op=one.op, args=dict(one.args)))
 
 
 def instead(tape: Tape, at: int) -> Iterator[Entry]:
-    """What may do directly what entry `at` did in a roundabout way: a page of a component is asked
-    for on a tier that has some, or a request is given up."""
+    """Yields direct replacements for entry `at`: the eviction of one page of a component, or the
+    abort of a request.
+    """
     entry, config = tape.entries[at], tape.config
     for tier, sizes in enumerate((config.device_pages, config.host_pages)):
         for name, size in zip(config.components, sizes, strict=True):
@@ -131,8 +134,9 @@ def instead(tape: Tape, at: int) -> Iterator[Entry]:
 
 
 def faults(tape: Tape, at: int) -> Iterator[Tape]:
-    """Nothing goes wrong with what entry `at` caused; then one action of it after the other; then
-    a simpler thing goes wrong."""
+    """Removes the faults of entry `at`: all, then one by one, then replaces them by simpler
+    ones.
+    """
     entry = tape.entries[at]
     if not any(act.fault for act in entry.acts):
         return
@@ -146,13 +150,13 @@ def faults(tape: Tape, at: int) -> Iterator[Tape]:
 
 
 def schedules(tape: Tape, at: int) -> Iterator[Tape]:
-    """Entry `at` with nothing unusual about its time, or with less of it."""
+    """Simplifies the gap, poll, delays and ties of entry `at`."""
     entry = tape.entries[at]
     yield changed(tape, at, entry._replace(gap=1, poll=True, acts=()))
     for one in dict.fromkeys(entry.acts):
         yield changed(tape, at, entry._replace(gap=1, poll=True, acts=(one._replace(tie=0),)))
         yield changed(tape, at, entry._replace(acts=(one,)))
-    for size in range(2, len(entry.acts)):  # ranks that differ take as many acts
+    for size in range(2, len(entry.acts)):  # different ranks need as many acts
         yield changed(tape, at, entry._replace(acts=entry.acts[:size]))
     for turn, act in enumerate(entry.acts):
         for delay in (0, 1):
@@ -168,7 +172,7 @@ def schedules(tape: Tape, at: int) -> Iterator[Tape]:
 
 
 def executors(tape: Tape) -> Iterator[Tape]:
-    """Only replies; the plain device; one of its settings as there."""
+    """Simplifies the executor: replies, the plain device, or a plainer device."""
     settings = settings_of(tape.executor)
     if settings is None:
         return
@@ -183,7 +187,9 @@ def executors(tape: Tape) -> Iterator[Tape]:
 
 
 def configurations(tape: Tape) -> Iterator[Tape]:
-    """Fewer components, smaller pages, settings as usual, smaller pools."""
+    """Simplifies the configuration: fewer components, smaller pages, default settings, smaller
+    pools.
+    """
     config = tape.config
     for index in range(1, len(config.components)):
         yield from _with(tape, _without_component(config, index))
@@ -210,7 +216,7 @@ def configurations(tape: Tape) -> Iterator[Tape]:
 
 
 def _with(tape: Tape, settings: dict[str, Any]) -> Iterator[Tape]:
-    """The tape on another core, if there is such a core."""
+    """Yields the tape with other settings, if they are legal."""
     try:
         yield replace(tape, config=replaced(tape.config, settings))
     except CallerError:
@@ -218,7 +224,7 @@ def _with(tape: Tape, settings: dict[str, Any]) -> Iterator[Tape]:
 
 
 def _without_component(config: Config, index: int) -> dict[str, Any]:
-    """Settings that name the component in their own name go with it."""
+    """Returns the settings without a component, and without the settings of the component."""
     name = config.components[index]
     settings: dict[str, Any] = dict.fromkeys(settings_names(name), 0)
     for key in ("components", "device_pages", "host_pages"):
@@ -228,8 +234,9 @@ def _without_component(config: Config, index: int) -> dict[str, Any]:
 
 
 def _rescaled(tape: Tape, page: int) -> Iterator[Tape]:
-    """The same shape in smaller pages: every number of tokens shrinks as the page does, so that as
-    many pages as before are full."""
+    """Yields the tape with smaller pages. All numbers of tokens are scaled, so that the number of
+    full pages stays the same.
+    """
     config = tape.config
     old = config.page_size
 
@@ -266,7 +273,7 @@ def _rescaled_entry(entry: Entry, old: int, page: int, rounded: Callable[[int], 
 
 
 def prompts(tape: Tape) -> Iterator[Tape]:
-    """All prompts shortened alike, so that what they share stays shared; then one by one."""
+    """Shortens all prompts alike, so that they share the same pages; then each by itself."""
     every = [at for at, entry in enumerate(tape.entries) if "tokens" in entry.args]
     longest = max((len(_tokens(tape, at)) for at in every), default=0)
     yield from _shortened(tape, every, longest)
@@ -279,7 +286,7 @@ def _tokens(tape: Tape, at: int) -> list[int]:
 
 
 def _shortened(tape: Tape, which: list[int], longest: int) -> Iterator[Tape]:
-    """Without what lies behind a depth, then without a stretch further up."""
+    """Yields the prompts without their ends, then without runs in the middle."""
     stretch = longest // 2
     while stretch:
         for start in range(longest - stretch, -1, -stretch):
@@ -298,7 +305,7 @@ def _without_tokens(tape: Tape, which: list[int], start: int, end: int) -> Tape:
 
 
 def arguments(tape: Tape, at: int) -> Iterator[Tape]:
-    """Smaller integers of entry `at`."""
+    """Reduces the integer arguments of entry `at`."""
     entry = tape.entries[at]
 
     def given(**args: Any) -> Tape:
@@ -328,7 +335,7 @@ def _renumbered(entry: Entry, numbers: dict[int, int]) -> dict[str, Any]:
 
 
 def names(tape: Tape) -> Iterator[Tape]:
-    """Requests counted from 0 in the order of their arrival; words from 0 in that of their use."""
+    """Renumbers requests in order of arrival, and words in order of use, from 0."""
     found = [
         number
         for entry in tape.entries

@@ -1,4 +1,4 @@
-"""Which prefix every node of a tree stands for, spelled out from the root."""
+"""Computes the prefix of every node of a tree, from the root."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TOKEN = 8  # bytes
 
 
 def spelled(view: CoreView, stride: int) -> list[tuple[Node, str, bytes]]:
-    """Every node with its namespace and the rows from the root to its end."""
+    """Returns every node with its namespace and the rows from the root to its end."""
     paths: dict[int, tuple[str, bytes]] = {}
     found = []
     for node in view.nodes():
@@ -26,7 +26,7 @@ def spelled(view: CoreView, stride: int) -> list[tuple[Node, str, bytes]]:
 
 
 def tokens_of(path: bytes, pairs: bool) -> list[int]:
-    """The tokens of rows; of a pair, the second one is the position's own."""
+    """Returns the tokens of rows; of a token pair, the second one."""
     row = 2 * TOKEN if pairs else TOKEN
     return [
         int.from_bytes(path[at - TOKEN : at], "little") for at in range(row, len(path) + 1, row)
@@ -34,7 +34,7 @@ def tokens_of(path: bytes, pairs: bool) -> list[int]:
 
 
 def prompts(view: CoreView, page_size: int, pairs: bool, tier: Tier) -> list[tuple[list[int], str]]:
-    """The prefixes that have a copy of something on a tier, with their namespaces."""
+    """Returns the prefixes with a copy of any component on this tier, with their namespaces."""
     stride = page_size * TOKEN * (2 if pairs else 1)
     return [
         (tokens_of(path, pairs), namespace)

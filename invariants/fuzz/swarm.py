@@ -1,7 +1,8 @@
-"""Swarm configuration: what each sequence's core looks like and which operations and faults it has.
+"""Swarm configuration: draws the core's configuration, operations and faults of each sequence.
 
-Every sequence gets its own corner, tiny pools first: a feature that is always on hides what happens
-without it, and one that is always possible is seldom extreme (swarm testing).
+Each sequence gets a random subset of features, and pools are small. A feature that is always on
+hides failures that occur without it, and with all features possible, extreme mixtures are rare.
+Method: swarm testing (Groce et al., ISSTA 2012).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .faults.base import names
 
 
 def _lateness(name: str) -> tuple[bool, int]:
-    """How late a write policy backs up."""
+    """Sort key of a write policy: later backups come later."""
     policy = registry.load(registry.WRITE_POLICIES, name).policy()
     return policy.on_evict, policy.threshold
 
@@ -38,19 +39,20 @@ _HOST_PAGES = {
 }
 POLICIES = tuple(sorted(registry.stems(registry.WRITE_POLICIES), key=_lateness))
 ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
-USUAL = ("lru", "lru")  # most users have it, so it is drawn more often than the others
+USUAL = ("lru", "lru")  # the usual policy is drawn more often than the others
 FAULTS = names()
-LEAST_HOST = 8  # pages of each component, where copies are carried out
+LEAST_HOST = 8  # minimum host pages of each component with a device
 RANKS = ((1, 14), (2, 1), (3, 1))
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
 
 @dataclass(frozen=True)
 class Swarm:
-    """weights: of the operations that are on. faults: percent of actions, per kind that is on.
-    profile: how delays are drawn. polled: percent of entries before which the host polls.
-    ranks: how many cores are told the same. executor: who carries out what the core asks for.
-    pairs: whether positions are token pairs."""
+    """The configuration of a sequence. weights: of the enabled operations. faults: percent of
+    actions, for each enabled kind. profile: distribution of delays. polled: percent of entries
+    before which the host polls. ranks: number of cores. executor: see executors. pairs: whether
+    keys hold token pairs.
+    """
 
     config: Config
     order: str
@@ -72,7 +74,7 @@ def draw_swarm(
     executor: str = "",
     eviction: str = "",
 ) -> Swarm:
-    """components, policies, ranks, kind of executor: fixed where given."""
+    """Draws a swarm. Given components, policy, ranks, executor and eviction are fixed."""
     draws = Draws(seed, "swarm")
     chosen_components = components or draws.one(COMPONENTS)
     config = draw_config(draws, chosen_components, policy or draws.one(POLICIES), eviction)
@@ -89,33 +91,35 @@ def draw_swarm(
         if name in needed or draws.chance(80)
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
-    if chosen != REPLIES and "torn" not in dict(faults):  # copies alone fail of it
+    if chosen != REPLIES and "torn" not in dict(faults):  # only copies can fail this way
         faults += (("torn", Draws(seed, "torn").one((5, 20, 40))),)
     order = _draw_order(draws)
     profile, polled = draws.one(PROFILES), draws.one((100, 80, 40))
     if size > 1:
         of_ranks = names(of_ranks=True)
         faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
-    pairs = draws.chance(15) and chosen == REPLIES  # bytes on devices are told by tokens
+    pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens
     return Swarm(config, order, on, faults, profile, polled, size, chosen, pairs)
 
 
 def _draw_executor(seed: int, kind: str) -> str:
-    """One sequence in six runs on a device, unless a kind is asked for."""
+    """Draws an executor: a device for one sequence in six, unless a kind is given."""
     draws = Draws(seed, "executor")
     device = draws.below(6) == 0 if not kind else kind == DEVICE
     return draw_device(draws) if device else REPLIES
 
 
 def _copying(config: Config, weights: dict[str, int]) -> tuple[Config, dict[str, int]]:
-    """A device is there for its copies: some room on host, and often a prefix that comes back."""
+    """Adjusts a configuration for a device: enough host pages, and more revisits, so that copies
+    occur.
+    """
     sizes = tuple(max(LEAST_HOST, size) for size in config.host_pages)
     more = {name: weight * (4 if name == "revisit" else 1) for name, weight in weights.items()}
     return replace(config, host_pages=sizes), more
 
 
 def _draw_order(draws: Draws) -> str:
-    """A schedule, with its numbers."""
+    """Draws a schedule and its parameters."""
     name = draws.weighted(
         (("time", 40), ("priority", 20), ("pct", 20), ("starve", 10), ("heavy", 10))
     )
@@ -129,7 +133,7 @@ def draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: s
         try:
             return _draw_config(draws, components, policy, order)
         except CallerError:
-            continue  # two draws that do not go together: draw again
+            continue  # an illegal combination: draw again
     raise AssertionError("no legal configuration in a hundred draws")
 
 
@@ -146,7 +150,7 @@ def _draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: 
         else draws.one(_DEVICE_PAGES[residency(name)])
         for name in KNOWN
     }
-    # half of the hosts keep what a device forgets many times over: without that, loads are rare
+    # half of the hosts are much larger than the device; otherwise loads are rare
     if draws.chance(50):
         host = {name: device[name] * draws.one((2, 4, 8)) for name in device}
     else:

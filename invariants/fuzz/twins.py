@@ -1,9 +1,10 @@
-"""Metamorphic twins: one tape under other settings. Each plays clean and gives the same answers.
+"""Metamorphic tests: plays a tape under other settings. Each run must succeed with the same
+answers.
 
-An answer is what a request's pages say when its prompt is computed: read back from the pages, not
-from the tape. Which requests get that far depends on the pools, so answers are compared where both
-have one, and liveness sees to it that the others were given up, not lost. Must not live here: any
-fault; a twin changes settings, times and orders only.
+An answer is the prompt of a request, read back from its pages when it was computed. The pools
+decide which requests get that far, so answers are compared if both runs have one; liveness checks
+ensure that the other requests were given up properly. Adds no faults: a twin changes settings,
+times and orders only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Twin:
 
 
 def twins(tape: Tape) -> Iterator[Twin]:
-    """Every twin whose settings are legal."""
+    """Yields every twin with legal settings."""
     config = tape.config
     wide = tuple(4 * pages for pages in config.device_pages)
     made: dict[str, Config | None] = {
@@ -66,7 +67,7 @@ def twins(tape: Tape) -> Iterator[Twin]:
 
 
 def compare(tape: Tape, ops: dict[str, Operation]) -> list[tuple[str, Outcome, str]]:
-    """(twin, what it came to, what is wrong with it or nothing), the tape itself first."""
+    """Returns (name, outcome, error or "") of the tape itself and of each twin."""
     first = replay(tape, ops)
     found = [("itself", first, _failed(first))]
     for twin in twins(tape):
@@ -76,10 +77,10 @@ def compare(tape: Tape, ops: dict[str, Operation]) -> list[tuple[str, Outcome, s
 
 
 def difference(one: Outcome, other: Outcome) -> str:
-    """The first request that both answered, and not alike; nothing where there is none."""
+    """Describes the first request with different answers; "" if there is none."""
     for number, answer in one.hand.answers.items():
         if number >= BALLAST:
-            continue  # what a fault made up is as large as the pools were
+            continue  # requests made by faults depend on the sizes of the pools
         again = other.hand.answers.get(number, answer)
         if again != answer:
             at = next(
@@ -99,7 +100,7 @@ def _failed(outcome: Outcome) -> str:
 
 
 def _next(config: Config) -> str:
-    """The eviction policy that comes after it in the folder."""
+    """Returns the next eviction policy of the folder."""
     at = ORDERS.index(config.eviction_policy) if config.eviction_policy in ORDERS else -1
     return ORDERS[(at + 1) % len(ORDERS)]
 
@@ -109,7 +110,7 @@ def _half(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _paged(config: Config, size: int) -> Config | None:
-    """The same tokens in pages of another size."""
+    """Returns the configuration with another page size and room for the same tokens."""
     ratio = -(-config.page_size // size)
     device = tuple(
         pages * ratio if kind.positional else pages
@@ -119,7 +120,7 @@ def _paged(config: Config, size: int) -> Config | None:
 
 
 def _changed(config: Config, **changes: object) -> Config | None:
-    """None where a core does not take it."""
+    """Returns the changed configuration, or None if it is illegal."""
     try:
         changed = replace(config, **changes)  # type: ignore[arg-type]
         Core(changed)
@@ -129,7 +130,7 @@ def _changed(config: Config, **changes: object) -> Config | None:
 
 
 def _delayed(tape: Tape, delay: int) -> Tape:
-    """Every reply takes that long, and faults stay where they are."""
+    """Returns the tape with this delay for every reply, and the same faults."""
     entries = tuple(
         one._replace(acts=tuple(Act(delay, act.tie, act.fault) for act in one.acts))
         for one in tape.entries

@@ -1,10 +1,10 @@
-"""What may become of one node of the source: the kinds of generic mutants.
+"""The kinds of generic mutants: possible changes of one node of the source.
 
-Lives here: kinds and replacements, and which nodes are left alone. Must not live here: names of
-mutants, how one is put in (`mutate`), or any knowledge of what the core does.
+Lives here: kinds and replacements, and which nodes are never changed. Does not name or apply
+mutants (see mutate) and knows nothing about the core.
 
-Asserts, guards that only raise CoreBug, messages of errors and default values are left alone: they
-are no decisions.
+Asserts, guards that only raise CoreBug, error messages and default values are not changed, because
+they are not decisions.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _FIELDS_LEFT_ALONE = ("annotation", "returns", "args", "decorator_list")
 
 
 def sites(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.stmt]]:
-    """The nodes of a function that may be changed, in the order of the source, and the statement
-    that each belongs to."""
+    """Yields the nodes of a function that may be changed, in source order, each with its
+    statement.
+    """
     for statement in function.body:
         yield from _below(statement, statement)
 
@@ -60,7 +61,7 @@ def _below(node: ast.AST, within: ast.stmt) -> Iterator[tuple[ast.AST, ast.stmt]
 
 
 def _is_guard(node: ast.AST) -> bool:
-    """`if ...: raise CoreBug(...)`: an assert in other words."""
+    """Whether a node is `if ...: raise CoreBug(...)`, which is like an assert."""
     if not (isinstance(node, ast.If) and len(node.body) == 1 and not node.orelse):
         return False
     first = node.body[0]
@@ -70,7 +71,7 @@ def _is_guard(node: ast.AST) -> bool:
 
 
 def changes(node: ast.AST) -> list[Made]:
-    """What may become of a node: kinds and replacements."""
+    """Returns the kinds and replacements of a node."""
     change = _CHANGES.get(type(node))
     return change(node) if change is not None else []
 
@@ -118,7 +119,7 @@ def _statement(node: Any) -> list[Made]:
 
 
 def _branch(node: Any) -> list[Made]:
-    """Negating a condition swaps the branches; what is left is to take always one of them."""
+    """Negates a condition, which swaps its branches, or always takes one of them."""
     always = type(node)(ast.Constant(True), node.body, node.orelse)
     never = type(node)(ast.Constant(False), node.body, node.orelse)
     return [("negated", _negated(node)), ("always", always), ("never", never)]

@@ -1,9 +1,9 @@
-"""What the core promises beside sequences of events: which configurations are legal, what keys,
-components and free lists answer, which events are refused. Each promise is told again by brute
-force, and compared over small cases.
+"""Properties of the core that do not need sequences of events: legal configurations, keys,
+components, free lists, and refused events. Each is implemented again by brute force and compared on
+small cases.
 
-Lives here: configurations, keys, components, free lists, words, and the list of all. Must not live
-here: events (`refusals`), or what takes more than one event to see.
+Lives here: configurations, keys, components, free lists, descriptions, and the list of all
+properties. Does not contain events (see refusals) or properties that need more than one event.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Settings = dict[str, Any]
 
 
 def broken(module: str) -> str:
-    """The first promise of a module that does not hold; "" where all do."""
+    """Returns the first property of a module that does not hold, or ""."""
     for name, parts, holds in PROMISES:
         if module.removeprefix(f"{PACKAGE}.") in parts and not holds():
             return name
@@ -146,7 +146,9 @@ def _is_legal(settings: Settings) -> bool:
 
 
 def _config(settings: Settings) -> Config:
-    """A component's settings stand under its own name here, as on a tape."""
+    """Builds a configuration; the settings of components have their names as prefixes, as in a
+    tape.
+    """
     given = dict(settings)
     window = given.pop("swa_window", 0)
     states = (given.pop("mamba_interval", 0), given.pop("mamba_states_per_path", 0))
@@ -156,8 +158,9 @@ def _config(settings: Settings) -> Config:
 
 
 def _told() -> bool:
-    """Settings of components: each once, of those that are there, in any order; usual ones count as
-    none."""
+    """Component settings may come in any order, once per existing component; default settings are
+    dropped.
+    """
     sizes: Settings = {"device_pages": (9, 5, 2), "host_pages": (4, 3, 2)}
     made = functools.partial(Config, 1, components=("full", "swa", "mamba"), **sizes)
     window, states = swa.Settings(2), mamba.Settings(2)
@@ -235,7 +238,7 @@ def _is_key(key: Key, rows: list[bytes], stride: int) -> bool:
 
 
 def _refuses() -> bool:
-    """A page of no tokens, and tokens of two dimensions."""
+    """Keys refuse a page size below 1 and two-dimensional tokens."""
     cases: tuple[tuple[Any, int], ...] = (([1], 0), ([1], -1), ([[1, 2]], 1))
     for tokens, size in cases:
         try:
@@ -260,7 +263,7 @@ def _components() -> bool:
 
 
 def _made(size: int, window: int, interval: int) -> Iterator[tuple[Any, int, int, int]]:
-    """Components, and of each what a boundary needs, its slots, and its interval."""
+    """Yields components with their need, number of slots, and interval."""
     names = ("full", "swa", "mamba")
     told = settings_for(names, Shape(window, interval))
     config = Config(size, (9, 9, 9), (0, 0, 0), names, settings=told)
@@ -281,7 +284,7 @@ def _component(one: Any, need: int, slots: int, interval: int) -> bool:
 
 
 def _walks(one: Any, need: int, spans: tuple[int, ...]) -> bool:
-    """Which nodes of a path with these spans its end requires."""
+    """Checks which nodes of a path with these spans the boundary at its end requires."""
     ends = [sum(spans[: at + 1]) for at in range(len(spans))]
     whole = ends[-1] if ends else 0
     wanted = [at for at, end in enumerate(ends) if end > whole - need]
@@ -294,7 +297,7 @@ def _walks(one: Any, need: int, spans: tuple[int, ...]) -> bool:
 
 
 def _free_list() -> bool:
-    """A pool says which pages it gives next, the next one last; what it says is a copy."""
+    """The free list of a pool ends with the page that it gives next, and is a copy."""
     pool = Pool(Tier.DEVICE, "full", 5)
     listed = pool.free_pages()
     before = listed.tolist()
@@ -308,8 +311,7 @@ def _free_list() -> bool:
 
 
 def _says() -> bool:
-    """What a node is called where an assert names it: its copies by tier and component, new ones
-    used at tick 0."""
+    """The text of a node in asserts: its copies by tier and component, and its last uses."""
     node = Node(7, None, b"", b"", 3, 2)
     new = repr(node)
     node.pages[Tier.DEVICE][0] = node.pages[Tier.HOST][1] = NO_PAGES

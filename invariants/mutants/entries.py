@@ -1,8 +1,8 @@
-"""Promises of the folders of entries: what each policy declares and how it ranks, which names there
-are, and what a wrong one is told.
+"""Properties of the folders of entries: each policy's declarations and ranks, the known names, and
+the errors for unknown names.
 
-Lives here: tables of our own, told again. Must not live here: configurations (contracts), or how a
-policy works in a core (the checks).
+Lives here: independent tables of the expected values. Does not test configurations (see contracts)
+or policies in a core (see the checks).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FACTS = [
 
 
 def policies() -> bool:
-    """Each declares what it is known for, and ranks as it declares."""
+    """Each policy has the expected declarations, and ranks as it declares."""
     for name, (whole_path, key) in _ORDERS.items():
         order: EvictionPolicy = registry.load(registry.EVICTION_POLICIES, name).policy()
         declared = key_of_facts(order)
@@ -65,7 +65,7 @@ def policies() -> bool:
 
 
 def folders() -> bool:
-    """The entries of a folder by name, what is added to it, and the words for a wrong name."""
+    """The names in a folder, added entries, and the errors for wrong names."""
     package = registry.EVICTION_POLICIES
     ours = [name for name in known() if name in _COMPONENTS]
     if ours != list(_COMPONENTS) or any(residency(name) != _COMPONENTS[name] for name in ours):

@@ -1,10 +1,10 @@
-"""Tapes to hunt on: what each of them runs of the core, how long it is, and how the core decides.
+"""Tapes for hunting mutants: the lines that each runs, its length, and the core's decisions.
 
-Lives here: playing a tape on the record, and the survey that a hunt rests on. Must not live here:
-mutants (`mutate`), the order in which a hunt takes the tapes (`score`), or where tapes come from.
+Lives here: playing a tape with a record, and the survey that a hunt is based on. Does not define
+mutants (see mutate), the order of tapes in a hunt (see score), or where tapes come from.
 
-The record digests every outcome and what is left of each pool after every event, so two cores have
-the same digest of a tape iff all that anyone outside can see of them was the same all along.
+The record hashes every outcome and the pool counts after every event. Two cores have the same
+digest for a tape if and only if all of this was the same.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from .mutate import modules
 from .steps import Steps, limited
 
 VIEW = "hicache.core.view"
-NOTE = "decisions"  # of a tape: the digest that it has on this version of the core
-_FILE = 1 << 14  # lines of a file
+NOTE = "decisions"  # note of a tape: its digest on this version of the core
+_FILE = 1 << 14  # upper bound of the lines of a file
 _OPS = load()
 _WEIGHTS = weights_of(_OPS)
 
 
 class Record:
-    """Observes one core. `digest` is that of everything until now."""
+    """Observes one core. digest: of everything so far."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -70,8 +70,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Ground:
-    """One tape that the plain core plays without a failure. lines: of the core that it runs.
-    states: that it reaches (see `probes`). steps, digest: of the plain core's play."""
+    """A tape that the unchanged core plays without failure. lines: lines of the core that it runs.
+    states: named states that it reaches (see probes). steps, digest: of the unchanged core.
+    """
 
     tape: Tape
     lines: frozenset[int]
@@ -82,11 +83,13 @@ class Ground:
 
     @property
     def most(self) -> int:
-        """Steps after which a play of it is endless."""
+        """Number of steps after which a run counts as endless."""
         return 20 * self.steps + 10_000
 
     def runs(self, module: str, lines: tuple[int, int]) -> bool:
-        """Whether it runs any of these lines of a module; what only observers call always does."""
+        """Whether it runs any of these lines. Lines of the view count as run, because observers
+        call them.
+        """
         if module == VIEW:
             return True
         first = modules().index(module) * _FILE
@@ -94,7 +97,9 @@ class Ground:
 
 
 def play(tape: Tape, most: int = 1 << 62, checked: bool = True) -> tuple[Outcome, str, int]:
-    """What a tape comes to, its digest and steps. Raises Endless after `most` steps."""
+    """Plays a tape. Returns its outcome, digest and number of steps. Raises Endless after `most`
+    steps.
+    """
     steps = Steps(most)
     record = Record(steps)
     with limited(steps):
@@ -104,7 +109,7 @@ def play(tape: Tape, most: int = 1 << 62, checked: bool = True) -> tuple[Outcome
 
 
 def survey(tapes: Iterable[Tape]) -> Iterator[Ground]:
-    """What each of them is good for. One that fails on the plain core is no ground."""
+    """Yields a Ground for each tape that the unchanged core plays without failure."""
     for tape in tapes:
         with _noted() as lines:
             outcome, digest, steps = play(tape, checked=False)
@@ -116,8 +121,9 @@ def survey(tapes: Iterable[Tape]) -> Iterator[Ground]:
 
 
 def chosen(grounds: Iterable[Ground], each: int) -> list[Ground]:
-    """The shortest so many for each line that any of them runs, and for each state that any of them
-    reaches; the shortest first."""
+    """Returns the shortest tapes, so that each line and each state is covered by `each` tapes if
+    possible.
+    """
     kept: list[Ground] = []
     count: Counter[int | str] = Counter()
     for ground in sorted(grounds, key=lambda one: one.events):
@@ -129,7 +135,7 @@ def chosen(grounds: Iterable[Ground], each: int) -> list[Ground]:
 
 
 def drawn(seeds: Iterable[int], operations: int) -> Iterator[Tape]:
-    """The tapes of these seeds."""
+    """Yields the drawn tapes of these seeds."""
     for seed in seeds:
         yield generate(
             draw_swarm(seed, _WEIGHTS, ranks=1, executor=REPLIES), _OPS, seed, operations, "off"
@@ -137,7 +143,9 @@ def drawn(seeds: Iterable[int], operations: int) -> Iterator[Tape]:
 
 
 def varied(tape: Tape, every: int = 1) -> Iterator[Tape]:
-    """The tape with one action failing, or one allocation refused, for each (of every so many)."""
+    """Yields the tape with each action failing and each allocation refused; `every`: only each n-th
+    of these.
+    """
     made = [
         with_fault(tape, entry, turn, way)
         for entry, turn in replay(tape, _OPS, "off").hand.issued
@@ -154,13 +162,13 @@ def varied(tape: Tape, every: int = 1) -> Iterator[Tape]:
 
 
 def noted(tape: Tape, **notes: str) -> Tape:
-    """The tape with these notes, too."""
+    """Returns the tape with additional notes."""
     return replace(tape, notes={**tape.notes, **notes})
 
 
 @contextmanager
 def _noted() -> Iterator[set[int]]:
-    """The lines of the core that run until the block ends."""
+    """Collects the lines of the core that run within the block."""
     lines: set[int] = set()
     files = {str(import_module(name).__file__): at * _FILE for at, name in enumerate(modules())}
 

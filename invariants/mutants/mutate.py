@@ -1,13 +1,11 @@
-"""Generic source mutants of `hicache.core`: one small change of one place in one function.
+"""Generic source mutants of `hicache.core`: one small change at one place of one function.
 
-Lives here: which mutants there are, their names, and how one is put in and taken out. Must not live
-here: what may become of a node (`changes`), how a mutant is hunted (`score`), or any knowledge of
-what the core does.
+Lives here: the list of mutants, their names, and applying one. Does not define the changes of a
+node (see changes) or hunt mutants (see score), and knows nothing about the core.
 
-A mutant's name is module:function:kind:statement, with #2, #3 ... where that is there several
-times: an edit elsewhere leaves it alone, an edit of the statement makes another mutant of it. It is
-put in by exchanging the function's code object, so whoever has bound the function, by whatever
-name, runs the mutant.
+A mutant's name is module:function:kind:statement, with #2, #3, ... for repetitions. Editing other
+code keeps the name; editing the statement changes it. A mutant is applied by replacing the
+function's code object, so it runs wherever the function is used, under any name.
 """
 
 from __future__ import annotations
@@ -39,8 +37,9 @@ Place = tuple[str, int]  # a function's qualified name and first line
 
 @dataclass(frozen=True)
 class Mutant:
-    """place: the function whose code is exchanged. site, choice: which change of which node.
-    lines: of the source that run where the change matters, first and last."""
+    """place: the changed function. site, choice: numbers of the node and of its change. lines:
+    first and last source line that must run for the change to matter.
+    """
 
     name: str
     module: str
@@ -51,25 +50,25 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    """Every mutant there is, by module and line."""
+    """All mutants, by module and line."""
     return [one for module in modules() for one in _of_module(module)]
 
 
 @lru_cache(maxsize=1)
 def modules() -> tuple[str, ...]:
-    """The core's modules, by name."""
+    """Names of the core's modules."""
     root = import_module(PACKAGE)
     names = (one.name for one in pkgutil.walk_packages(root.__path__, f"{PACKAGE}."))
     return tuple(sorted(names))
 
 
 def short(module: str) -> str:
-    """A module's name within the core."""
+    """The name of a module within the core."""
     return module.removeprefix(f"{PACKAGE}.")
 
 
 def find(name: str) -> Mutant:
-    """The mutant of that name. Raises CallerError where the source has none."""
+    """Returns the mutant of that name. Raises CallerError if there is none."""
     found = [one for one in mutants() if one.name == name]
     if not found:
         raise CallerError(f"mutant: expected the name of one, found {name!r}; list them (--list)")
@@ -78,7 +77,7 @@ def find(name: str) -> Mutant:
 
 @contextmanager
 def applied(mutant: Mutant, counted: bool = False) -> Iterator[None]:
-    """The core has this mutant until the block ends. counted: its loops count their steps."""
+    """Applies a mutant within the block. counted: count the steps of its loops."""
     function = functions(mutant.module)[mutant.place]
     before = function.__code__
     function.__code__ = code_of(mutant, counted)
@@ -90,7 +89,7 @@ def applied(mutant: Mutant, counted: bool = False) -> Iterator[None]:
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """Every loop of the core counts its steps until the block ends (see `steps`)."""
+    """Counts the steps of all loops of the core within the block (see steps)."""
     before: list[tuple[FunctionType, CodeType]] = []
     try:
         for module in modules():
@@ -107,7 +106,7 @@ def counted() -> Iterator[None]:
 
 
 def code_of(mutant: Mutant, counted: bool = False) -> CodeType:
-    """The changed function, compiled."""
+    """Returns the compiled code of the changed function."""
     function = deepcopy(defined(source(mutant.module))[mutant.place])
     node, _ = list(sites(function))[mutant.site]
     _, made = changes(node)[mutant.choice]
@@ -116,7 +115,7 @@ def code_of(mutant: Mutant, counted: bool = False) -> CodeType:
 
 
 def _compiled(module: str, place: Place, function: ast.FunctionDef, counted: bool) -> CodeType:
-    """The function's code, compiled within the classes that its name tells of."""
+    """Compiles a function within the classes of its qualified name."""
     name, line = place
     node: ast.stmt = counting(function) if counted else function
     for outer in reversed(name.split(".")[:-1]):
@@ -129,7 +128,7 @@ def _compiled(module: str, place: Place, function: ast.FunctionDef, counted: boo
     )
 
 
-_FUTURE = annotations.compiler_flag  # as every file of the core has it
+_FUTURE = annotations.compiler_flag  # as in every file of the core
 
 
 def _has_loop(function: ast.FunctionDef) -> bool:
@@ -151,7 +150,7 @@ def _of_module(module: str) -> Iterator[Mutant]:
 
 
 def _snippet(statement: ast.stmt) -> str:
-    """A statement's text, without what it contains; cut where it is long, with a digest then."""
+    """Returns a statement's text without its body; long text is cut and gets a digest."""
     text = " ".join(ast.unparse(_head(statement)).split())
     if len(text) <= LONGEST:
         return text
@@ -172,7 +171,9 @@ def _head(statement: ast.stmt) -> ast.AST:
 
 
 def _lines(node: ast.AST, kind: str) -> tuple[int, int]:
-    """What is left out makes a difference only where it runs."""
+    """Returns the lines that must run for the change to matter; for removed code, those of the
+    code.
+    """
     if kind in ("never", "skipped-loop") and isinstance(node, ast.If | ast.For | ast.While):
         return node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
     first: int = getattr(node, "lineno", 0)
@@ -186,7 +187,7 @@ def _lines(node: ast.AST, kind: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def source(module: str) -> ast.Module:
-    """What a module of the core is made of."""
+    """The syntax tree of a module of the core."""
     return ast.parse(Path(str(import_module(module).__file__)).read_text(encoding="utf-8"))
 
 
@@ -194,7 +195,7 @@ def source(module: str) -> ast.Module:
 
 
 def defined(tree: ast.Module) -> dict[Place, ast.FunctionDef]:
-    """Functions of a module and of its classes; those inside functions belong to the outer one."""
+    """Functions of a module and its classes. Nested functions belong to the outer one."""
     found: dict[Place, ast.FunctionDef] = {}
 
     def enter(body: Iterable[ast.stmt], prefix: str) -> None:
@@ -211,7 +212,7 @@ def defined(tree: ast.Module) -> dict[Place, ast.FunctionDef]:
 
 @lru_cache(maxsize=64)
 def functions(module: str) -> dict[Place, FunctionType]:
-    """The function objects in use, by where they are defined."""
+    """The function objects in use, by the place of their definition."""
     return {
         (one.__qualname__, one.__code__.co_firstlineno): one
         for one in _held(import_module(module))
@@ -241,7 +242,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 class _Exchange(ast.NodeTransformer):
-    """One node for another."""
+    """Replaces one node by another."""
 
     def __init__(self, old: ast.AST, new: ast.AST) -> None:
         self._old = old

@@ -1,8 +1,8 @@
-"""Which events a core takes: every kind of event, with arguments at and around their limits, to
-requests at every stage. A core that takes what its contract forbids, or the other way round, is
-wrong; so is one that answers otherwise than by the outcomes that the contract names.
+"""Which events a core accepts: every kind of event, with arguments at and around their limits, for
+requests at every stage. The core must accept exactly the legal events, and a refused event must not
+change it.
 
-Lives here: the stages, the events and their contract. Must not live here: what an event does.
+Lives here: the stages, the events and whether they are legal. Does not check the effects of events.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROOM = 6  # pages on device
 
 @dataclass
 class Stage:
-    """A core with one request: what came before, and what may come next. flight: of its pass."""
+    """A core with one request, its state, and which events may follow. flight: of its pass."""
 
     name: str
     driver: Driver
@@ -55,13 +55,13 @@ class Stage:
 
 
 class _Nobody:
-    """An executor that does nothing: replies are fed by hand."""
+    """An executor that does nothing; the test feeds the replies."""
 
     def submit(self, action: object) -> None:
-        """Nothing moves."""
+        """Does nothing."""
 
     def start(self) -> None:
-        """Nothing begins."""
+        """Does nothing."""
 
     def poll(self) -> list[LoadDone | BackupDone | PrefillDone]:
         return []
@@ -75,7 +75,7 @@ STAGES = ("nobody", "waiting", "first pass", "idle", "decoding")
 
 
 def stage(name: str) -> Stage:
-    """A fresh core whose only request is at this stage."""
+    """Returns a new core whose only request is at this stage."""
     made = Stage(name, Driver(Core(Config(SIZE, (ROOM,), (4,))), _Nobody()))
     feed = made.driver.feed
     at = STAGES.index(name)
@@ -95,8 +95,9 @@ def stage(name: str) -> Stage:
 
 
 def holds() -> bool:
-    """Whether exactly the illegal events are refused, without a trace, at every stage; and what is
-    no event at all."""
+    """Whether exactly the illegal events are refused at every stage without changes, as is an
+    object that is not an event.
+    """
     try:
         stage(STAGES[0]).driver.feed(object())  # type: ignore[arg-type]
     except CallerError:
@@ -137,7 +138,7 @@ def _outline(at: Stage) -> tuple[object, ...]:
 
 
 def _events(at: Stage) -> Iterator[tuple[Event, bool]]:
-    """Events, and whether they are legal at this stage."""
+    """Yields events, and whether they are legal at this stage."""
     there = at.name != "nobody"
     waiting, idle = there and not at.admitted, at.admitted and not at.flight
     for number in (0, 1, -1):

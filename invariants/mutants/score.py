@@ -1,14 +1,14 @@
-"""The score of the harness over generic mutants: which ones something notices, and who lives.
+"""The score of the checks on generic mutants: which ones are noticed, and which survive.
 
-Lives here: the hunt for one mutant, the reviewed list of equivalent survivors, the sum. Must not
-live here: clocks and processes (the command line says when a hunt has had enough), printing.
+Lives here: the hunt for one mutant, the reviewed list of equivalent mutants, and the sums. Does not
+use clocks or processes (the command line decides when a hunt ends) and does not print.
 
-    by a check      a check, the content, an assert of the core, the end of a sequence, or its
-                    length in steps says that it is wrong
-    by decisions    nothing says so, but the recorded decisions of a tape are others
+    by a check      a check, the content, an assert of the core, the end of a sequence, or the
+                    limit of steps reports a failure
+    by decisions    no failure, but a recorded tape has other decisions
     equivalent      on the reviewed list
-    alive           the rest. `reached`: some tape runs its line; `differs`: some tape that nobody
-                    recorded would tell
+    alive           the rest. `reached`: some tape runs its line; `differs`: some tape without
+                    recorded decisions has other decisions
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .mutate import Mutant, applied
 from .steps import Endless, Steps, limited
 
 ENDLESS = "ENDLESS"
-_MOST = 2_000_000  # steps of all promises beside sequences
+_MOST = 2_000_000  # steps of all properties together
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 
 Guard = Callable[[], AbstractContextManager[None]]
@@ -36,9 +36,12 @@ Guard = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Hunt:
-    """code, kind: of the failure that ended it, 0 and "" where the mutant survived. operations:
-    events fed to cores, over all sequences. seed: of the sequence that failed. decisions: the
-    recorded tape, by its seed, that decides otherwise, and "" for none."""
+    """The result of a hunt.
+
+    code, kind: of the failure, 0 and "" if the mutant survived. operations: number of events, over
+    all sequences. seed: of the failing sequence. decisions: seed of the recorded tape with other
+    decisions, or "".
+    """
 
     name: str
     code: int
@@ -57,7 +60,7 @@ class Hunt:
 
 @dataclass(frozen=True)
 class Count:
-    """One row of the score. alive: neither killed, nor seen, nor on the list."""
+    """One row of the score. alive: neither noticed nor on the list."""
 
     mutants: int = 0
     by_checks: int = 0
@@ -67,20 +70,22 @@ class Count:
 
     @property
     def rate(self) -> float:
-        """Seen by a check or by decisions, of those that are not equivalent."""
+        """Share of non-equivalent mutants that a check or decisions noticed."""
         counted = self.mutants - self.equivalent
         return (self.by_checks + self.by_decisions) / counted if counted else 1.0
 
     @property
     def by_checks_alone(self) -> float:
-        """Seen by a check, of those that are not equivalent."""
+        """Share of non-equivalent mutants that a check noticed."""
         counted = self.mutants - self.equivalent
         return self.by_checks / counted if counted else 1.0
 
 
 @dataclass(frozen=True)
 class Score:
-    """stale: listed as equivalent, and seen all the same; or of no mutant that there is."""
+    """The score. stale: names on the list of equivalent mutants that were noticed or do not
+    exist.
+    """
 
     total: Count
     by_module: dict[str, Count]
@@ -92,7 +97,7 @@ class Score:
 
 @contextmanager
 def unguarded() -> Iterator[None]:
-    """A guard that lets a sequence take as long as it likes."""
+    """A guard without a limit of time."""
     yield
 
 
@@ -103,8 +108,9 @@ def hunt(
     guard: Guard = unguarded,
     skip: int = 0,
 ) -> Hunt:
-    """Play the tapes that run the mutant's line with it in, the shortest first, until a check
-    notices or `more` says no. skip: so many of them were played before."""
+    """Plays the tapes that run the mutant's lines, shortest first, until a failure occurs or `more`
+    returns False. skip: number of tapes that were played before.
+    """
     events = count = 0
     differs = False
     reaching = [one for one in grounds if one.runs(mutant.module, mutant.lines)]
@@ -115,7 +121,7 @@ def hunt(
                 outcome, digest, _ = play(ground.tape, ground.most)
         except Endless:
             return Hunt(mutant.name, 14, ENDLESS, events, count + 1, seed, True)
-        except Exception as error:  # before the first entry, thus outside of what play judges
+        except Exception as error:  # before the first entry, which play does not judge
             return Hunt(mutant.name, 10, type(error).__name__, events, count + 1, seed, True)
         events += outcome.hand.events
         count += 1
@@ -132,7 +138,7 @@ def hunt(
 
 
 def _broken(mutant: Mutant, guard: Guard) -> str:
-    """The promise beside sequences that the mutant breaks; "" for none."""
+    """Returns the property of contracts that the mutant breaks, or ""."""
     try:
         with guard(), limited(Steps(_MOST)), applied(mutant, counted=True):
             return broken(mutant.module)
@@ -143,7 +149,7 @@ def _broken(mutant: Mutant, guard: Guard) -> str:
 
 
 def decides(mutant: Mutant, recorded: Sequence[Ground], guard: Guard = unguarded) -> str:
-    """The first recorded tape whose decisions are not those that it carries; "" for none."""
+    """Returns the seed of the first recorded tape with other decisions, or ""."""
     for ground in recorded:
         if not ground.runs(mutant.module, mutant.lines):
             continue
@@ -158,7 +164,7 @@ def decides(mutant: Mutant, recorded: Sequence[Ground], guard: Guard = unguarded
 
 
 def sample(mutants: Sequence[Mutant], count: int, seed: int = 0) -> list[Mutant]:
-    """So many of them, drawn by name, in their order; all of them where count is 0."""
+    """Returns `count` mutants, drawn by name, in their order; all if count is 0."""
     if not count or count >= len(mutants):
         return list(mutants)
     drawn = sorted(mutants, key=lambda one: Draws(seed, "mutant", one.name).below(1 << 32))
@@ -167,7 +173,9 @@ def sample(mutants: Sequence[Mutant], count: int, seed: int = 0) -> list[Mutant]
 
 
 def equivalent(text: str | None = None) -> dict[str, str]:
-    """The reviewed survivors: names and reasons. Raises CallerError for a line without reason."""
+    """The reviewed equivalent mutants: names and reasons. Raises CallerError for a line without a
+    reason.
+    """
     found: dict[str, str] = {}
     lines = (EQUIVALENT.read_text(encoding="utf-8") if text is None else text).splitlines()
     for number, line in enumerate(lines, 1):
@@ -188,8 +196,9 @@ def score(
     reviewed: dict[str, str] | None = None,
     known: Sequence[str] | None = None,
 ) -> Score:
-    """What a number of hunts comes to. reviewed: the list of equivalent mutants unless given.
-    known: the names of all mutants, where the list is to be held to them."""
+    """Sums the results of hunts. reviewed: the list of equivalent mutants; default: the file.
+    known: names of all mutants, to find stale names on the list.
+    """
     listed = equivalent() if reviewed is None else reviewed
     done = list(hunts)
     rows: dict[str, Counter[str]] = {}

@@ -1,7 +1,8 @@
-"""A bound on the core's work in steps: what never ends is found by counting, the same everywhere.
+"""A limit of the core's work in steps: endless loops are found by counting, the same on any
+machine.
 
-A step is a turn of a loop in the core, or an event. Lives here: the count, its limit and the
-statement that counts. Must not live here: clocks, or whose loops count (`mutate.counted`).
+A step is one iteration of a loop in the core, or one event. Lives here: the count, its limit and
+the statement that counts. Does not use clocks or choose the loops (see `mutate.counted`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ Node = TypeVar("Node", bound=ast.AST)
 
 
 class Endless(BaseException):
-    """Raised into a sequence that does not come to an end; no `except Exception` may hold it."""
+    """Raised when the limit is exceeded. A BaseException, so that `except Exception` does not catch
+    it.
+    """
 
 
 class Steps:
-    """How many there were, and the last one that is allowed."""
+    """The number of steps, and the limit."""
 
     __slots__ = ("count", "most")
 
@@ -37,7 +40,7 @@ class Steps:
 
 @contextmanager
 def limited(steps: Steps) -> Iterator[Steps]:
-    """These steps are counted until the block ends."""
+    """Counts into `steps` within the block."""
     before = vars(builtins).get(NAME)
     setattr(builtins, NAME, steps)
     try:
@@ -50,7 +53,7 @@ def limited(steps: Steps) -> Iterator[Steps]:
 
 
 def counting(function: Node) -> Node:
-    """The function with its loops counting; changed in place."""
+    """Makes the loops of a function count, in place."""
     for node in ast.walk(function):
         if isinstance(node, ast.For | ast.While):
             node.body.insert(0, ast.Expr(ast.Call(ast.Name(NAME, ast.Load()), [], [])))

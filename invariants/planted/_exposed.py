@@ -1,11 +1,11 @@
-"""Which kinds of faults a planted bug takes to be seen: calm sequences, and one kind in them.
+"""Whether a kind of fault exposes a planted bug: quiet sequences with and without that kind.
 
-    calm    every copy and pass takes as long as any other, replies are taken in that order, and
-            nobody aborts, retracts, flushes, misuses or takes all pages away on purpose
-    hunted  the same sequences, with one kind of fault in so many percent of the actions
+    calm    all copies and passes take equally long, replies are taken in that order, and there are
+            no aborts, retractions, flushes, misuse or operations that take all pages
+    hunted  the same sequences, with one kind of fault in a share of the actions
 
-A bug that its file says a kind exposes is seen with that kind alone, and in no calm sequence: what
-the kind does is all that differs. Must not live here: what a kind does, or clocks.
+If a bug's file names a kind, the bug is found with that kind alone, and in no calm sequence. Does
+not define faults or use clocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PERCENT = 40
 
 
 def calm(swarm: Swarm, fault: str = "", delays: str = "even", ranks: int = 1) -> Swarm:
-    """The same corner, where nothing goes wrong, or one kind of fault does."""
+    """Returns the swarm without faults, or with one kind of fault only."""
     return replace(
         swarm,
         order="time",
@@ -37,7 +37,7 @@ def calm(swarm: Swarm, fault: str = "", delays: str = "even", ranks: int = 1) ->
 
 
 def hunt(name: str, fault: str, seeds: Iterable[int], operations: int = 120) -> Hunt:
-    """As `kill.hunt`, in calm sequences with this kind of fault, or with none for an empty name."""
+    """Hunts like `kill.hunt` in calm sequences with this kind of fault, or with none for ""."""
     bug = load(name)
     delays, ranks = getattr(bug, "DELAYS", "even"), getattr(bug, "RANKS", 1)
     return kill.hunt(name, seeds, operations, shape=lambda swarm: calm(swarm, fault, delays, ranks))

@@ -1,7 +1,6 @@
-"""Hunting a planted bug: sequences of drawn operations until something notices it.
+"""Hunts a planted bug: plays drawn sequences until one fails.
 
-Lives here: how a hunt goes and what it came to. Must not live here: clocks, printing, or any
-knowledge of a particular bug.
+Lives here: the hunt and its result. Does not use clocks, print, or know particular bugs.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from invariants.fuzz.tapes.tape import Tape
 from .base import PlantedBug, planted
 
 ALWAYS = "content and asserts"
-PERCENT = 20  # of actions, that a kind of fault hits in every other sequence
+PERCENT = 20  # percent of actions with the exposing fault, in every other sequence
 
 
 @dataclass(frozen=True)
 class Hunt:
-    """failure: what noticed it first, None where the bug survived. operations: events fed to cores
-    until then, over all `sequences`. tape: of the sequence that failed. seed: of that sequence."""
+    """The result of a hunt. failure: the first failure, or None if the bug survived. operations:
+    number of events, over all `sequences`. tape, seed: of the failing sequence.
+    """
 
     name: str
     failure: Failure | None
@@ -37,7 +37,7 @@ class Hunt:
 
     @property
     def found(self) -> tuple[int, str] | None:
-        """What two hunts that found the same share."""
+        """The code and kind of the failure, equal for hunts that found the same."""
         return (self.failure.code, self.failure.kind) if self.failure is not None else None
 
 
@@ -48,10 +48,12 @@ def hunt(
     checks: Iterable[str] | None = None,
     shape: Callable[[Swarm], Swarm] = lambda swarm: swarm,
 ) -> Hunt:
-    """Play a sequence per seed with the bug planted, until one fails. checks: by their registry
-    names; all of them unless given. The core's asserts, the content and the end always look.
-    shape: what is made of the corner that a seed draws. A bug that a kind of fault exposes has one
-    of them on in every other sequence."""
+    """Plays a sequence per seed with the bug planted, until one fails.
+
+    checks: names of the checks to run; default all. The core's asserts, the contents and the checks
+    at the end always run. shape: changes the drawn swarm. If kinds of faults expose the bug, one of
+    them is on in every other sequence.
+    """
     ops = load()
     weights = weights_of(ops)
     asked = None if checks is None else tuple(checks)
@@ -73,7 +75,7 @@ def hunt(
 
 
 def _beside(swarm: Swarm, bug: PlantedBug, seed: int) -> Swarm:
-    """With one of the kinds of faults that expose it on, and its delays, where it has any."""
+    """Adds one of the faults that expose the bug, and the bug's delays, if it has any."""
     kinds: tuple[str, ...] = getattr(bug, "FAULTS", ())
     if not kinds or seed % 2:
         return swarm
@@ -84,9 +86,11 @@ def _beside(swarm: Swarm, bug: PlantedBug, seed: int) -> Swarm:
 
 
 def noticers(name: str, tape: Tape) -> tuple[str, ...]:
-    """Who notices the bug on this tape, asked alone: checks, by their registry names; and first,
-    ALWAYS, where no check has to be asked, because the core's asserts, the content, the end of the
-    run or the recount of the books do. What a check notices behind that does not count."""
+    """Returns the checks that notice the bug on this tape, each run alone, by registry name.
+
+    ALWAYS comes first if asserts, contents, the end of the run or the recount notice it without
+    checks. A failure that a check finds after that does not count.
+    """
     noticed: list[str] = []
     with planted(name):
         failure = replay(tape, load(), follow=lambda hand: hand.watch.note(noticed)).failure

@@ -1,6 +1,7 @@
-"""What bugs of the transfer controller share: one direction's lane issues to a device in between.
+"""Shared code of bugs of the transfer controller: one direction issues its work to a changed
+device.
 
-Must not live here: an entry.
+Does not define a bug.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ _issue = Lane.issue
 
 
 class Deaf(Front[Device]):
-    """A device to which a wait means nothing."""
+    """A device that ignores waits."""
 
     def wait(self, stream: Stream, mark: Mark) -> None:
-        """Dropped."""
+        """Does nothing."""
 
 
 class Early(Front[Device]):
-    """A device whose marks are recorded before the copies that they are to stand behind."""
+    """A device that records marks before the copies that they should follow."""
 
     def __init__(self, inner: Device) -> None:
         super().__init__(inner)
@@ -41,7 +42,7 @@ class Early(Front[Device]):
 def issued_through(
     front: Callable[[Device], Device], direction: Direction
 ) -> Callable[[Lane, Mark], None]:
-    """`Lane.issue`, where the lane of this direction sees such a device instead of its own."""
+    """Returns `Lane.issue` with a changed device for the lane of this direction."""
 
     def issue(self: Lane, after: Mark) -> None:
         whole = self._device

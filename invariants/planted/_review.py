@@ -1,9 +1,9 @@
-"""What the planted bugs do not show, and why: two lists that somebody has read.
+"""Reviewed lists of what the planted bugs do not cover, with reasons.
 
-    implied.txt    checks that notice no planted bug alone, because others say as much
+    implied.txt    checks that notice no planted bug alone, because other checks imply them
     unexposed.txt  kinds of faults that expose no planted bug
 
-Lives here: reading them, and which lines are stale or missing. Must not live here: hunting.
+Lives here: reading the lists, and finding stale or missing lines. Does not hunt bugs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Gaps:
-    """missing: without a bug, and on no list. listed: without one, reviewed. stale: on the list,
-    and there is a bug, or no such name."""
+    """Gaps of coverage. missing: names without a bug that are not listed. listed: names without a
+    bug that are listed. stale: listed names that have a bug or do not exist.
+    """
 
     missing: tuple[str, ...]
     listed: tuple[str, ...]
@@ -30,7 +31,9 @@ class Gaps:
 
 
 def reviewed(name: str, text: str | None = None) -> dict[str, str]:
-    """The reasons of a list, by name. text: its content, unless it is to be read."""
+    """Returns the reasons of a list by name. text: its content; default: the file. Raises
+    CallerError for a line without a reason.
+    """
     found: dict[str, str] = {}
     content = (HERE / name).read_text(encoding="utf-8") if text is None else text
     for number, line in enumerate(content.splitlines(), 1):
@@ -47,7 +50,7 @@ def reviewed(name: str, text: str | None = None) -> dict[str, str]:
 
 
 def gaps(whole: Iterable[str], covered: Iterable[str], listed: dict[str, str]) -> Gaps:
-    """Of the names of `whole`, which are not `covered`."""
+    """Returns the gaps: names of `whole` that are not `covered`."""
     known, done = list(whole), set(covered)
     bare = [name for name in known if name not in done]
     return Gaps(
@@ -58,7 +61,7 @@ def gaps(whole: Iterable[str], covered: Iterable[str], listed: dict[str, str]) -
 
 
 def exposing() -> dict[str, tuple[str, ...]]:
-    """The planted bugs that a kind of fault exposes, by kind, as their files say."""
+    """Returns the planted bugs exposed by each kind of fault, as declared in their files."""
     found: dict[str, list[str]] = {}
     for name in names():
         for kind in getattr(load(name), "FAULTS", ()):

@@ -1,6 +1,6 @@
-"""What bugs of replies that come twice share: a core that answers some of them with nothing.
+"""Shared code of bugs with repeated replies: a core that answers some of them with nothing.
 
-Must not live here: an entry.
+Does not define a bug.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hicache.core.events import Reply
 
 
 def swallowing(real: Any, same: Callable[[Any, Any], bool]) -> Any:
-    """`Core.handle` without a word to a reply that is the `same` as the last one that it took."""
+    """Returns `Core.handle` that ignores a reply that is the `same` as the last one."""
     last: list[Any] = [None, None]
 
     def handle(core: Any, event: Any) -> list[Any]:

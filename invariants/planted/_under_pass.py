@@ -1,6 +1,6 @@
-"""What bugs of requests with a pass under way share: a handler that does not see the pass.
+"""Shared code of bugs of requests with a running pass: a handler that does not see the pass.
 
-Must not live here: an entry.
+Does not define a bug.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Handler = Callable[[Any, Any], None]
 
 
 def blind_to_its_pass(handler: Handler) -> Handler:
-    """The handler, told that the event's request has no pass; the pass is noted again behind it."""
+    """Returns the handler with the request's pass hidden while it runs."""
 
     def blindly(state: Any, event: Any) -> None:
         request = state.running.get(event.request)

@@ -1,4 +1,4 @@
-"""Planted in `insertion._share`: what revived a node counts as a duplicate."""
+"""Planted in `insertion._share`: pages that a node adopted count as duplicates."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ KILLS = "answers"
 
 
 def _say_nothing(state: Any, request: Any) -> None:
-    """No match is reported."""
+    """Reports no match."""
 
 
 def plant(patch: Patch) -> None:

@@ -1,4 +1,4 @@
-"""Planted in `backup.land_backup` and `flights.close_flight`: a decode never lets go."""
+"""Planted in `backup.land_backup` and `flights.close_flight`: a decode never releases them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `backup.begin_backup`: the locks of what a copy reads end as soon as it is queued."""
+"""Planted in `backup.begin_backup`: the source is unlocked when the copy is queued."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
-"""What a planted bug's file defines, the registry of them, and how one is put in and taken out.
+"""The interface of a planted bug's file, the registry, and how a bug is planted.
 
-A planted bug is a small mistake of the kind users have met, put into the real code: it replaces one
-function, wherever the project has bound it. Each file defines
+A planted bug is a small, realistic mistake in the real code. It replaces one function wherever the
+project uses it. Each file defines
 
-    ROWS    the rows of docs/bugs.md that it re-creates, by id; empty where there is none
+    ROWS    ids of the rows of docs/bugs.md that it re-creates; empty if there are none
     TITLE   one sentence: what the bug does
-    KILLS   the check expected to find it first, or "" where the core's own asserts, the content or
-            the end of a run do, or one of several checks
-    COMPONENTS  optional: the only set of components that has it, so that a hunt looks there
-    FAULTS  optional: kinds of faults each of which exposes it alone, and without which it is not
-            seen in sequences that are otherwise calm (`exposed`); a hunt has them on more often
-    DELAYS  optional: how long replies take in those, a profile's name; all as long unless given
-    EVICTION    optional: the only eviction policy that shows it, so that a hunt looks there
-    RANKS   optional: how many ranks it takes to have it; one has none of it
-    EXECUTOR    optional: the kind of executor on which it is hunted, replies alone unless given
+    KILLS   the check expected to find it first; "" if the core's asserts, the contents, the end of
+            a run, or one of several checks find it
+    COMPONENTS  optional: the only set of components with this bug, where a hunt looks
+    FAULTS  optional: kinds of faults. Each exposes the bug alone, and without them it is not found
+            in calm sequences (see _exposed). A hunt enables them more often
+    DELAYS  optional: profile of the delays of replies in calm sequences; default: all equal
+    EVICTION    optional: the only eviction policy that shows the bug
+    RANKS   optional: number of ranks that the bug needs
+    EXECUTOR    optional: executor of its hunts; default: replies
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
-Must not live here: what a bug does, or how it is hunted (`kill`, `exposed`).
+Does not define a bug or hunt one (see _kill, _exposed).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Undo = Callable[[], None]
 
 
 class PlantedBug(Protocol):
-    """What the module of an entry has."""
+    """The contents of a bug's module."""
 
     ROWS: tuple[str, ...]
     TITLE: str
@@ -49,14 +49,14 @@ class PlantedBug(Protocol):
 
 
 def names() -> list[str]:
-    """Every planted bug: file names, underscores as hyphens."""
+    """Names of all planted bugs: file names with hyphens for underscores."""
     stems = (path.stem for path in Path(__file__).parent.glob("*.py"))
     found = (one for one in stems if not one.startswith("_") and one != "base")
     return sorted(one.replace("_", "-") for one in found)
 
 
 def load(name: str) -> PlantedBug:
-    """The planted bug of that name. Raises CallerError for a name that is not in the folder."""
+    """Returns the planted bug of that name. Raises CallerError for an unknown name."""
     wanted, known = name.replace("_", "-"), names()
     if wanted not in known:
         close = get_close_matches(wanted[:100], known, n=1)
@@ -72,7 +72,7 @@ def load(name: str) -> PlantedBug:
 
 @contextmanager
 def planted(name: str) -> Iterator[PlantedBug]:
-    """The real code has this bug until the block ends."""
+    """Plants the bug within the block."""
     bug = load(name)
     undo: list[Undo] = []
 
@@ -88,7 +88,9 @@ def planted(name: str) -> Iterator[PlantedBug]:
 
 
 def _replace(owner: Any, attribute: str, replacement: Any) -> Iterator[Undo]:
-    """Of a module: under every name that a module of the project has for it, tables included."""
+    """Replaces an attribute. For a module, replaces the object under every name in the project's
+    modules and their dicts.
+    """
     if attribute not in vars(owner):
         raise CallerError(f"patch: expected a name that {owner!r} defines, found {attribute!r}")
     original = vars(owner)[attribute]
@@ -110,7 +112,7 @@ def _restorer(space: MutableMapping[Any, Any], key: Any, original: Any) -> Undo:
 
 
 def _spaces() -> Iterator[MutableMapping[Any, Any]]:
-    """The names of each module of the project that is in use, and the tables among them."""
+    """Yields the namespace of each loaded module of the project, and the dicts in it."""
     for name, module in list(sys.modules.items()):
         if name.startswith("hicache.") and isinstance(module, ModuleType):
             yield vars(module)

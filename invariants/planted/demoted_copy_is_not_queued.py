@@ -1,4 +1,4 @@
-"""Planted in `eviction._refile`: nothing is offered again."""
+"""Planted in `eviction._refile`: it does nothing."""
 
 from __future__ import annotations
 

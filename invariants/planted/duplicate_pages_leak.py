@@ -1,4 +1,4 @@
-"""Planted in `insertion._share`: the table names the node's pages, and nobody frees its own."""
+"""Planted in `insertion._share`: the request's own pages are not freed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _leak(state: Any, request: Any, path: Any) -> None:
         __slots__ = ()
 
         def give_back(self, pages: Any) -> None:
-            """Nothing goes back."""
+            """Frees nothing."""
 
     pools = state.pools[0]
     for pool in pools:

@@ -1,4 +1,4 @@
-"""Planted in `locks.release`: the mark of an early release outlives it."""
+"""Planted in `locks.release`: after an early release, it skips other components."""
 
 from __future__ import annotations
 

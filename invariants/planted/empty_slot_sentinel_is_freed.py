@@ -1,4 +1,4 @@
-"""Planted in `tables.own_pages`: what a request has not is not filtered out."""
+"""Planted in `tables.own_pages`: -1 is not filtered out."""
 
 from __future__ import annotations
 

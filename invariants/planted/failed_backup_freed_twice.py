@@ -1,4 +1,4 @@
-"""Planted in `backup.land_backup`: what a failed copy has reserved is queued for release twice."""
+"""Planted in `backup.land_backup`: a failed copy releases its pages twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `backup.land_backup`: the verdict of the reply is not looked at."""
+"""Planted in `backup.land_backup`: the result of the reply is ignored."""
 
 from __future__ import annotations
 

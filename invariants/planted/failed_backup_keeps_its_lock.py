@@ -1,4 +1,4 @@
-"""Planted in `backup.land_backup`: the path of the failure misses one line."""
+"""Planted in `backup.land_backup`: a failure does not release the locks."""
 
 from __future__ import annotations
 

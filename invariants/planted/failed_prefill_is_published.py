@@ -1,4 +1,4 @@
-"""Planted in `admission.prefill_done`: the verdict of the reply is not looked at."""
+"""Planted in `admission.prefill_done`: the result of the reply is ignored."""
 
 from __future__ import annotations
 

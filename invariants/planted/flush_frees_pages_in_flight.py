@@ -1,4 +1,4 @@
-"""Planted in `core._flush`: what is in flight is not asked for."""
+"""Planted in `core._flush`: it first frees the pages of open backups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `matching.walk`: what is shared in part is only looked at on device."""
+"""Planted in `matching.walk`: only nodes on device are split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `insertion._has_windows`: the insert follows tokens, the match does not."""
+"""Planted in `insertion._has_windows`: it ignores gaps in the window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `insertion._give_back_at`: the frontier is counted in another unit."""
+"""Planted in `insertion._give_back_at`: it frees one page too many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `checkpoints.owns_every_checkpoint_slot`: no boundary is waited for."""
+"""Planted in `checkpoints.owns_every_checkpoint_slot`: it always returns False."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _issue = Lane.issue
 
 
 class _Short(Front[Device]):
-    """A device that copies all layers but the last of several."""
+    """A device that omits the last of several layers."""
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
         first, last = job.layers

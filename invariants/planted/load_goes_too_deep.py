@@ -1,4 +1,4 @@
-"""Planted in `matching.anchors`: the deepest match of one component is taken for that of all."""
+"""Planted in `matching.anchors`: the match of one component is used for all."""
 
 from __future__ import annotations
 

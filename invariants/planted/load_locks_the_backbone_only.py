@@ -1,4 +1,4 @@
-"""Planted in `transfers.lock_for_load`: only one pool has a lifecycle."""
+"""Planted in `transfers.lock_for_load`: only the first component is locked."""
 
 from __future__ import annotations
 

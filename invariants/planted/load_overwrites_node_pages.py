@@ -1,4 +1,4 @@
-"""Planted in `transfers.begin_load`: a transfer's record is shared with the tree."""
+"""Planted in `transfers.begin_load`: the targets replace the host pages of the nodes."""
 
 from __future__ import annotations
 

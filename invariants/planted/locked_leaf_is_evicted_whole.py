@@ -1,4 +1,4 @@
-"""Planted in `reclaim._evict_copy`: without children counts as without locks."""
+"""Planted in `reclaim._evict_copy`: a leaf counts as unlocked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `matching._deepest`: pages above the hole go on counting towards the window."""
+"""Planted in `matching._deepest`: a match looks at its last node only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Planted in `transfers.begin_load` and `backup._add_legs`: one value marks what is in flight, and
-two transfers that differ by component may legally be under way at one node.
+"""Planted in `transfers.begin_load` and `backup._add_legs`: a node remembers one transfer only.
+
+Transfers of different components may be in flight for one node at the same time.
 """
 
 from __future__ import annotations

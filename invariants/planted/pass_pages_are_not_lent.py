@@ -1,4 +1,4 @@
-"""Planted in `transfers.lend_own`: nothing is on loan to the pass."""
+"""Planted in `transfers.lend_own`: no pages are lent to the pass."""
 
 from __future__ import annotations
 

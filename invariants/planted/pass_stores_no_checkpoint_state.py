@@ -15,7 +15,7 @@ COMPONENTS = ("full", "mamba")
 
 
 def _nothing(state: Any, request: Any, flight: Any, start: int) -> None:
-    """No slot gets a state."""
+    """Stores no state."""
 
 
 def plant(patch: Patch) -> None:

@@ -1,4 +1,4 @@
-"""Planted in `admission._begin_prefill`: one reader of a load is not told of it."""
+"""Planted in `admission._begin_prefill`: the pass does not name its load."""
 
 from __future__ import annotations
 

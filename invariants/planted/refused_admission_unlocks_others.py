@@ -1,4 +1,4 @@
-"""Planted in `placement._undo`: the release walks up to the root without regard to its boundary."""
+"""Planted in `placement._undo`: it also removes a lock of other requests."""
 
 from __future__ import annotations
 

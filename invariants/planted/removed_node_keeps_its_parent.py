@@ -1,4 +1,4 @@
-"""Planted in `tree.unlink`: links of what has gone stay, and so does the memory behind them."""
+"""Planted in `tree.unlink`: the link stays, and so does the memory."""
 
 from __future__ import annotations
 

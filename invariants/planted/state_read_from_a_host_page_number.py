@@ -1,4 +1,4 @@
-"""Planted in `placement._reused`: host page numbers stand where device page numbers belong."""
+"""Planted in `placement._reused`: host page numbers are used as device pages."""
 
 from __future__ import annotations
 

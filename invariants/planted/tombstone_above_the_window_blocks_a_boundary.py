@@ -1,4 +1,4 @@
-"""Planted in `insertion._has_windows`: every position counts, not those within reach."""
+"""Planted in `insertion._has_windows`: all positions count, not only the window."""
 
 from __future__ import annotations
 

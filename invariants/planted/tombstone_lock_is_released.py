@@ -1,4 +1,4 @@
-"""Planted in `locks.lock` and `locks._unlock`: what was not there is written down as locked."""
+"""Planted in `locks.lock` and `locks._unlock`: a tombstone counts as locked."""
 
 from __future__ import annotations
 

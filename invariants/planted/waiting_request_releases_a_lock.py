@@ -1,4 +1,4 @@
-"""Planted in `admission._withdraw`: the release does not ask for an acquire."""
+"""Planted in `admission._withdraw`: it releases without an earlier lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `admission._begin_prefill`: what may go is counted from the next batch."""
+"""Planted in `admission._begin_prefill`: the window is counted from the end of the pass."""
 
 from __future__ import annotations
 

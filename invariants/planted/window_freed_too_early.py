@@ -1,4 +1,4 @@
-"""Planted in `windows.release_behind`: a page is counted as computed that is still to come."""
+"""Planted in `windows.release_behind`: one page too many counts as computed."""
 
 from __future__ import annotations
 

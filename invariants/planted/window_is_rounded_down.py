@@ -1,4 +1,4 @@
-"""Planted in `swa.component`: rounding lets the frontier reach the boundary."""
+"""Planted in `swa.component`: the window is rounded down to pages."""
 
 from __future__ import annotations
 

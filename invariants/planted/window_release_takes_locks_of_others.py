@@ -1,4 +1,4 @@
-"""Planted in `locks.unlock_above`: nodes that the lock has skipped are not skipped."""
+"""Planted in `locks.unlock_above`: it also removes locks of other requests."""
 
 from __future__ import annotations
 

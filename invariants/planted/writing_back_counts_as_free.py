@@ -1,4 +1,4 @@
-"""Planted in `reclaim.make_device_room`: an eviction returns before its copies are done."""
+"""Planted in `reclaim.make_device_room`: pages that are being written back count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted in `checkpoints.note_checkpoints`: the buffer has moved on before the result is read."""
+"""Planted in `checkpoints.note_checkpoints`: depths are noted for the other slot."""
 
 from __future__ import annotations
 

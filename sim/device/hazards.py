@@ -1,14 +1,15 @@
-"""Happens-before on pages: finds accesses that nothing orders, whatever the timing was.
+"""Hazard detection on pages: finds conflicting accesses without a defined order, at any timing.
 
-Lives here: a vector clock per stream and one for the host, the last read and write of every page
-by every stream, and a `Device` that reports each call to them before it passes it on. It sees issue
-calls only, so the same detector stands in the shadow of any device. Must not live here: when
-anything runs.
+Lives here: a vector clock for each stream and one for the host, the last read and write of every
+page by every stream, and a `Device` that reports each call to the detector first. The detector sees
+only the calls that issue work, so it works in front of any device. Does not know when anything
+runs.
 
     an access of stream s is ordered after one of stream t at tick k  <=>  clock_s[t] >= k
 
-`record` copies the stream's clock into a mark, `wait` merges the mark into the stream's, a `query`
-that says True merges it into the host's, and every issue merges the host's into the stream's.
+`record` copies the stream's clock into a mark. `wait` merges the mark into the stream's clock. A
+`query` that returns True merges the mark into the host's clock. Every issued access merges the
+host's clock into the stream's.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from ..errors import HazardError
 _Ticks = NDArray[np.int32]
 _Place = tuple[Tier, str]
 _REMEMBERED = 65_536
-# By the access before and the one that is not ordered after it: read after write, and so on.
+# By the earlier access and the unordered one after it: read after write, and so on.
 RULES = {("w", "r"): "RAW", ("r", "w"): "WAR", ("w", "w"): "WAW"}
 
 
 class _StreamClock:
-    """One stream: its clock (own ticks included), and why of its last accesses."""
+    """One stream: its clock, including its own ticks, and the reasons of its last accesses
+    by tick.
+    """
 
     def __init__(self, name: str, index: int, size: int) -> None:
         self.name = name
@@ -44,7 +47,7 @@ class _StreamClock:
 
 
 def places_of(config: Config) -> dict[_Place, int]:
-    """The pages of each pool that the core of this configuration owns."""
+    """Returns the number of pages of each pool of a core with this configuration."""
     return {
         (tier, component): pages[index]
         for index, component in enumerate(config.components)
@@ -53,7 +56,7 @@ def places_of(config: Config) -> dict[_Place, int]:
 
 
 class Hazards:
-    """The detector. At most `streams` streams; `checked` counts accesses."""
+    """The detector, for at most `streams` streams. checked: number of accesses."""
 
     def __init__(self, capacities: Mapping[_Place, int], layers: int, streams: int = 4) -> None:
         self.checked = 0
@@ -65,7 +68,7 @@ class Hazards:
         self._ticks: dict[tuple[Tier, str, str, int], _Ticks] = {}
 
     def stream(self, stream: Stream, name: str) -> None:
-        """Make a stream known."""
+        """Registers a stream. Raises HazardError if there are too many."""
         if stream in self._clocks:
             return
         if len(self._clocks) == self._size:
@@ -79,12 +82,12 @@ class Hazards:
         _merge(self._clocks[stream].clock, self._marks[mark])
 
     def observed(self, mark: Mark) -> None:
-        """The host learned that the mark was reached."""
+        """Records that the host has seen the mark reached."""
         clock = self._marks[mark]
         _merge(self._host, clock)
 
     def access(self, stream: Stream, area: Area, mode: Literal["r", "w"], why: str) -> None:
-        """An access was issued. Raises HazardError when it conflicts with one before it."""
+        """Records an issued access. Raises HazardError if it conflicts with an earlier one."""
         own = self._clocks[stream]
         _merge(own.clock, self._host)
         self.checked += 1
@@ -141,7 +144,7 @@ def _merge(clock: list[int], other: tuple[int, ...] | list[int]) -> None:
 
 
 class HazardDevice(Front[D]):
-    """A device whose every issue call is reported to a detector before it is passed on."""
+    """A device that reports every issued call to a detector, then passes it on."""
 
     def __init__(self, inner: D, hazards: Hazards) -> None:
         super().__init__(inner)

@@ -1,15 +1,15 @@
-"""The wire between device and host: two directions, one copy at a time each, one shared limit.
+"""The link between device and host: two directions, one copy at a time in each, one shared limit.
 
-Lives here: how long bytes take when the other direction is busy or idle. Must not live here: pages,
-streams, or what a copy means.
+Lives here: the time that bytes take while the other direction is busy or idle. Does not know about
+pages, streams or the purpose of a copy.
 
-A transfer first waits `latency_ns`, then moves at `single` bytes/s while the other direction moves
-nothing, else at its half of `shared` (never above `single`). Work left is kept in byte-nanoseconds
-per second (bytes * 10**9), so that rate * elapsed is exact and the end, rounded up once, does not
-depend on how often the rate changed or how many milestones were asked for.
+A transfer first waits `latency_ns`. Then it moves at `single` bytes/s while the other direction is
+idle, else at half of `shared`, but never above `single`. The remaining work is kept in
+byte-nanoseconds per second (bytes * 10**9), so that rate * elapsed is exact. The end is rounded up
+once and does not depend on the number of rate changes or milestones.
 
-Where a direction has a measured curve, a transfer's work is what makes it take, alone, as long as
-the curve says.
+If a direction has a measured curve, the work of a transfer is chosen so that it takes the time of
+the curve when the other direction is idle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECOND_NS = 1_000_000_000
 
 
 class _Channel:
-    """One direction. epoch: bumped whenever a planned event became stale."""
+    """One direction. epoch: increased whenever a planned event becomes invalid."""
 
     __slots__ = (
         "began_ns",
@@ -55,9 +55,9 @@ class _Channel:
 
 
 class Transfer:
-    """Bytes to move; `steps` callbacks fire in order after equal parts of them moved.
+    """Bytes to move. The callbacks `steps` are called in order, each after an equal part has moved.
 
-    work: bytes that take as long at the link's own rate.
+    work: number of bytes that take the same time at the link's own rate.
     """
 
     __slots__ = ("bytes", "next", "steps", "work")
@@ -70,7 +70,9 @@ class Transfer:
 
 
 class Link:
-    """See the module. `bytes_moved` and `busy_ns` count finished transfers, latency included."""
+    """See the module. single, shared: bytes/s. `bytes_moved` and `busy_ns` count finished
+    transfers, including latency.
+    """
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class Link:
         return self._channels[direction].bytes
 
     def send(self, direction: Direction, count: int, steps: list[Callable[[], None]]) -> None:
-        """Queue a transfer; the last of `steps` is called when all of it has moved."""
+        """Queues a transfer. The last of `steps` is called when all bytes have moved."""
         channel = self._channels[direction]
         channel.waiting.append(Transfer(count, self._work(direction, count), steps))
         if channel.current is None:
@@ -126,14 +128,14 @@ class Link:
         return self._halved if channel.other.moving else self._single
 
     def _settle(self, channel: _Channel) -> None:
-        """Account for what moved at the rate that held until now."""
+        """Subtracts the bytes that have moved at the rate until now."""
         if channel.moving:
             now = self._clock.now_ns
             channel.left -= self._rate(channel) * (now - channel.since_ns)
             channel.since_ns = now
 
     def _plan(self, channel: _Channel) -> None:
-        """Plan the next milestone at the rate that holds from now on."""
+        """Plans the next milestone at the rate from now on."""
         transfer = channel.current
         if not channel.moving or transfer is None:
             return

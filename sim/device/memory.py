@@ -1,11 +1,11 @@
-"""The simulated bytes of every pool, and what program order says they must be.
+"""The simulated bytes of every pool, and the bytes that they must be by program order.
 
-Lives here: the arrays, their comparison by SHA-256 at publish, at each hop and at each read, and
-the naming of what was found instead. Must not live here: time, streams, or which page is whose in
-the cache.
+Lives here: the arrays, their comparison by SHA-256 at each write, at each end of a copy and at each
+read, and the message that names the wrong content. Does not know about time, streams, or the owners
+of pages.
 
-`claims` are updated when work is *issued*, rows when it *runs*. If every conflicting pair of
-accesses is ordered the two agree whatever the timing; where they do not, bytes were overtaken.
+`claims` are updated when work is issued, rows when it runs. If all conflicting accesses are
+ordered, the two agree at any timing. A difference means that one access overtook another.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def _nobody(tag: int) -> str:
 
 
 class Memory:
-    """uint64[layers, pages, ROW_WORDS] per pool. whose: turns a tag into words, for messages.
+    """The rows of each pool: uint64[layers, pages, ROW_WORDS]. whose: describes a tag in messages.
 
-    checked: comparisons made so far (a leg, a publication or a read each count once).
+    checked: number of comparisons so far (a copy, a write and a read count once each).
     """
 
     def __init__(self, capacities: Mapping[Place, int], layers: int) -> None:
@@ -46,7 +46,8 @@ class Memory:
             component: np.stack([content.salts(component, layer) for layer in range(layers)])
             for component in dict.fromkeys(component for _, component in capacities)
         }
-        # what nobody wrote holds what the claim of nobody, 0, stands for: copies of it are right
+        # Pages start with the rows of tag 0, their first claim, so that copies of unwritten pages
+        # match.
         self._rows = {
             place: self._expected(place, np.zeros(pages, dtype=np.uint64), (0, layers))
             for place, pages in capacities.items()
@@ -54,26 +55,26 @@ class Memory:
         self._scribbles = 0
 
     def claim(self, place: Place, pages: Pages, tags: Words, span: Span) -> None:
-        """Work was issued that leaves these tags on the pages."""
+        """Records issued work that leaves these tags on the pages."""
         self._claims[place][span[0] : span[1], pages] = tags
 
     def claim_copy(
         self, source: Place, target: Place, pages: tuple[Pages, Pages], span: Span
     ) -> Words:
-        """A copy was issued; returns the tags it must deliver, uint64[layers of span, n]."""
+        """Records an issued copy. Returns the tags it must deliver: uint64[layers of span, n]."""
         tags: Words = self._claims[source][span[0] : span[1], pages[0]]
         self._claims[target][span[0] : span[1], pages[1]] = tags
         return tags
 
     def scribble_tags(self, pages: Pages) -> Words:
-        """Tags that nobody else has, for a write whose content is not told."""
+        """Returns new, unique tags for a write of unknown content."""
         first = self._scribbles
         self._scribbles += len(pages)
         numbers = np.arange(first, first + len(pages), dtype=np.uint64)
         return content.mix(numbers + np.uint64(0x5C21BB1E00000000))
 
     def write(self, place: Place, pages: Pages, tags: Words, span: Span, why: str) -> None:
-        """The pages now hold what the tags say; read back and compared."""
+        """Writes the content of these tags, reads it back and compares. Raises WrongBytesError."""
         if not len(pages):
             return
         expected = self._expected(place, tags, span)
@@ -81,7 +82,7 @@ class Memory:
         self._compare(place, pages, tags, expected, span, why)
 
     def fetch(self, place: Place, pages: Pages, words: Span, span: Span) -> Words:
-        """Words [first, last) of the pages laid end to end, in each layer of the span."""
+        """Returns words [first, last) of the pages, concatenated, in each layer of the span."""
         index = np.arange(words[0], words[1])
         found: Words = self._rows[place][
             span[0] : span[1], pages[index // ROW_WORDS], index % ROW_WORDS
@@ -89,17 +90,17 @@ class Memory:
         return found
 
     def store(self, place: Place, pages: Pages, words: Span, span: Span, block: Words) -> None:
-        """The other half of `fetch`."""
+        """Writes the words that `fetch` returned."""
         index = np.arange(words[0], words[1])
         self._rows[place][span[0] : span[1], pages[index // ROW_WORDS], index % ROW_WORDS] = block
 
     def block(self, place: Place, pages: Pages, span: Span) -> Words:
-        """A copy of what the pages hold: uint64[layers of span, n, ROW_WORDS]."""
+        """Returns a copy of the pages' content: uint64[layers of span, n, ROW_WORDS]."""
         found: Words = self._rows[place][span[0] : span[1], pages]
         return found
 
     def verify(self, place: Place, pages: Pages, tags: Words, span: Span, why: str) -> None:
-        """Compare what the pages hold with what the tags say: one SHA-256 when they are equal.
+        """Compares the content of the pages with the tags. Raises WrongBytesError if it differs.
 
         tags: uint64[n], the same in every layer, or uint64[layers of span, n].
         """
@@ -116,7 +117,7 @@ class Memory:
             self._accuse(place, pages, (found, expected), tags, span[0], why)
 
     def digest(self, place: Place, page: int) -> bytes:
-        """SHA-256 of one page over all layers."""
+        """Returns the SHA-256 of one page over all layers."""
         return content.seal(self._rows[place][:, page])
 
     def _expected(self, place: Place, tags: Words, span: Span) -> Words:

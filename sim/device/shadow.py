@@ -1,13 +1,13 @@
-"""The shadow of a device with real bytes: hazards, spoiled targets, poisoned free pages.
+"""Checks in front of a device with real bytes: hazards, overwritten targets, poisoned free pages.
 
-Lives here: what a check adds in front of any `Inspectable` device, in the order of its streams.
-Must not live here: which device it is, when anything runs, or who owns a page.
+Lives here: the checks in front of any `Inspectable` device, in the order of its streams. Does not
+know the device, the time, or the owners of pages.
 
-    scribble  a load's targets are overwritten just before the copy, so that bytes which the copy
-              did not bring are nobody's
-    poison    a page that becomes free is overwritten; reading it is an error at once, and it must
-              still hold its poison when it is next written or swept: whoever copied or wrote beside
-              his own pages is found
+    scribble  overwrites the targets of a load just before the copy, so that bytes that the copy
+              did not write are recognised
+    poison    overwrites a page when it becomes free. Reading it is an error. It must still hold
+              the poison when it is next written or swept; if not, something wrote outside its
+              own pages
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ from ..errors import HazardError, WrongBytesError
 from .hazards import HazardDevice, Hazards
 
 _Place = tuple[Tier, str]
-# Whose stream poisons: on device the model's, which loads wait for; on host the one that writes it.
+# The stream that poisons: on device the model's, which loads wait for; on host the write stream.
 _POISONER = {Tier.DEVICE: COMPUTE, Tier.HOST: WRITE}
 
 
 class _Look(NamedTuple):
-    """A free page before it is used again. expected, found: a digest each, once it is known."""
+    """A free page that is looked at before its next use. expected, found: a digest each, once
+    known.
+    """
 
     place: _Place
     page: int
@@ -58,7 +60,7 @@ class _Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShadowOptions:
-    """What is done beside the order of accesses. seed: of the bytes that nobody else has."""
+    """Checks besides hazards. seed: seed of the scribbled bytes."""
 
     scribble: bool = True
     poison: bool = True
@@ -66,7 +68,7 @@ class ShadowOptions:
 
 
 class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
-    """See the module. `spoiled` pages were scribbled, `intact` ones found with their poison."""
+    """See the module. spoiled: pages scribbled. intact: pages that still held their poison."""
 
     def __init__(
         self, inner: Inspectable, hazards: Hazards, options: ShadowOptions | None = None
@@ -96,7 +98,9 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         super().touch(stream, touch)
 
     def freed(self, tier: Tier, component: str, pages: Pages) -> None:
-        """Nobody has these pages any more. Raises HazardError where somebody still uses one."""
+        """Poisons pages that became free. Raises HazardError if an unordered access still
+        uses one.
+        """
         if not self._options.poison or not len(pages):
             return
         area = self._whole((tier, component), pages)
@@ -108,7 +112,9 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         self._poisoned.setdefault(area.place, {}).update(zip(pages.tolist(), held, strict=True))
 
     def sweep(self) -> tuple[Mark, ...]:
-        """Queue a look at every page that is free. Behind the marks, `check` knows of it."""
+        """Queues a comparison of every free page. `check` has the result when the marks are
+        reached.
+        """
         marks = []
         for place, poisoned in self._poisoned.items():
             stream = self.stream(_POISONER[place[0]])
@@ -118,8 +124,9 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         return tuple(marks)
 
     def check(self) -> bool:
-        """Whether all that was looked at is known. Raises WrongBytesError for the first free page
-        that did not keep its poison."""
+        """Whether all queued comparisons are done. Raises WrongBytesError for the first free page
+        that lost its poison.
+        """
         left = []
         for look in self._compared:
             if not look.found or not look.expected:
@@ -162,7 +169,9 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         self._look(stream, area, [look.found for look in looks])
 
     def _look(self, stream: Stream, area: Area, held: Sequence[list[bytes]]) -> None:
-        """Digests of the pages, each put into its list once the device gets there."""
+        """Queues a read of the pages; the digest of each goes into its list when the device gets
+        there.
+        """
 
         def keep(found: tuple[Bytes, ...]) -> None:
             for position, digests in enumerate(held):
@@ -171,7 +180,7 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
         self.peek(stream, area, keep)
 
     def _whole(self, place: _Place, pages: Pages) -> Area:
-        """The pages in all layers."""
+        """The area of the pages in all layers."""
         return Area(*place, pages, (0, self.layers))
 
     def _seeds(self, count: int) -> Words:
@@ -182,15 +191,16 @@ class Shadow(InspectableFront[Inspectable], HazardDevice[Inspectable]):
 
 
 class FreedPages:
-    """An observer that tells a shadow which pages the core let go of, though it may have given
-    them to somebody else in the same call."""
+    """An observer that tells a shadow which pages the core freed, even if they were allocated again
+    in the same call.
+    """
 
     def __init__(self, shadow: Shadow) -> None:
         self._shadow = shadow
         self._known: dict[_Place, Pages] = {}
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        """Nothing is freed before the core has answered."""
+        """Does nothing: pages are freed only with the outcomes."""
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         for tier in (Tier.DEVICE, Tier.HOST):
@@ -203,7 +213,7 @@ class FreedPages:
 
 
 def _seal(found: tuple[Bytes, ...], position: int) -> bytes:
-    """SHA-256 of one page of a peek."""
+    """Returns the SHA-256 of one page of a peek."""
     digest = hashlib.sha256()
     for block in found:
         digest.update(np.ascontiguousarray(block[:, position]).data)

@@ -1,11 +1,10 @@
-"""A device that exists in virtual time: FIFO streams, copies in chunks, marks seen late.
+"""A device in virtual time: FIFO streams, copies in chunks, and marks that the host sees late.
 
-Lives here: the order and time of work on streams, as `hicache.devices.base.Device` promises it,
-plus what only a simulated model needs (`compute`, `publish`, `verify`, `sync`). Must not live
-here: how fast bytes move (sim/device/link), what they are (sim/device/memory), who may touch them
-(sim/device/hazards).
+Lives here: the order and time of work on streams, as `hicache.devices.base.Device` defines it, and
+the extra calls of a simulated model (`compute`, `publish`, `verify`, `sync`). Does not model the
+speed of copies (see link), store bytes (see memory) or detect hazards (see hazards).
 
-Timing never depends on whether bytes are kept: a checked and an unchecked run have one history.
+Times do not depend on whether bytes are kept: runs with and without checks have the same history.
 """
 
 from __future__ import annotations
@@ -39,13 +38,14 @@ def no_faults(_: int, __: Direction) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SimDeviceOptions:
-    """page_bytes: of each layer group, by component. seed: root of every draw.
+    """page_bytes: bytes of a page in each layer group, by component. seed: seed of all random
+    draws.
 
     lag_ns     the host sees a mark up to this long after it was reached (drawn for each).
     chunks     a copy is read and written in 1 to this many parts (drawn for each).
-    faults     which copies fail, by number in order of issue and direction.
-    scribble   a touch that writes leaves bytes that nobody else has; off where `publish` always
-               follows with better ones.
+    faults     decides which copies fail, from the number in order of issue and the direction.
+    scribble   a write by `touch` leaves unique bytes; off if `publish` always writes the
+               real content afterwards.
     """
 
     page_bytes: Mapping[str, tuple[int, ...]]
@@ -57,10 +57,10 @@ class SimDeviceOptions:
 
 
 class _Stream:
-    """Work in order of issue. held: the head runs or waits, nothing behind it may begin.
+    """Work in order of issue. held: the first item runs or waits, and no later one may begin.
 
-    marks: reached so far. Draws are named after it, so that marks of one stream do not shift
-    those of another.
+    marks: number of marks reached. Random draws use the stream's name and this number, so that
+    marks of one stream do not change the draws of another.
     """
 
     __slots__ = ("failed", "held", "marks", "name", "work")
@@ -74,7 +74,7 @@ class _Stream:
 
 
 class SimDevice:
-    """See the module. listener: called when the host could see something new."""
+    """See the module. listener: called when the host may see something new."""
 
     def __init__(
         self, clock: Clock, link: Link, options: SimDeviceOptions, memory: Memory | None = None
@@ -125,16 +125,16 @@ class SimDevice:
         return mark in self._failed
 
     def reached_ns(self, mark: Mark) -> int:
-        """When the mark was reached, which the host may have seen later."""
+        """Time at which the mark was reached; the host may have seen it later."""
         return self._reached[mark]
 
     def sync(self, mark: Mark, action: Action) -> None:
-        """Call `action` the moment the mark is reached, the host seeing it at once."""
+        """Calls `action` when the mark is reached; the host sees this mark without lag."""
         assert self._reached[mark] == _NEVER, "a mark that was reached already needs no sync"
         self._synced[mark] = action
 
     def compute(self, stream: Stream, duration_ns: int) -> None:
-        """Queue `duration_ns` of the model's work."""
+        """Queues `duration_ns` of the model's work."""
         self._issue(stream, lambda line: self._run(line, duration_ns))
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
@@ -155,20 +155,22 @@ class SimDevice:
         self._issue(stream, lambda line: self._send(line, copy, number, size))
 
     def touch(self, stream: Stream, touch: Touch) -> None:
-        """A write leaves bytes that nobody else has; `publish` says better ones."""
+        """Queues a write of unique bytes, if scribbling is on; `publish` writes known content."""
         if touch.mode == "w" and self._memory is not None and self._options.scribble:
             self.publish(stream, touch, self._memory.scribble_tags(touch.pages))
 
     def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
-        """Queue the model's write of known content. tags: uint64[len(pages)]."""
+        """Queues the model's write of known content. tags: uint64[len(pages)]."""
         if self._memory is not None:
             self._write(self._memory, stream, touch.area, tags, touch.why)
 
     def verify(
         self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
-        """Queue the model's read; it must find what the tags say, unless one of these marks tells
-        that what should have brought it failed."""
+        """Queues the model's read and compares the content with the tags when it runs.
+
+        Skips the comparison if one of the marks `unless` has failed: the data did not arrive.
+        """
         memory = self._memory
         if memory is None:
             return
@@ -181,7 +183,9 @@ class SimDevice:
         self._issue(stream, check)
 
     def scribble(self, stream: Stream, area: Area, seeds: Words) -> None:
-        """Queue a write of bytes that the seeds stand for, on either tier."""
+        """Queues a write of the content of these seeds, on either tier. Raises CallerError if the
+        device keeps no bytes.
+        """
         self._write(self._kept("scribble"), stream, area, seeds, "scribble")
 
     def _write(self, memory: Memory, stream: Stream, area: Area, tags: Words, why: str) -> None:
@@ -190,7 +194,9 @@ class SimDevice:
         self._issue(stream, lambda _: memory.write(place, pages, tags, layers, why))
 
     def peek(self, stream: Stream, area: Area, then: Peeker) -> None:
-        """Queue a look at what the pages hold."""
+        """Queues a read of the pages; `then` gets their bytes. Raises CallerError if the device
+        keeps no bytes.
+        """
         memory = self._kept("peek")
 
         def look(_: _Stream) -> None:
@@ -248,7 +254,9 @@ class SimDevice:
         self._clock.after(lag_ns, lambda: self.listener())
 
     def _send(self, line: _Stream, copy: _Copy, number: int, size: int) -> None:
-        """A copy of layers that the component has no pool in takes no time and no wire."""
+        """Starts a copy. A copy without bytes, of layers in which the component has no pool, takes
+        no time.
+        """
         direction = copy.job.direction
         line.held = True
         if self._options.faults(number, direction):
@@ -275,12 +283,12 @@ class SimDevice:
         self._read(copy, bounds, 0)
 
     def _lag_ns(self, line: _Stream, mark: int) -> int:
-        """How long after it was reached the host sees a mark."""
+        """Nanoseconds from the reaching of a mark until the host sees it."""
         options = self._options
         return draw(options.lag_ns + 1, options.seed, "lag", line.name, line.marks)
 
     def _parts(self, number: int) -> int:
-        """In how many chunks a copy is carried out."""
+        """Number of chunks of a copy."""
         return 1 + draw(self._options.chunks, self._options.seed, "chunks", number)
 
     def _read(self, copy: _Copy, bounds: list[int], part: int) -> None:
@@ -289,7 +297,9 @@ class SimDevice:
         copy.moving = self._memory.fetch(copy.near, copy.job.source, span, copy.job.layers)
 
     def _chunk(self, line: _Stream, copy: _Copy, bounds: list[int], part: int) -> None:
-        """One part arrived: write it, then read the next, or go on with the stream."""
+        """Writes an arrived part, then reads the next part, or continues the stream after
+        the last.
+        """
         self._store(copy, bounds, part)
         if part + 2 < len(bounds):
             self._read(copy, bounds, part + 1)
@@ -297,7 +307,7 @@ class SimDevice:
             self._release(line)
 
     def _store(self, copy: _Copy, bounds: list[int], part: int) -> None:
-        """Write a part; with the last, check the whole copy."""
+        """Writes a part; after the last part, verifies the whole copy."""
         memory = self._memory
         assert memory is not None
         span = (bounds[part], bounds[part + 1])
@@ -307,7 +317,9 @@ class SimDevice:
 
 
 class _Copy:
-    """One queued copy. tags: what program order says it delivers. moving: the part under way."""
+    """One queued copy. tags: the content it must deliver by program order. moving: the part in
+    transit.
+    """
 
     __slots__ = ("far", "job", "moving", "near", "tags", "why")
 

@@ -1,16 +1,15 @@
-"""Which pages a forward pass reads and writes, of every component, and what must be on them.
+"""Computes which pages of each component a forward pass reads and writes, and their content.
 
-Lives here: the arithmetic from a request's tables and state slots to accesses. Must not live here:
-what is done with them (forward on any device; recordings in `traces`), or how content is made
-(content).
+Lives here: the arithmetic from a request's tables and state slots to accesses. Does not perform the
+accesses (see forward; traces records them) and does not make the content (see content).
 
     positional   reads  tokens max(0, start - window + 1) .. start - 1
                  writes tokens start .. end - 1
-    a state      reads  `source`, or what the request's working slot holds
+    a state      reads  `source`, or the request's working slot
                  writes the working slot, and a copy of it per checkpoint
 
-A page's content follows from the depth in tokens that it is filled to, or that its state stands
-for: `depths` beside the pages.
+The content of a page depends on its depth: the number of tokens up to its last filled token, or up
+to the token of its state. `depths` holds one depth per page.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ _HALVES = 2
 
 
 class Access(NamedTuple):
-    """Pages of one component that are read ("r") or written ("w"), in order; at least one.
+    """Pages of one component that are read ("r") or written ("w"), in order; at least one page.
 
-    state: whether the page is a state, which is replaced as a whole with every token.
+    state: whether the page holds a state, which each token replaces.
     """
 
     component: str
@@ -44,31 +43,33 @@ class Access(NamedTuple):
     state: bool = False
 
     def touch(self, layers: tuple[int, int], why: str) -> Touch:
-        """What a device is told of it."""
+        """Returns the access as a device takes it."""
         return Touch(self.component, self.pages, self.mode, layers, why)
 
 
 class _Table(NamedTuple):
-    """A positional component. window: tokens that a token attends to, itself included."""
+    """A positional component. window: number of tokens that a token attends to, including
+    itself.
+    """
 
     name: str
     window: int
 
 
 class Accesses:
-    """Of the requests of one core: its page size and components decide."""
+    """Computes accesses for one core, from its page size and its components."""
 
     def __init__(self, config: Config, components: Sequence[Component]) -> None:
         self.page_size = config.page_size
         self._tables = tuple(
-            # the only bound that a component has is the one window of the configuration
+            # a component has at most one bound: its window in the configuration
             _Table(each.name, each.window_tokens)
             for each in components
             if each.positional
         )
 
     def first(self, prefill: Prefill) -> list[Access]:
-        """What a pass touches before it computes: what is cached, and the copy of a state."""
+        """Accesses before the pass computes: reads of cached pages, and the copy of a state."""
         why = f"prefill of request {prefill.request} at token {prefill.start_token}"
         found = self._whole(prefill.tables, prefill.start_token, why)
         for slots in prefill.states:
@@ -80,7 +81,7 @@ class Accesses:
         return found
 
     def last(self, prefill: Prefill) -> list[Access]:
-        """What it leaves behind."""
+        """Accesses after the pass has computed: its writes."""
         why = f"prefill of request {prefill.request} to token {prefill.end_token}"
         found = self._written(prefill.tables, prefill.start_token, prefill.end_token, why)
         for slots in prefill.states:
@@ -95,10 +96,10 @@ class Accesses:
     def decoded(
         self, tables: Sequence[Pages], states: Sequence[StateSlots], since: int, held: int, why: str
     ) -> list[Access]:
-        """What decode steps read and wrote that took a request from `since` to `held` tokens.
+        """Reads and writes of the decode steps from `since` to `held` tokens.
 
-        Of the depths at which a state was left in turns, the last of each half counts: the others
-        are overwritten by then, on the same stream.
+        Decoding stores states in two checkpoint slots by turns. Only the last state of each slot
+        counts: later steps on the same stream overwrite the earlier ones.
         """
         found = self._whole(tables, since, why)
         found += self._written(tables, since, held, why)
@@ -116,14 +117,14 @@ class Accesses:
     def held(
         self, tables: Sequence[Pages], states: Sequence[StateSlots], held: int, why: str
     ) -> list[Access]:
-        """What a request at `held` tokens relies on, all of it whole."""
+        """Reads of all full pages and states that a request at `held` tokens depends on."""
         found = self._whole(tables, held, why)
         if held:
             found += [_state(slots.component, "r", slots.working, held) for slots in states]
         return found
 
     def _whole(self, tables: Sequence[Pages], start: int, why: str) -> list[Access]:
-        """Reads of the whole pages that a token at `start` attends to."""
+        """Reads of the full pages that a token at `start` attends to."""
         size, found = self.page_size, []
         last = start // size
         for (name, window), table in zip(self._tables, tables, strict=True):

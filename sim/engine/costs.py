@@ -1,25 +1,25 @@
-"""How long a forward pass takes: a roofline of one model on one accelerator, in integer ns.
+"""Durations of forward passes: a roofline model of one model on one accelerator, in integer ns.
 
-    step  = layers x layer + overhead                 0 where there is nothing to compute
+    step  = layers x layer + overhead                 0 if there is nothing to compute
     layer = max(compute, memory)                      of one average layer, rounded up
     compute = (2 x parameters x tokens + attention) / (tp x reached flop/s)
     attention = sum over chunks of pairs x 2 x heads x (score + value elements)
               + decode context x 2 x heads x (decode score + decode value elements)
     pairs(start, end) = sum of i + 1 for i in start..end-1 = (end - start)(start + end + 1) / 2
-    memory = (weights met once a step + cached rows read + states read and written)
+    memory = (weights read once a step + cached rows read + states read and written)
              / reached HBM bytes/s, per rank
     overhead = fixed + output head of each sequence that samples
 
-Two operations per parameter and token: Kaplan et al., arXiv 2001.08361, section 2.1. Attention
-counted exactly under the causal mask. A pass is bound by the slower of compute and memory:
-Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. A layer of routed experts reads at most
-as many experts as its tokens choose. Context is read once per chunk, as tiled kernels do
-(FlashAttention, arXiv 2205.14135). A layer with a window attends to min(i + 1, window) tokens, in
-decode to its share of the summed context at most; one without keys and values, to none. Figures of
-models: hicache/models; of hardware: sim/hardware/profiles.
+Sources: two operations per parameter and token, Kaplan et al., arXiv 2001.08361, section 2.1. A
+pass takes the longer of compute and memory time: Williams, Waterman, Patterson, "Roofline", CACM
+52(4), 2009. Context is read once per chunk, as tiled kernels do: FlashAttention, arXiv 2205.14135.
+Attention is counted exactly under the causal mask. A layer of routed experts reads at most as many
+experts as its tokens choose. A layer with a window attends to min(i + 1, window) tokens, and in
+decode to at most its share of the summed context. A layer without keys and values does not attend.
+Figures of models: hicache/models; of hardware: sim/hardware/profiles.
 
-Left out: communication between ranks, activations, the higher rate of fp8 products, and an MLA
-prefill's expansion of cached latents. Must not live here: streams, copies, queues; an engine
+Not modelled: communication between ranks, activations, the higher rate of fp8 products, and the
+expansion of cached latents in an MLA prefill. Does not handle streams, copies or queues; an engine
 overlaps `layer_ns` with loads.
 """
 
@@ -38,7 +38,7 @@ _NS = 1_000_000_000
 
 
 class CostModel:
-    """Times of one model on `tp` ranks of one accelerator. Holds no state between calls."""
+    """Durations of one model on `tp` ranks of one accelerator. Keeps no state between calls."""
 
     __slots__ = (
         "_decode_flops",
@@ -60,7 +60,9 @@ class CostModel:
     )
 
     def __init__(self, model: ModelDescription, profile: HardwareProfile, tp: int = 1) -> None:
-        """Raises CallerError where the weights do not fit, or tp does not divide the heads."""
+        """Raises CallerError if the weights do not fit, or tp does not divide the attention
+        heads.
+        """
         if tp < 1 or model.attention_heads % tp:
             raise CallerError(
                 f"tp: expected a divisor of {model.attention_heads} attention heads, found {tp}"
@@ -75,7 +77,7 @@ class CostModel:
             )
         self.layers = model.layers
         heads = 2 * model.attention_heads
-        # Work is kept as a sum over all layers and over all ranks; a rate carries layers and ranks.
+        # Work is the sum over all layers and ranks, so each duration divides by layers and ranks.
         self._linear_flops = 2 * model.layer_parameters
         self._pair_flops = heads * (model.score_elements + model.value_elements)
         self._decode_flops = heads * (model.decode_score_elements + model.decode_value_elements)
@@ -86,7 +88,7 @@ class CostModel:
         self._expert_bytes = model.expert_parameters * model.weight_bytes
         shared = model.layer_parameters - model.experts_per_token * model.expert_parameters
         self._weight_bytes = shared * model.weight_bytes
-        # Ranks may hold copies of a row (MLA, few heads), so tp x a rank's bytes is what is read.
+        # Ranks may hold copies of a row (MLA, few heads), so a pass reads tp times a rank's bytes.
         self._rows = _rows_by_window(model, tp)
         states = [pool for pool in model.pools if pool.kind == "state" and not pool.anchor]
         self._state_bytes = 2 * tp * sum(pool.page_bytes(1, tp) for pool in states)
@@ -101,10 +103,11 @@ class CostModel:
         decode_requests: int,
         decode_context_tokens: int,
     ) -> int:
-        """One layer of a step; `layers` of these and `overhead_ns` make `step_ns`.
+        """Nanoseconds of one layer; `layers` of these and `overhead_ns` make `step_ns`.
 
-        prefill_chunks: (start, end) token ranges; those before start are cached. decode_requests:
-        sequences that grow by a token. decode_context_tokens: tokens they attend to, summed.
+        prefill_chunks: (start, end) token ranges; tokens before start are cached. decode_requests:
+        number of sequences that generate one token. decode_context_tokens: sum of the tokens that
+        they attend to.
         """
         chunks = [chunk for chunk in prefill_chunks if chunk[1] > chunk[0]]
         tokens = decode_requests + sum(end - start for start, end in chunks)
@@ -127,7 +130,7 @@ class CostModel:
         return compute_ns if compute_ns > memory_ns else memory_ns
 
     def overhead_ns(self, prefill_chunks: Sequence[tuple[int, int]], decode_requests: int) -> int:
-        """What a step costs outside its layers. Each chunk counts as one sequence that samples."""
+        """Nanoseconds of a step outside its layers. Each chunk samples as one sequence."""
         sampled = decode_requests
         for start, end in prefill_chunks:
             if end > start:
@@ -144,16 +147,17 @@ class CostModel:
         decode_requests: int,
         decode_context_tokens: int,
     ) -> int:
-        """A whole forward pass over a batch of prefill chunks and decoding sequences."""
+        """Nanoseconds of a forward pass over a batch of prefill chunks and decoding sequences."""
         return self.layers * self.layer_ns(
             prefill_chunks, decode_requests, decode_context_tokens
         ) + self.overhead_ns(prefill_chunks, decode_requests)
 
 
 def _layers_by_window(model: ModelDescription) -> tuple[tuple[int, int], ...]:
-    """(window, how many layers attend within it), 0 standing for all tokens.
+    """Returns (window, number of layers that attend within it); window 0 means all tokens.
 
-    A layer that has states and no rows does not attend; one without pools is taken to.
+    A layer with states and no rows does not attend; a layer without pools is counted as full
+    attention.
     """
     found: dict[int, int] = {}
     for layer in range(model.layers):
@@ -166,7 +170,7 @@ def _layers_by_window(model: ModelDescription) -> tuple[tuple[int, int], ...]:
 
 
 def _rows_by_window(model: ModelDescription, tp: int) -> tuple[tuple[int, int], ...]:
-    """(window, bytes of a token's rows in the pools with it, over all ranks)."""
+    """Returns (window, bytes per token over all ranks of the pools with this window)."""
     found: dict[int, Fraction] = {}
     for pool in model.pools:
         found[pool.window] = found.get(pool.window, Fraction(0)) + pool.token_bytes(tp)
@@ -174,14 +178,18 @@ def _rows_by_window(model: ModelDescription, tp: int) -> tuple[tuple[int, int], 
 
 
 def _met(tokens: int, sequences: int, window: int) -> int:
-    """Of `tokens` of context, those that are met where each sequence meets a window of its own."""
+    """Returns the tokens of context that are read if each sequence reads at most `window` of
+    them.
+    """
     return min(tokens, sequences * window) if window else tokens
 
 
 def _pairs(start: int, end: int, window: int) -> int:
-    """Twice the query-key pairs of a chunk: a query at i meets i + 1 keys, `window` at most."""
+    """Returns twice the query-key pairs of a chunk: a query at i attends to min(i + 1, window)
+    keys.
+    """
     pairs = (end - start) * (start + end + 1)
-    full = max(start, window - 1)  # the first query that meets no more than the window
+    full = max(start, window - 1)  # the first query that the window limits
     if window and full < end:
         pairs -= (end - full) * (full + end + 1 - 2 * window)
     return pairs

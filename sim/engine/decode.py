@@ -1,12 +1,12 @@
-"""The decoding sequences: how many steps until the next of them needs anything.
+"""The set of decoding sequences: how many steps until one of them ends or needs pages.
 
-Lives here: counting tokens of all decoding sequences without touching each at every step. Must not
-live here: pages, the core, or time.
+Counts the tokens of all decoding sequences without visiting each one at every step. Does not handle
+pages, the core or time.
 
 Every active sequence gains one token per decode step. With `steps` decode steps done so far,
 
     held(s) = s.held + steps - s.since        context of the next step = base + active * (steps + 1)
-    base    = sum of (s.held - s.since)       which does not change while nobody joins or leaves
+    base    = sum of (s.held - s.since)       changes only when a sequence joins or leaves
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ENDS, _FULL = 0, 1
 
 
 class DecodeSet:
-    """See the module. `steps` counts decode steps; due entries: (step, kind, request)."""
+    """See the module. steps: decode steps done. Entries of the heap: (step, kind, request)."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -32,11 +32,11 @@ class DecodeSet:
 
     @property
     def context(self) -> int:
-        """Tokens that the sequences of the next step attend to, their new ones included."""
+        """Tokens that the sequences attend to in the next step, including their new tokens."""
         return self._base + len(self._active) * (self.steps + 1)
 
     def join(self, sequence: Sequence, page_size: int) -> None:
-        """It decodes from the next step on, until it ends or its table is full."""
+        """Adds a sequence. It decodes from the next step on, until it ends or its table is full."""
         sequence.since = self.steps
         self._active[sequence.job.index] = sequence
         self._base += sequence.held - sequence.since
@@ -47,7 +47,7 @@ class DecodeSet:
         heappush(self._due, (*sequence.due, sequence.job.index))
 
     def leave(self, sequence: Sequence) -> None:
-        """It decodes no more; its counters are as of now."""
+        """Removes a sequence and brings its counters up to date."""
         done = self.steps - sequence.since
         self._base -= sequence.held - sequence.since
         sequence.held += done
@@ -59,11 +59,11 @@ class DecodeSet:
         return sequence.job.index in self._active
 
     def pop_ended(self) -> Sequence | None:
-        """One sequence that has all its tokens, taken out."""
+        """Removes and returns one sequence that has generated all its tokens, or None."""
         return self._pop(_ENDS)
 
     def pop_full(self) -> Sequence | None:
-        """One sequence whose table is full, taken out. To be asked after `pop_ended`."""
+        """Removes and returns one sequence whose table is full, or None. Call `pop_ended` first."""
         return self._pop(_FULL)
 
     def _pop(self, kind: int) -> Sequence | None:

@@ -1,13 +1,18 @@
-"""The engine: continuous batching with chunked prefill, on virtual time or on a device's.
+"""The engine: continuous batching with chunked prefill, in virtual time or on a real device.
 
-Lives here: what happens at a step boundary, and in which order, and when the next one is. Must not
-live here: what one part of it does (prefill, growth, running), how long a pass takes (forward,
-costs), who is next (schedulers), or any decision about pages (the core).
+Lives here: the steps of the boundary between two passes, their order, and the time of the next
+boundary. Does not implement the steps (see prefill, growth, running), compute durations (see
+forward, costs), choose the next request (see schedulers) or decide about pages (see the core).
 
-At a boundary no pass is in flight, and in this order: replies of transfers are taken, also when
-nothing is prefilled (or backups would hold their pages for ever); sequences that are due end or
-grow, which may retract others; the prefills under way go on; waiting requests are admitted; queued
-transfers start; the next pass is launched.
+No pass is in flight at a boundary. The steps, in this order:
+
+    1. apply the replies of transfers, even without prefills: otherwise backups would keep their
+       pages locked
+    2. end or grow the sequences that are due, which may retract others
+    3. continue the prefills that have started
+    4. admit waiting requests
+    5. start the queued transfers
+    6. launch the next pass
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ from .sequence import Sequence
 
 
 class Engine:
-    """Serves one workload. `ended`: called with each sequence that ended."""
+    """Serves one workload. ended: called with each sequence that ended."""
 
     def __init__(
         self,
@@ -54,7 +59,7 @@ class Engine:
 
     @property
     def sequences(self) -> Mapping[RequestId, Sequence]:
-        """Those that have arrived and not ended."""
+        """The sequences that have arrived and not ended."""
         return self._running.sequences
 
     @property
@@ -62,7 +67,7 @@ class Engine:
         return self._running.last_refusal
 
     def arrive(self, job: Job) -> None:
-        """A request exists from now on."""
+        """Adds a request that arrives now."""
         outputs = max(1, job.output_length)
         sequence = Sequence(job, outputs, job.input_length, self._clock.now_ns)
         self._running.sequences[job.index] = sequence
@@ -70,7 +75,7 @@ class Engine:
         self.wake()
 
     def wake(self) -> None:
-        """Something may have changed: if idle, look again once this instant's news are in."""
+        """Schedules a boundary after all events of this instant, unless a pass is running."""
         if not self._busy and not self._woken:
             self._woken = True
             self._clock.after(0, self._look)
@@ -99,10 +104,11 @@ class Engine:
             self._forward.launch_decode(time_ns, lambda: self._pass_ended(steps))
 
     def _quiet_run(self, decoding: int) -> tuple[int, int]:
-        """Duration and number of the decode steps up to the first that anything could change.
+        """Returns (duration in ns, number) of the decode steps that can run as one.
 
-        A boundary that admitted nobody and continued nothing would do the same again at the next
-        one unless a sequence is due or some event of the world comes first, so both end the run.
+        A boundary without admissions or prefills has the same result at every step, until a
+        sequence is due or another event of the clock occurs. The run of steps ends at the earlier
+        of the two.
         """
         limit = self._decode.quiet_steps() if self._fast_forward else 1
         horizon_ns = self._clock.next_ns()

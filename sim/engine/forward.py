@@ -1,10 +1,10 @@
-"""One forward pass on a device: its time, its waits, and what it reads and writes.
+"""Runs one forward pass on a device: its time, its waits, and its reads and writes.
 
-Lives here: the order of waits, accesses and compute on the compute stream. Must not live here: who
-is in the batch, which pages an access is of (accesses), or the core.
+Lives here: the order of waits, accesses and compute on the compute stream. Does not choose the
+batch, compute the pages of an access (see accesses) or call the core.
 
-A pass that reads pages still being loaded runs layer group by layer group and waits, before each,
-for that group alone: the load of later layers overlaps the work of earlier ones.
+A pass that reads pages still being loaded runs one layer group at a time and waits only for the
+load of that group. The load of later layers then overlaps the compute of earlier ones.
 """
 
 from __future__ import annotations
@@ -26,39 +26,42 @@ from .sequence import Sequence
 
 
 class Model(Protocol):
-    """The work of a model on a device: `SimDevice`, or what stands for a model on a real one."""
+    """The model's work on a device: a `SimDevice`, or a stand-in for a model on a real device."""
 
     def compute(self, stream: Stream, duration_ns: int) -> None:
-        """Queue that much work."""
+        """Queues work of this duration."""
 
     def publish(self, stream: Stream, touch: Touch, tags: Words) -> None:
-        """Queue a write of the content that the tags stand for."""
+        """Queues a write of the content with these tags."""
 
     def verify(
         self, stream: Stream, touch: Touch, tags: Words, unless: tuple[Mark, ...] = ()
     ) -> None:
-        """Queue a read that must find it, unless one of the marks tells of a failure."""
+        """Queues a read and compares the content with the tags.
+
+        Skips the comparison if one of the marks `unless` has failed.
+        """
 
     def sync(self, mark: Mark, action: Callable[[], None]) -> None:
-        """Call `action` once the mark is reached."""
+        """Calls `action` when the mark is reached."""
 
 
 class Costs(Protocol):
-    """What a pass takes: `CostModel`, or whoever says it otherwise."""
+    """Durations of a pass: a `CostModel` or a replacement."""
 
     layers: int
 
     def layer_ns(
         self, chunks: abc.Sequence[tuple[int, int]], decoding: int, context: int, /
     ) -> int:
-        """Of one layer."""
+        """Nanoseconds of one layer."""
 
     def overhead_ns(self, chunks: abc.Sequence[tuple[int, int]], decoding: int, /) -> int:
-        """Of all that is not a layer."""
+        """Nanoseconds of a pass outside its layers."""
 
 
 class Forward:
-    """checked: report accesses and content; without it a pass is nothing but time."""
+    """checked: report accesses and content. Without it, a pass only takes time."""
 
     def __init__(
         self,
@@ -88,7 +91,9 @@ class Forward:
         context: int,
         ended: Callable[[], None],
     ) -> None:
-        """One pass over prefill chunks and decoding sequences; `ended` when the host sees it."""
+        """Launches a pass over prefill chunks and decoding sequences. ended: called when the host
+        sees its end.
+        """
         chunks = [(prefill.start_token, prefill.end_token) for _, prefill in prefills]
         layer_ns = self._costs.layer_ns(chunks, decoding, context)
         overhead_ns = self._costs.overhead_ns(chunks, decoding)
@@ -105,16 +110,16 @@ class Forward:
         self._close(ended)
 
     def launch_decode(self, duration_ns: int, ended: Callable[[], None]) -> None:
-        """One or several decode steps in a row, of known duration."""
+        """Launches one or more decode steps of known total duration."""
         self._model.compute(self._stream, duration_ns)
         self._close(ended)
 
     def report_decoded(self, sequence: Sequence, leaving: bool = False) -> None:
-        """What a decoding sequence read and wrote since this was last called for it.
+        """Reports the reads and writes of a decoding sequence since the last call.
 
-        Its reads are reported each time, but the content of pages is compared once, when it leaves:
-        one that was overwritten under it cannot have become right again. A state is compared each
-        time, because it is replaced each time.
+        Reads are reported each time, but the content of pages is compared only when the sequence
+        leaves: a page that was overwritten stays wrong until then. A state is compared each time,
+        because each token replaces it.
         """
         if not self.checked:
             return
@@ -145,7 +150,9 @@ class Forward:
     def _load_marks(
         self, prefills: abc.Sequence[tuple[Sequence, Prefill]]
     ) -> list[tuple[Mark, ...]]:
-        """Marks per layer group of the batches that the pass depends on, each batch once."""
+        """Returns the marks per layer group of each load that the pass depends on, without
+        duplicates.
+        """
         found = {
             marks: None
             for _, prefill in prefills
@@ -155,7 +162,7 @@ class Forward:
         return list(found)
 
     def _marks_of(self, prefill: Prefill, groups: int) -> tuple[Mark, ...]:
-        """Marks of the first layer groups of the loads that a chunk reads."""
+        """Returns the marks of the first `groups` layer groups of the loads that a chunk reads."""
         return tuple(
             mark
             for flight in prefill.after
@@ -189,7 +196,7 @@ class Forward:
         why: str,
         unless: tuple[Mark, ...] = (),
     ) -> None:
-        """Report the access, and compare or write what must be on its pages."""
+        """Reports the access, then compares (read) or writes (write) the content of its pages."""
         touch = access.touch(layers, why)
         self._device.touch(self._stream, touch)
         tags = self._tags(sequence, access)
@@ -199,8 +206,9 @@ class Forward:
             self._model.publish(self._stream, touch, tags)
 
     def _tags(self, sequence: Sequence, access: Access) -> Words:
-        """Of the prefixes that end where the pages end; one that ends inside a page is of this
-        request alone."""
+        """Tags of the prefixes that end at the access's depths; a partial page has a tag of this
+        request.
+        """
         size, depths = self._page_size, access.depths
         end = int(depths[-1])
         if end % size == 0:

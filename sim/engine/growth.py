@@ -1,6 +1,7 @@
-"""Decoding sequences at a step boundary: those that are done end, those that are full get pages.
+"""Ends and grows decoding sequences at a step boundary.
 
-Must not live here: when a sequence is due (decode), or who runs (running).
+Does not decide when a sequence is due (see decode), and does not hold the running sequences (see
+running).
 """
 
 from __future__ import annotations
@@ -16,22 +17,26 @@ from .sequence import Sequence
 
 
 class Growth:
-    """stretch: tokens whose pages are asked for at a time."""
+    """stretch: number of tokens for which pages are requested at a time."""
 
     def __init__(self, running: Running, forward: Forward, stretch: int) -> None:
         self._running = running
         self._forward = forward
         self._stretch = stretch
-        self._blocked: dict[RequestId, Blocked] = {}  # why each stalled sequence is
+        self._blocked: dict[RequestId, Blocked] = {}  # why each stalled sequence waits
 
     def finish_ended(self) -> None:
-        """Before anything grows: what has ended must not be retracted to make room."""
+        """Ends the finished sequences. Called before any growth, which could otherwise retract
+        them.
+        """
         while (sequence := self._running.decode.pop_ended()) is not None:
             self._forward.report_decoded(sequence, leaving=True)
             self._running.finish(sequence)
 
     def retry_stalled(self) -> None:
-        """All of them once the refusal of any may have changed, the oldest first."""
+        """Retries all stalled sequences, oldest first, if the refusal of any of them may have
+        changed.
+        """
         stalled, blocked = self._running.stalled, self._blocked
         if all(self._running.is_blocked(blocked.get(index)) for index in stalled):
             return
@@ -46,8 +51,10 @@ class Growth:
             self._grow(sequence)
 
     def _grow(self, sequence: Sequence) -> None:
-        """Pages for the next tokens: a stretch of them, or where that is refused just one. No pass
-        is in flight, so what lies behind the window of its next token may go."""
+        """Requests pages for the next stretch of tokens, or for one token if that is refused.
+
+        No pass is in flight, so pages behind the window of the next token may be freed.
+        """
         running = self._running
         index, held = sequence.job.index, sequence.held
         wanted = min(held + self._stretch, sequence.final)
@@ -57,7 +64,7 @@ class Growth:
                 running.decode.join(sequence, running.page_size)
                 return
             if (wanted - 1) // running.page_size > held // running.page_size:
-                wanted = held + 1  # of another page: with fewer pages the answer may be another
+                wanted = held + 1  # ask again for one page only, which may be granted
             elif refusal.preempt != NO_REQUEST:
                 running.retract(running.sequences[refusal.preempt])
                 if refusal.preempt == index:

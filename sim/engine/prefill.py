@@ -1,7 +1,7 @@
-"""The prefill chunks of the next pass: those under way go on, then waiting requests are admitted.
+"""Chooses the prefill chunks of the next pass: first running prefills, then new admissions.
 
-Must not live here: who is next (waiting), how long a pass takes (forward, costs), or growth while
-decoding (growth).
+Does not choose the next waiting request (see waiting), compute the duration of a pass (see forward,
+costs) or grow decoding sequences (see growth).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .sequence import UNSET_NS, Sequence
 
 
 class Prefills:
-    """batch: the chunks of the next pass, or of the one under way.
+    """batch: the chunks of the next pass, or of the running one.
 
-    A refused admission or chunk is not asked for again before something has changed that the
-    refusal depends on (`Blocked`).
+    After a refusal, an admission or a chunk is requested again only when something that the refusal
+    depends on has changed (see `Blocked`).
     """
 
     def __init__(
@@ -44,28 +44,33 @@ class Prefills:
         self._tagged = platform.forward.checked
         self._components = platform.driver.core.view.components
         self._budget = 0
-        self._refused: Blocked | None = None  # the admission refused last
-        self._starved: Blocked | None = None  # the chunk refused last
+        self._refused: Blocked | None = None  # state of the last refused admission
+        self._starved: Blocked | None = None  # state of the last refused chunk
 
     def schedule(self) -> None:
-        """Fill the batch of the next pass: decoding sequences first, chunks take what is left."""
+        """Fills the batch of the next pass with chunks, within the budget that decoding leaves."""
         self.batch = []
         self._budget = self._options.token_budget - len(self._running.decode)
         self._continue()
         self._admit()
 
     def ended(self) -> None:
-        """The pass over the batch is over."""
+        """Reports the chunks of the finished pass to the core."""
         for sequence, prefill in self.batch:
             self._prefilled(sequence, prefill)
 
     def _chunk(self, left: int) -> int:
-        """Tokens of the next chunk; one that does not complete a prompt ends at a page's end."""
+        """Tokens of the next chunk. A chunk that does not complete a prompt ends at a page
+        boundary.
+        """
         return left if left <= self._budget else self._budget - self._budget % self._page_size
 
     def _continue(self) -> None:
-        """The next chunk of each prefill under way, oldest first. A refusal ends the round, or the
-        younger would take what the older waits for."""
+        """Requests the next chunk of each running prefill, oldest first.
+
+        Stops at the first refusal; otherwise younger requests would take the pages that the older
+        one waits for.
+        """
         running = self._running
         if running.is_blocked(self._starved):
             return
@@ -77,7 +82,7 @@ class Prefills:
                 return
 
     def _extend(self, sequence: Sequence, chunk: int) -> bool:
-        """Whether it goes on, or was itself retracted so that others can."""
+        """Requests a chunk. Returns True if it was granted or the sequence itself was retracted."""
         running = self._running
         index = sequence.job.index
         for _ in range(running.count + 1):
@@ -93,7 +98,7 @@ class Prefills:
             running.retract(victim)
             if victim is sequence:
                 return True
-            # or it would be admitted again at once
+            # otherwise the victim would be admitted again at once
             self._refused = Blocked(running.progress)
         raise CoreBug(f"request {index}: refused after every other was retracted")
 
@@ -123,7 +128,9 @@ class Prefills:
             self._add(sequence, outcomes)
 
     def _announce(self, sequence: Sequence) -> None:
-        """Tell the core of it. Late, because a long queue's keys would not fit in memory."""
+        """Announces the request to the core. Done late, because the keys of a long queue would not
+        fit in memory.
+        """
         if sequence.announced:
             return
         sequence.announced = True
@@ -142,7 +149,7 @@ class Prefills:
         raise CoreBug(f"request {sequence.job.index}: its match was not answered")
 
     def _add(self, sequence: Sequence, outcomes: list[Outcome]) -> None:
-        """The chunk that was granted goes into the batch."""
+        """Adds the granted chunk to the batch."""
         for outcome in outcomes:
             if type(outcome) is Prefill:
                 if outcome.end_token == outcome.start_token and not outcome.completes_prompt:

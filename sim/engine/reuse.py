@@ -1,7 +1,6 @@
-"""Arithmetic on what the core says of a request and its components.
+"""Computes the reuse of an admitted request, and how many tokens to grow at a time.
 
-Lives here: what a request reused, and how far to grow at a time. Must not live here: when it is
-asked, or what follows from it (engine).
+Does not ask the core, and does not act on the result (see prefill and growth).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .sequence import Sequence
 def note_reuse(
     sequence: Sequence, admitted: Admitted, components: abc.Sequence[Component], page_size: int
 ) -> None:
-    """Note on the sequence what it reused."""
+    """Stores on the sequence how much it reused, in tokens."""
     sequence.device_tokens = admitted.device_pages * page_size
     sequence.host_tokens = admitted.host_pages * page_size
     sequence.computed_tokens = admitted.tokens_to_compute
@@ -36,8 +35,11 @@ def capped(admitted: Admitted, components: abc.Sequence[Component]) -> str:
 
 
 def growth_tokens(components: abc.Iterable[Component], page_size: int, wanted: int) -> int:
-    """Tokens to ask for at a time while decoding. Pages ahead are pages that a window does not
-    need: a component with one gets two of them, or an eighth of its window where that is more."""
+    """Returns the tokens to request at a time while decoding.
+
+    Pages requested in advance are held besides those of the window. With a window the stretch is at
+    most two pages, or an eighth of the window if that is more.
+    """
     bounds = [
         each.window_pages
         for each in components

@@ -1,8 +1,8 @@
-"""The requests under way: their state, and what the core's answers change in it.
+"""The requests in the engine: their state, and how the core's answers change it.
 
-Lives here: telling the core an event, ending a request, and taking its pages back. Must not live
-here: the order of a step (engine), prefill chunks and admission (prefill), or the growth of
-decoding sequences (growth).
+Lives here: sending an event to the core, ending a request, and retracting one. Does not contain the
+order of a step (see engine), prefill chunks and admission (see prefill) or the growth of decoding
+sequences (see growth).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_ALONE = 64
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What an engine serves requests with."""
+    """The parts that an engine runs on."""
 
     clock: Timer
     driver: Driver
@@ -41,8 +41,10 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """What has to change before the same is asked again: the progress that requests had made when
-    it was refused, or a flight that had no reply then; 0 for none."""
+    """The state at a refusal; the request is repeated only after this state has changed.
+
+    progress: the value of `Running.progress` then. after: a flight without a reply then, or 0.
+    """
 
     progress: int
     after: FlightId = 0
@@ -51,11 +53,11 @@ class Blocked:
 class Running:
     """See the module. ended: called with each sequence that ended.
 
-    sequences   those that have arrived and not ended.
-    prefilling  those with chunks to come. stalled: those that decode, as soon as they get pages.
-    count       how many are admitted.
-    progress    counts what requests did that may turn a refusal into a grant: they ended, gave
-                their pages back, or computed a chunk.
+    sequences   sequences that have arrived and not ended.
+    prefilling  sequences with prefill chunks left. stalled: decoding sequences that wait for pages.
+    count       number of admitted sequences.
+    progress    counts the steps that may turn a refusal into a grant: a request ended, gave its
+                pages back, or computed a chunk.
     """
 
     def __init__(
@@ -84,11 +86,11 @@ class Running:
         self._apply(self._driver.poll())
 
     def blocked(self, refusal: Refused) -> Blocked:
-        """What the refused has to wait for."""
+        """Returns the condition after which this request may be repeated."""
         return Blocked(self.progress, refusal.after)
 
     def is_blocked(self, blocked: Blocked | None) -> bool:
-        """Whether to ask again now would bring the same refusal."""
+        """Whether repeating the request now would give the same refusal."""
         return (
             blocked is not None
             and blocked.progress == self.progress
@@ -120,8 +122,9 @@ class Running:
         self._ended(sequence)
 
     def retract(self, sequence: Sequence) -> None:
-        """It gives its pages back and waits again. What it generated is part of its prompt from now
-        on."""
+        """Frees the pages of a sequence and puts it back in the queue. Its generated tokens become
+        part of its prompt.
+        """
         job = sequence.job
         self._stop(sequence)
         self._forward.report_decoded(sequence, leaving=True)
@@ -136,7 +139,7 @@ class Running:
             raise CoreBug(f"request {job.index}: alone, and refused {_MOST_ALONE} times")
 
     def _apply(self, outcomes: list[Outcome]) -> None:
-        """What any answer may contain, whatever it answers."""
+        """Applies the outcomes that may be part of any answer."""
         for outcome in outcomes:
             kind = type(outcome)
             if kind is Cached or kind is Granted:
@@ -146,12 +149,12 @@ class Running:
                 assert isinstance(outcome, Restarted)
                 sequence = self.sequences[outcome.request]
                 if sequence.first_token_ns == UNSET_NS:
-                    sequence.counted = False  # what it reused never came: it is counted anew
+                    sequence.counted = False  # its reuse did not arrive; count it again
                 self._stop(sequence)
                 self._requeue(sequence)
 
     def _stop(self, sequence: Sequence) -> None:
-        """Neither prefill nor decode goes on; its counters are as of now."""
+        """Stops its prefill or decode and brings its counters up to date."""
         index = sequence.job.index
         self.prefilling.pop(index, None)
         self.stalled.pop(index, None)
@@ -159,7 +162,7 @@ class Running:
             self.decode.leave(sequence)
 
     def _requeue(self, sequence: Sequence) -> None:
-        """It is admitted no more, and waits before all others."""
+        """Puts a sequence that is no longer admitted at the front of the queue."""
         sequence.length = sequence.job.input_length + sequence.generated
         sequence.held = sequence.reported = 0
         self.count -= 1

@@ -1,4 +1,4 @@
-"""One request as the engine sees it, and what is told about it afterwards. Records only."""
+"""The engine's record of one request, and its result. Data only."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ NEVER_DUE = (-1, -1)
 
 
 class RequestResult(NamedTuple):
-    """What became of one request. Times from the start of the run; -1 where it did not happen.
+    """The result of one request. Times since the start of the run, -1 if it did not happen.
 
-    Tokens reused and computed are those of the seating that led to its first token; what a
-    retracted request computed again is not in them.
+    Tokens reused and computed are those of its first admission. A load or pass that failed before
+    the first token makes the next admission count instead. What a retracted request computed again,
+    or found again of its own, is not in them.
 
-    depths   per component alone, the deepest boundary in tokens at which it was there on any tier.
+    depths   deepest boundary in tokens at which each component alone was present, on any tier.
     loaded   pages of each component that were loaded for it.
-    capped   why it reused less than the first component's depth: the component whose boundary was
-             the shallowest, or "load" where all went as deep; empty where it reused all.
+    capped   why it reused less than the depth of the first component: the component with the
+             shallowest boundary, or "load" if all have the same depth; empty if it reused all.
     """
 
     request: int
@@ -50,15 +51,16 @@ class Sequence:
     """A request that has arrived and not ended.
 
     outputs    tokens it will generate, at least 1 (a prefill samples one).
-    length     tokens of its prompt; after a retraction what it had generated counts as prompt.
-    generated  tokens sampled so far, and held: tokens whose KV is on the device; both as of decode
-               step `since` while it decodes.
-    key, tags  of everything it will ever have; empty before the core is told of it.
-    due        decode step at which it needs something, and what (see sim/engine/decode).
-    announced  the core was told of it.
-    counted    reuse was noted and is not to be noted again.
-    table      of the first component; tables: of all positional ones; states: of the others.
-    alone      how often it was retracted while no other was admitted: it must not go on for ever.
+    length     tokens of its prompt; after a retraction this includes the generated tokens.
+    generated  tokens sampled so far. held: tokens whose KV is on the device. While it decodes,
+               both are as of decode step `since`.
+    key, tags  for all tokens it will ever have; empty until it is announced.
+    due        (step, kind): the decode step at which it ends or needs pages (see decode).
+    announced  the core knows the request.
+    counted    its reuse was recorded and is not recorded again.
+    table      pages of the first component; tables: of all positional components; states: state
+               slots of the others.
+    alone      how often it was retracted while no other was admitted; limited.
     """
 
     job: Job
@@ -92,11 +94,11 @@ class Sequence:
 
     @property
     def final(self) -> int:
-        """Tokens whose KV it will have when it ends: the last one sampled has none."""
+        """Tokens whose KV it has when it ends: the last sampled token has none."""
         return final_length(self.job)
 
     def set_tables(self, told: Prefill | Granted | Cached) -> None:
-        """The pages and states that it has from now on."""
+        """Stores its current pages and states."""
         self.table, self.tables, self.states = told.tables[0], told.tables, told.states
 
     @property
@@ -120,5 +122,5 @@ class Sequence:
 
 
 def final_length(job: Job) -> int:
-    """Committed tokens of a job at its end."""
+    """Tokens of a job whose KV exists when it ends."""
     return job.input_length + max(1, job.output_length) - 1

@@ -1,7 +1,7 @@
-"""How long one copy takes, as measured: times at several sizes, and what lies between them.
+"""A measured copy time: times at several sizes, and interpolation between them.
 
-Lives here: the points, their interpolation and their range. Must not live here: how they were
-measured (the command line) or how two directions share a wire (link).
+Lives here: the points, their interpolation and their range. Does not measure (see the command line)
+and does not model two directions on one wire (see device/link).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hicache.core.errors import CallerError
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """points: (bytes, ns) of a copy alone on the wire, at least two, bytes ascending."""
+    """points: (bytes, ns) of a copy without other traffic; at least two, with ascending bytes."""
 
     points: tuple[tuple[int, int], ...]
 
@@ -26,9 +26,10 @@ class Curve:
             raise CallerError("curve: expected bytes and times above 0, found others")
 
     def ns(self, count: int) -> int:
-        """Straight lines between the points; beyond them, the nearest line, never below 1 ns.
+        """Nanoseconds of a copy of `count` bytes: linear between the points, at least 1 ns.
 
-        Below the first point nothing is cheaper than a straight line to half its time.
+        Above the last point the time is proportional to the size. Below the first point it falls on
+        a straight line to half the first time at size 0.
         """
         first, last = self.points[0], self.points[-1]
         if count <= first[0]:
@@ -40,5 +41,5 @@ class Curve:
         return max(1, low_ns + (high_ns - low_ns) * (count - low) // (high - low))
 
     def covers(self, count: int) -> bool:
-        """Whether a copy of that size lies within what was measured."""
+        """Whether this size lies in the measured range."""
         return self.points[0][0] <= count <= self.points[-1][0]

@@ -1,7 +1,7 @@
-"""Hardware profiles that were measured: JSON files with a hash over all they say.
+"""Measured hardware profiles: JSON files with a hash of their content.
 
-Lives here: sealing, reading and checking such a file. Must not live here: measuring (the command
-line), or what the figures are used for (hardware).
+Lives here: sealing, reading and checking such a file. Does not measure (see the command line) and
+does not use the figures (see profile).
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _AGAIN = "measure again with hicache calibrate"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A checked file. path: where it was. curves: of a copy alone, by direction.
+    """A checked file. path: path of the file. curves: time of a copy without other traffic, by
+    direction.
 
-    geometry: what was copied (model, page size, layout, backend). made, machine: who measured, on
-    what. figures: everything that was measured. hardware: the fields of a `HardwareProfile`.
+    geometry: what was copied (model, page size, layout, backend). made, machine: how and on which
+    machine it was measured. figures: all measurements. hardware: fields of a `HardwareProfile`.
     """
 
     path: str
@@ -46,20 +47,21 @@ class Measured:
 
 
 def is_path(name: str) -> bool:
-    """Whether a profile's name means a file."""
+    """Whether a profile's name is the path of a file."""
     return name.endswith(".json") or "/" in name
 
 
 def seal(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with its version and the hash of everything else in it."""
+    """Returns the document with its version and a hash of everything else."""
     content = {"hicache_profile": VERSION, **document}
     return {**content, "hash": _hash(content)}
 
 
 def read(path: str, fields: Sequence[str]) -> Measured:
-    """The profile in a file, whose hardware section must have just these fields.
+    """Reads the profile in a file. Its hardware section must have exactly these fields.
 
-    Raises CallerError for a file that is unreadable, of another version or not as it was sealed.
+    Raises CallerError if the file cannot be read, has another version, or was changed after
+    sealing.
     """
     try:
         with open(path, "rb") as stream:

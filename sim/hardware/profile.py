@@ -1,8 +1,8 @@
-"""Accelerators as data: what a profile says, and how to find one.
+"""Hardware profiles: the record of an accelerator, and the lookup by name.
 
-Lives here: the record, its derived rates and the lookup. The figures, each with its source, are
-in sim/hardware/profiles, one accelerator per file, or in a file that `hicache calibrate` wrote
-(measured). Must not live here: any formula about a model (sim/engine/costs).
+Lives here: the record, the rates that follow from it, and the lookup. The figures with their
+sources are in sim/hardware/profiles, one accelerator per file, or in a file that `hicache
+calibrate` wrote (see measured). Does not contain formulas about models (see sim/engine/costs).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class HardwareProfile:
     flops_per_s             dense bf16, peak.
     hbm_bytes_per_s         device memory, peak.
     hbm_bytes               device memory, capacity.
-    link_bytes_per_s        host link, one direction alone, peak.
-    link_shared_permille    what both directions together reach when both are busy, in thousandths
-                            of what one reaches alone: 2000 is full duplex, 1000 one shared wire.
+    link_bytes_per_s        host link, one direction without other traffic, peak.
+    link_shared_permille    total of both directions when both are busy, in thousandths of one
+                            direction alone: 2000 is full duplex, 1000 one shared wire.
     copy_latency_ns         from the start of a copy until its first byte moves.
     compute_permille, hbm_permille, link_permille   reachable part of each peak.
     step_overhead_ns        of one forward pass, outside its layers: scheduling, launch, sampling.
-    curves                  by direction (d2h, h2d), how long a copy takes alone, where measured; it
-                            stands for link_bytes_per_s and copy_latency_ns then.
+    curves                  measured copy times by direction (d2h, h2d); they replace
+                            link_bytes_per_s and copy_latency_ns.
     """
 
     name: str
@@ -70,12 +70,12 @@ class HardwareProfile:
 
 
 def names() -> list[str]:
-    """Every profile there is, sorted."""
+    """Names of all profiles, sorted."""
     return registry.names(_PROFILES)
 
 
 def get(name: str) -> HardwareProfile:
-    """The profile of that name, or in that file. Raises CallerError that lists the names."""
+    """Returns the profile of that name or file. Raises CallerError, which lists the known names."""
     if measured.is_path(name):
         return of(read(name))
     if name not in names():
@@ -86,12 +86,12 @@ def get(name: str) -> HardwareProfile:
 
 
 def read(path: str) -> measured.Measured:
-    """The measured profile in a file. Raises CallerError where it is not as it was sealed."""
+    """Reads a measured profile from a file. Raises CallerError if it is invalid or was changed."""
     return measured.read(path, _MEASURED)
 
 
 def of(found: measured.Measured) -> HardwareProfile:
-    """What a simulation needs of a measured profile; its name tells whose content it is."""
+    """Returns the profile for a simulation; its name contains the hash of the file."""
     return HardwareProfile(
         name=f"{found.name}@{found.hash[:12]}", curves=found.curves, **found.hardware
     )
@@ -100,9 +100,10 @@ def of(found: measured.Measured) -> HardwareProfile:
 def scaled_host_bandwidth(
     profile: HardwareProfile, numerator: int, denominator: int
 ) -> HardwareProfile:
-    """The same accelerator with its host link numerator / denominator times as fast.
+    """Returns the profile with a host link numerator / denominator times as fast.
 
-    Another speed than the measured one has no measured curves.
+    The result has no measured curves if the factor is not 1. Raises CallerError for a factor that
+    is not positive or a link below 1 byte/s.
     """
     if numerator == denominator > 0:
         return profile

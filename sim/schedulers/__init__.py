@@ -1,1 +1,1 @@
-"""Admission orders, one a file: which of the waiting requests is admitted next."""
+"""Admission orders, one per file: which waiting request is admitted next."""

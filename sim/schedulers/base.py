@@ -1,7 +1,7 @@
-"""What a scheduler is: the queue of the requests that wait, and who of them is admitted next.
+"""The interface of a scheduler: the queue of waiting requests, and which is admitted next.
 
-An entry of this folder defines `scheduler(window)`, which makes one. Must not live here: budgets,
-batches or the core (sim/engine).
+A module of this folder defines `scheduler(window)`, which returns a scheduler. Does not handle
+budgets, batches or the core (see sim/engine).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..workload import Job
 
 
 class Waiting(Protocol):
-    """What a scheduler may know of a request.
+    """The fields of a request that a scheduler may use.
 
-    job          as it stands in the trace: its length, its priority and its session.
-    length       tokens of its prompt; after a preemption what it generated is prompt, too.
-    arrival_ns   when it arrived.
+    job          the job of the trace: length, priority and session.
+    length       tokens of its prompt; after a preemption this includes the generated tokens.
+    arrival_ns   time of arrival.
     retractions  how often it was preempted.
     """
 
@@ -41,11 +41,11 @@ T = TypeVar("T", bound=Waiting)
 
 
 class Scheduler(Generic[T]):
-    """The waiting requests in one line, in order of arrival. An order of its own derives from this
-    and defines `best`; one that needs other queues defines all of it.
+    """The waiting requests in order of arrival. A subclass defines `best`; a subclass with other
+    queues overrides all methods.
 
-    window: requests that an order may look at that asks for a match of each (`reusable`): only
-    those of which it asks need a key in memory.
+    window: number of requests whose match `best` may ask for (`reusable`). Each request that it
+    asks about needs its key in memory.
     """
 
     def __init__(self, window: int = 1) -> None:
@@ -56,24 +56,26 @@ class Scheduler(Generic[T]):
         return len(self.queue)
 
     def push(self, request: T) -> None:
-        """A request has arrived."""
+        """Adds a request that has arrived."""
         self.queue.append(request)
 
     def push_front(self, request: T) -> None:
-        """A request was preempted."""
+        """Adds a request that was preempted."""
         self.queue.appendleft(request)
 
     def best(self, reusable: Callable[[T], int]) -> T:
-        """Who is next; it stays in the queue. Called only where one waits. reusable: pages that a
-        request would find cached now."""
+        """Returns the next request and leaves it in the queue. The queue must not be empty.
+
+        reusable: returns the number of pages of a request that are cached now.
+        """
         raise NotImplementedError
 
     def remove(self, request: T) -> None:
-        """The request that `best` named last was admitted."""
+        """Removes the request that `best` returned last; it was admitted."""
         self.queue.remove(request)
 
 
 def make(name: str, window: int) -> Scheduler[Any]:
-    """The scheduler of that name, without requests. Raises CallerError for an unknown one."""
+    """Returns a new scheduler with that name. Raises CallerError for an unknown name."""
     made: Scheduler[Any] = registry.load(registry.SCHEDULERS, name).scheduler(window)
     return made

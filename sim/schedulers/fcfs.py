@@ -1,4 +1,4 @@
-"""First come, first served; a preempted request comes before all that wait."""
+"""First come, first served. A preempted request goes to the front of the queue."""
 
 from __future__ import annotations
 

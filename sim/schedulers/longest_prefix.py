@@ -1,7 +1,7 @@
-"""The request with the longest cached prefix first, among the first `window` of the line; the
-earlier one where two can reuse as much.
+"""Admits the request with the longest cached prefix, among the first `window` of the queue.
 
-A request without a cached prefix may wait for as long as others with one keep arriving.
+Between equal prefixes the earlier request is admitted. A request without a cached prefix may wait
+as long as requests with one keep arriving.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""The highest priority first; of equal ones the request that waits longest, and before it one that
-was preempted. A request of a low priority may wait for as long as higher ones keep arriving."""
+"""Admits the request with the highest priority; between equal priorities, the earliest.
+
+A preempted request comes first among those of its priority. A request with a low priority may wait
+as long as requests with a higher one keep arriving.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ class Priority(Scheduler[T]):
     def __init__(self, window: int = 1) -> None:
         super().__init__(window)
         self._heap: list[tuple[int, int, T]] = []  # (-priority, turn, request)
-        self._last = self._first = 0  # turns given at the end, and at the front
+        self._last = self._first = 0  # last turn numbers given at the end and at the front
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -1,7 +1,8 @@
-"""Sessions take turns: one request of each, in the order in which the sessions were last served;
-within a session first come, first served. A session that has much to say delays no other.
+"""Sessions take turns: one request of each session at a time, and the session that was served last
+goes to the end. Within a session, first come, first served.
 
-A request without a session is one of its own. A preempted request has the next turn.
+A session with many requests does not delay the others. A request without a session counts as a
+session of its own. The session of a preempted request goes to the front.
 """
 
 from __future__ import annotations

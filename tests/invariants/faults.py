@@ -150,6 +150,17 @@ def alias(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return bend(outcomes, Cached, lambda item: item._replace(tables=(item.tables[0].copy(),)))
 
 
+def exclusive(state: Any, event: Any, outcomes: list[Any]) -> bool:
+    """A load under way has forgotten that it is to give up the host copies."""
+    for flight in state.flights.values():
+        if any(flight.gives_up):
+            for index, pages in enumerate(flight.gives_up):
+                state.giving_up[index] -= pages
+            flight.gives_up = []
+            return True
+    return False
+
+
 def live_ack(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return bend(outcomes, Backup, lambda item: item._replace(flight=1))
 
@@ -261,6 +272,7 @@ FAULTS: dict[str, Fault] = HYBRID_FAULTS | {
     "hb-write": hb_write,
     "read-after-arrive": read_after_arrive,
     "alias": alias,
+    "exclusive": exclusive,
     "live-ack": live_ack,
     "live-evict": live_evict,
     "no-oom": no_oom,

@@ -83,6 +83,8 @@ def habitat_of(name: str) -> Swarm:
     if name in ROOMY:
         return corner(hybrid(roomy=True), fail=0, without=CLEARING)
     config = hybrid() if name in OF_HYBRIDS else tiny()
+    if name == "exclusive":
+        config = changed(tiny(policy="write_back"), exchange_pages=(20,))
     if name == "path-states":
         config = changed(config, mamba_states_per_path=1)
     return corner(config)

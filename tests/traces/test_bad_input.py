@@ -71,6 +71,13 @@ NATIVE: dict[str, tuple[list[Any], int, str]] = {
     ),
     "both starts": ([HEADER, TURN, {**TURN, "after": 0}], 3, "either timestamp or after"),
     "delay alone": ([HEADER, {**TURN, "delay": 1}], 2, "delay only beside after"),
+    "session": ([HEADER, {**TURN, "session": None}], 2, "session: text"),
+    "priority": (
+        [HEADER, {**TURN, "priority": 1 << 40}],
+        2,
+        "priority: an integer from -2147483648",
+    ),
+    "priority true": ([HEADER, {**TURN, "priority": True}], 2, "priority: an integer from"),
     "namespace": ([HEADER, {**TURN, "namespace": 5}], 2, "namespace: text"),
     "too many tokens": ([HEADER, native(("a", 1 << 24), output=("b", 1))], 2, "found 16777217"),
     "backwards": ([HEADER, {**TURN, "timestamp": 2.5}, TURN], 3, "at least 2.5"),

@@ -72,6 +72,20 @@ def test_native_tokens_are_identified_by_stream_and_offset() -> None:
         paged.key(first, 10)
 
 
+def test_sessions_are_named_or_follow_from_the_request_before() -> None:
+    one, two = ("a", 3), ("b", 4)
+    trace = read(
+        HEADER,
+        native(one, output=two, session="chat"),
+        native(one, output=two),
+        native(one, output=two, after=1, delay=5),
+        native(one, output=two, session="chat", priority=7),
+        native(one, output=two, after=2, session="other", priority=-1),
+    )
+    assert [job.session for job in trace.jobs] == [0, 1, 1, 0, 4]
+    assert [job.priority for job in trace.jobs] == [0, 0, 0, 7, -1]
+
+
 def test_closed_loop_fields() -> None:
     trace = read(*SAMPLES["native"])
     assert trace.jobs[1].after == 0

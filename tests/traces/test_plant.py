@@ -133,7 +133,7 @@ def test_every_failure_ends_with_its_replay_command() -> None:
     kinds = set()
     for bug, checks in (
         ("failed-backup-freed-twice", None),
-        ("chunks-do-not-count-as-a-use", None),
+        ("chunk-insertions-count-no-use", None),
         ("donated-slot-stays-with-its-request", []),
     ):
         work = Work(80, plant=bug)

@@ -147,8 +147,8 @@ class Flight:
     receipt      its locks until the reply; None if it has none.
     legs         load or backup: its copies that have not ended.
     lent         prefill: [component], device pages on loan to it.
-    frees        [component]: device pages that become free, or can be evicted, when it ends,
-                 because an eviction waits for it or their request or the tree gave them up.
+    frees        backup that an eviction waits for: [component], the device pages that can go when
+                 it ends.
     evicts       backup: whether an eviction waits for it.
     gives_up     load: [component], host pages that it frees when it has landed.
     end_token    prefill: the token at which it ends.

@@ -1,14 +1,13 @@
-"""The hand whose copies and passes are carried out: real controller, simulated device, its shadow.
+"""A hand with a device: the real controller and a simulated device carry out copies and passes.
 
 Lives here: how an act of a tape becomes work on the device's streams, when the host asks for its
-end, and what every page must hold at rest. Must not live here: what operations and faults do (they
-play on this hand as on the other), or the device itself (device_rig).
+end, and the content of all pages at rest. Does not define operations and faults, which are the same
+as on the plain hand, or the device (see rig).
 
-An act's delay is a stall before the work where its tie is 0, pauses between the parts of a copy (or
-a stall) where it is 2, and how long the host does not see the end where it is odd; a copy goes in
-1 + tie parts; an act whose fault is a failure fails one of
-the copies of its batch, and with it the batch. What is submitted starts when the host looks for
-replies next, transfers merged.
+The delay of an act is used by its tie. Tie 0: a stall before the work. Tie 2: pauses between the
+parts of a copy, or a stall of a pass. Odd tie: the time until the host sees the end. A copy has 1 +
+tie parts. An act with a failure makes one copy of its batch fail, and so the batch. Submitted work
+starts at the host's next poll, with transfers merged into batches.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from ..schedules.base import by_time
 from .rig import Plan, Rig
 from .states import DeviceStates
 
-LONGEST = 20_000  # of a stall: nothing that a device does is lost for ever
+LONGEST = 20_000  # maximum stall, so that no work is lost for ever
 _LANES = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
 
 
 class DeviceHand(Hand):
-    """See the module."""
+    """A hand with a simulated device; see the module."""
 
     def __init__(
         self,
@@ -62,8 +61,8 @@ class DeviceHand(Hand):
         self._queued: dict[str, list[tuple[Load | Backup, Plan]]] = {WRITE: [], LOAD: []}
         self._passes: list[tuple[Prefill, Plan, Sequence]] = []
         self._ended: dict[str, deque[int]] = {name: deque() for name in _LANES.values()}
-        self._said: dict[int, bool] = {}  # by flight, how it ended
-        self._pages: dict[int, str] = {}  # by tag, the first page that has that content
+        self._said: dict[int, bool] = {}  # success by flight
+        self._pages: dict[int, str] = {}  # by tag, the first page with this content
         self.rig.memory.whose = lambda tag: self._pages.get(tag, f"content of nobody ({tag:#x})")
 
     # -- what the core is told, and what it says
@@ -83,7 +82,7 @@ class DeviceHand(Hand):
             self._sequences.pop(item.request, None)
 
     def _leave(self, request: int) -> None:
-        """What it decoded is still there."""
+        """Verifies the decoded pages of a request before it leaves."""
         job, sequence = self.jobs.get(request), self._sequences.get(request)
         if job is not None and sequence is not None and job.stage == "decoding":
             self.rig.forward.report_decoded(sequence, leaving=True)
@@ -108,8 +107,9 @@ class DeviceHand(Hand):
             self._queued[_LANES[type(action)]].append((action, plan))
 
     def _start(self) -> None:
-        """What was submitted is issued: transfers in one batch per direction, where the lane has
-        room, then passes one after the other."""
+        """Issues submitted work: one batch of transfers per direction if its stream has room, then
+        passes.
+        """
         rig = self.rig
         rig.run_to(self.now)
         for name, queued in self._queued.items():
@@ -125,7 +125,7 @@ class DeviceHand(Hand):
             self._launch(*one)
 
     def _merged(self, name: str, queued: list[tuple[Load | Backup, Plan]]) -> Plan:
-        """One plan for a batch: the worst of each."""
+        """Merges the plans of a batch by taking the maximum of each field."""
         plans = [plan for _, plan in queued]
         parts = {copy.component for action, _ in queued for copy in action.copies}
         copies = len(parts) * (self._layers if name == LOAD else 1)
@@ -146,7 +146,7 @@ class DeviceHand(Hand):
         rig.passes.rubbish = False
 
     def _sequence(self, job: Job, tokens: list[int]) -> Sequence:
-        """The request as passes know it, its content that of these tokens."""
+        """The engine's record of a request, with the content of these tokens."""
         found = self._sequences.get(job.id)
         if found is None:
             request = Request(job.id, 0, len(tokens), 0)
@@ -168,11 +168,11 @@ class DeviceHand(Hand):
     # -- work ends
 
     def done(self) -> bool:
-        """Whether the host knows of an end that the core was not told of."""
+        """Whether the host has seen an end that was not reported to the core yet."""
         return any(self._ended.values())
 
     def _passed(self, action: Prefill) -> None:
-        """The host sees the end of a pass; one whose load failed has failed."""
+        """Records the end of a pass. It has failed if its load failed."""
         controller = self.rig.controller
         lost = [
             flight
@@ -186,7 +186,7 @@ class DeviceHand(Hand):
         self._ended[lane].append(flight)
 
     def _look(self) -> None:
-        """The host asks for the end of everything, and starts what waits."""
+        """Polls the end of all work, and starts waiting work."""
         rig = self.rig
         rig.run_to(self.now)
         self.now = max(self.now, rig.clock.now_ns)
@@ -198,7 +198,7 @@ class DeviceHand(Hand):
         self._count()
 
     def _count(self) -> None:
-        """The controller owes exactly the replies that nobody had."""
+        """Checks that the controller has exactly the unanswered transfers."""
         owed = [one for one in self.pending if one.number not in self._said]
         copies = sum(not isinstance(one.action, Prefill) for one in owed)
         found = self.rig.controller.unanswered
@@ -206,7 +206,7 @@ class DeviceHand(Hand):
             raise StuckError(f"device: expected {copies} unanswered transfers, found {found}")
 
     def _pass_time(self) -> None:
-        """To the next thing that happens."""
+        """Advances time to the next event of the device."""
         next_ns = self.rig.clock.next_ns()
         if next_ns < 0:
             kinds = ", ".join(f"{type(one.action).__name__} {one.number}" for one in self.pending)
@@ -239,7 +239,7 @@ class DeviceHand(Hand):
             taken += 1
 
     def take(self, one: Pending) -> None:
-        """The reply reaches the core, once the host knows of it."""
+        """Delivers a reply to the core, when the host has seen the end."""
         if one.number not in self._said:
             self._look()
         while one.number not in self._said:
@@ -248,7 +248,7 @@ class DeviceHand(Hand):
         super().take(one)
 
     def went_well(self, one: Pending, fine: bool) -> bool:
-        """As the device says; a pass may also fail for a reason of its own."""
+        """Whether the work succeeded on the device; a pass may also fail by its fault."""
         action = one.action
         well = self._said[one.number]
         if not isinstance(action, Prefill):
@@ -284,8 +284,7 @@ class DeviceHand(Hand):
     # -- at rest
 
     def at_rest(self) -> None:
-        """Nothing runs: what is cached is what its prefix says, and free pages are as they were
-        left."""
+        """Checks all cached pages, and that free pages were not written, when nothing runs."""
         super().at_rest()
         rig = self.rig
         self._count()

@@ -1,8 +1,8 @@
-"""The simulated device of a sequence, with everything random about it told from outside.
+"""The simulated device of a sequence, without random draws of its own.
 
-Lives here: what a machine of a sequence is made of (clock, link, bytes, detector, shadow, the real
-controller, the passes of a model), and a device that draws nothing. Must not live here: when
-anything is asked of it, or what a reply does (device_hand).
+Lives here: the parts of a sequence's machine (clock, link, bytes, detector, shadow, the real
+controller, the passes of a model), and a device that follows plans. Does not issue work or handle
+replies (see hand).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from sim.engine.forward import Forward
 
 from ..executors import DeviceSettings
 
-RATE = 10**9  # one byte a nanosecond, so that a page of so many bytes takes so long
+RATE = 10**9  # one byte per nanosecond, so a page's bytes equal its nanoseconds
 
 
 class Plan(NamedTuple):
-    """What becomes of the work that is issued on a stream next.
+    """The plan for the next work that is issued on a stream.
 
-    stall: how long it stands still first. pause: how long before each chunk of a copy arrives,
-    beside what the link takes. lag: how long its end is not seen. parts: chunks of each copy.
-    failing: which of its copies does not happen, -1 for none.
+    stall: delay before it starts. pause: delay of each chunk of a copy, besides the time on the
+    link. lag: time until the host sees its end. parts: chunks of each copy. failing: the copy that
+    fails, -1 for none.
     """
 
     stall: int = 0
@@ -52,8 +52,11 @@ PLAIN = Plan()
 
 
 class PlannedDevice(SimDevice):
-    """Draws nothing. moving: of the copy under way to each tier, chunks that have arrived. late:
-    how often the host asked for a mark that was reached and is not to be seen yet."""
+    """A device that follows plans instead of random draws.
+
+    moving: by target tier of a running copy, the number of arrived chunks. late: how often the host
+    asked for a mark that was reached but not visible yet.
+    """
 
     def __init__(self, clock: Clock, link: Link, sizes: dict[str, tuple[int, ...]], memory: Memory):
         options = SimDeviceOptions(sizes, faults=lambda copy, _: copy in self._lost, scribble=False)
@@ -63,16 +66,16 @@ class PlannedDevice(SimDevice):
         self._plans: dict[Stream, Plan] = {}
         self._sent: dict[Stream, int] = {}
         self._lags: dict[int, int] = {}
-        self._cut: dict[int, tuple[int, int]] = {}  # by copy, parts and pause
-        self._pause: dict[str, int] = {}  # by stream, of the copy under way
+        self._cut: dict[int, tuple[int, int]] = {}  # by copy: (parts, pause)
+        self._pause: dict[str, int] = {}  # by stream: pause of the running copy
         self._lost: dict[int, None] = {}
 
     def plan(self, stream: Stream, plan: Plan) -> None:
-        """From now on."""
+        """Sets the plan of a stream from now on."""
         self._plans[stream], self._sent[stream] = plan, 0
 
     def sent(self, stream: Stream) -> int:
-        """Copies that were issued under the present plan."""
+        """Number of copies issued under the present plan."""
         return self._sent.get(stream, 0)
 
     def record(self, stream: Stream) -> Mark:
@@ -123,9 +126,9 @@ class PlannedDevice(SimDevice):
 
 
 class Passes:
-    """The model of a sequence: each pass takes `layer` a layer, and its end is seen by asking.
+    """The model of a sequence. layer: nanoseconds per layer. The host polls for the end of passes.
 
-    rubbish: what is written is nobody's (the pass is going to fail).
+    rubbish: passes write unique bytes, because they are going to fail.
     """
 
     def __init__(self, device: PlannedDevice, memory: Memory, layers: int) -> None:
@@ -159,11 +162,11 @@ class Passes:
         self._device.verify(stream, touch, tags, unless)
 
     def sync(self, mark: Mark, action: Callable[[], None]) -> None:
-        """Nobody is told: the host asks, in order."""
+        """Registers the end of a pass; `poll` calls the actions in order."""
         self._open.append((mark, action))
 
     def poll(self) -> None:
-        """Every pass that the host sees the end of."""
+        """Ends every pass whose end the host can see."""
         while self._open and self._device.query(self._open[0][0]):
             self._open.popleft()[1]()
 
@@ -201,7 +204,7 @@ class Rig:
             self.shadow.freed(tier, name, np.arange(count, dtype=np.int64))
 
     def run_to(self, time_ns: int) -> None:
-        """Everything that happens until then."""
+        """Runs all events until this time."""
         clock = self.clock
         if time_ns > clock.now_ns:
             clock.after(time_ns - clock.now_ns, lambda: None)
@@ -209,6 +212,6 @@ class Rig:
             clock.step()
 
     def run_dry(self) -> None:
-        """Everything that happens at all."""
+        """Runs all events."""
         while self.clock.next_ns() >= 0:
             self.clock.step()

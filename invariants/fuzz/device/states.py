@@ -1,7 +1,6 @@
 """Named states of a simulated device that a good fuzzer must reach.
 
-Lives here: recognising them from what is under way on the device while the core is told something.
-Must not live here: any verdict, or the device.
+Lives here: recognising them from the running work whenever the core gets an event. Checks nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ _COPIES = {Tier.DEVICE: "load", Tier.HOST: "backup"}
 
 
 class DeviceStates:
-    """Observes one core and counts into `seen`. done: whether the host knows of an end that the
-    core was not told of."""
+    """Observes one core and counts into `seen`. done: returns whether the host has seen an end that
+    was not reported to the core yet.
+    """
 
     def __init__(self, seen: Counter[str], device: PlannedDevice, done: Callable[[], bool]) -> None:
         self.seen = seen
@@ -40,10 +40,10 @@ class DeviceStates:
         self.seen[f"{name} between an end on the device and its reply"] += self._done()
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
-        """All is said before the core answers."""
+        """Does nothing: states are counted at the event."""
 
     def looked(self, ended: Sequence[Pending]) -> None:
-        """The host has asked; these are what it may take."""
+        """Called after a poll with the replies that the host may take."""
         late, self._late = self._late, self._device.late
         held_back = self._late > late and not ended
         self.seen["a poll saw nothing though something was done"] += held_back

@@ -1,2 +1,4 @@
-"""The atlas of faults: one file per kind, or per table of kinds that differ in a number, found by
-name. Every one is recoverable by design: a miss is legal, a wrong byte and a hang never are."""
+"""Kinds of faults: one file for each kind, or for kinds that differ in a parameter, found by name.
+
+Every fault is recoverable: a miss is legal, but wrong bytes or a hang are not.
+"""

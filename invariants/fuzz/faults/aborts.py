@@ -1,4 +1,4 @@
-"""A request goes away at one of the points at which somebody waits for something."""
+"""A request is aborted or retracted while it or another request waits for an action."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import Fault, Player
 
 
 def job_of(hand: Player, one: Pending) -> Job | None:
-    """The request that the action works for; of a backup, the one that waits longest."""
+    """Returns the request of the action; for a backup, the first waiting request."""
     if isinstance(one.action, Backup):
         return next((job for job in hand.jobs.values() if job.stage == "waiting"), None)
     return hand.jobs.get(one.action.request)
@@ -23,7 +23,7 @@ def abort(hand: Player, one: Pending) -> None:
 
 
 class AbortIssued(Fault):
-    """It has just begun: a load arrives, a pass runs, a page is written back."""
+    """Aborts when the action was issued: during a load, a pass or a write-back."""
 
     def __init__(self, site: str) -> None:
         self.sites = (site,)
@@ -33,27 +33,27 @@ class AbortIssued(Fault):
 
 
 class AbortDone(Fault):
-    """The work is done, and nobody has looked."""
+    """Aborts after the work has ended, before the reply is taken."""
 
     def before(self, hand: Player, one: Pending) -> None:
         abort(hand, one)
 
 
 class AbortTaken(Fault):
-    """The reply was the last that it saw."""
+    """Aborts after the reply was taken."""
 
     def after(self, hand: Player, one: Pending, reply: Reply) -> None:
         abort(hand, one)
 
 
 class AbortFailed(AbortDone):
-    """It goes away, and then its work fails."""
+    """Aborts before the reply, which reports a failure."""
 
     fine = False
 
 
 class Retract(Fault):
-    """Wanted back while a pass runs, which is refused, and given back as soon as that is over."""
+    """Retracts during the request's pass, which is refused, and again after the pass."""
 
     sites = ("Prefill",)
 

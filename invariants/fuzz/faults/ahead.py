@@ -1,4 +1,4 @@
-"""A step ran ahead and is rejected: what it generated goes, and the request ends before it."""
+"""A decode step runs ahead and is rejected: its tokens are discarded and the request finishes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A request that nobody else resembles takes the pages: pools are short for everyone else.
+"""A request with a unique prompt takes pages, so that the pools are short for the others.
 
-device squeezed      it stays, and decodes until the run is healed
-allocation refused   it takes all that can be had, so that the next allocation is refused
-host squeezed        it ends, and its pages push others out of host
+device squeezed      it stays and decodes until the run is healed
+allocation refused   it takes all available pages, so that the next allocation is refused
+host squeezed        it finishes, and its backups evict other host pages
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ FIRST = 1 << 20
 
 
 def squeeze(hand: Player, percent: int, ends: bool) -> None:
-    """A request of `percent` of the device pages that could be had."""
+    """Adds a request with `percent` of the available device pages."""
     pool = hand.core.view.pool(Tier.DEVICE)
     take(hand, max(1, (pool.free + pool.evictable) * percent // 100), ends)
 
 
 def leave(hand: Player, component: str, pages: int) -> None:
-    """Requests take what can be had of a component on device, but for so many pages at
-    most: of states, a request takes several at a time."""
+    """Adds requests until at most `pages` device pages of a component are available. A request
+    takes several states at a time, so fewer may be left.
+    """
     if component not in hand.config.components:
         return
     at = hand.config.components.index(component)
@@ -38,7 +39,9 @@ def leave(hand: Player, component: str, pages: int) -> None:
 
 
 def take(hand: Player, pages: int, ends: bool) -> None:
-    """A request of so many pages of the backbone, and what it needs of the others, decodes."""
+    """Adds a decoding request with this many backbone pages, and the pages it needs of other
+    components.
+    """
     size = hand.config.page_size
     number = FIRST + len(hand.used)
     tokens = [UNLIKE + number] * (pages * size)
@@ -56,7 +59,7 @@ def take(hand: Player, pages: int, ends: bool) -> None:
             break
         hand.feed(ContinueWanted(number, len(tokens)))
     if number not in hand.jobs:
-        return  # the fault of its own pass took it away
+        return  # a fault of its own pass has removed it
     if job.stage != "decoding":
         hand.abort(job)
     elif ends:

@@ -1,9 +1,8 @@
-"""What a kind of fault is, what it may ask of the hand that plays it, and the registry.
+"""The interface of faults, what they may use of the hand, and the registry.
 
-A file defines `KINDS`, name -> Fault. A kind hits one action of a tape (`Act.fault`) and acts where
-it overrides a hook; the default of every hook is that nothing goes wrong. Two switches decide how
-often: the swarm turns a kind on for a sequence, and gives it a chance per action. Must not live
-here: what a single kind does.
+A file defines `KINDS`, name -> Fault. A fault applies to one action of a tape (`Act.fault`) and
+overrides hooks; by default, a hook changes nothing. The swarm enables a kind for a sequence and
+sets its probability per action. Does not define any particular kind.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LOST = 1 << 60
 
 
 class Player(Protocol):
-    """What a fault may use of the hand: its time, its replies, its requests, its core's door."""
+    """The parts of the hand that a fault may use."""
 
     now: int
     blind: int
@@ -55,33 +54,34 @@ class Player(Protocol):
 
 
 class Fault:
-    """One kind. sites: the actions that it can hit. fine: whether their reply is a good one.
-    of_ranks: whether it takes several ranks to mean anything."""
+    """One kind of fault. sites: the actions that it applies to. fine: whether the reply reports
+    success. of_ranks: whether it needs several ranks.
+    """
 
     sites: tuple[str, ...] = SITES
     fine = True
     of_ranks = False
 
     def due(self, hand: Player, due: int) -> int:
-        """When the reply is there, where it would have been at `due`."""
+        """Returns the time of the reply, which was `due` without the fault."""
         return due
 
     def tie(self, number: int, tie: int) -> int:
-        """Its place among those that are due with it."""
+        """Returns the order of the reply among those due at the same time."""
         return tie
 
     def arrives(self, at: int, count: int) -> bool:
-        """Whether page `at` of `count` of a copy that failed arrived all the same."""
+        """Whether page `at` of `count` of a failed copy arrives."""
         return False
 
     def issued(self, hand: Player, one: Pending) -> None:
-        """The operation that issued the action is over."""
+        """Called when the operation that issued the action has ended."""
 
     def before(self, hand: Player, one: Pending) -> None:
-        """The work is done, and the reply not yet taken."""
+        """Called when the work is done, before the reply is taken."""
 
     def after(self, hand: Player, one: Pending, reply: Reply) -> None:
-        """The reply was taken."""
+        """Called after the reply was taken."""
 
 
 NONE = Fault()
@@ -89,7 +89,7 @@ NONE = Fault()
 
 @cache
 def load() -> dict[str, Fault]:
-    """Every kind, by name."""
+    """All kinds by name."""
     found: dict[str, Fault] = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if path.stem != "base" and not path.stem.startswith("_"):
@@ -98,12 +98,14 @@ def load() -> dict[str, Fault]:
 
 
 def names(of_ranks: bool = False) -> tuple[str, ...]:
-    """Those of one core; or those that take several ranks."""
+    """Names of the kinds for one core, or of those that need several ranks."""
     return tuple(name for name, kind in load().items() if kind.of_ranks == of_ranks)
 
 
 def kind_of(name: str, site: str) -> Fault:
-    """The kind that an act names, or none where it does not apply to this action."""
+    """Returns the kind of this name, or NONE if it does not apply to this action. Raises
+    CallerError for an unknown name.
+    """
     if not name:
         return NONE
     kind = load().get(name)

@@ -1,4 +1,4 @@
-"""Something else happens between the end of the work and its reply, or right behind that."""
+"""A flush or an eviction occurs while an action runs, before its reply, or just after it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def _all_of(hand: Player, tier: Tier) -> list[Event]:
 
 
 class Flush(Fault):
-    """Everything is forgotten while a copy moves; refused where something runs."""
+    """Flushes during a copy; refused while a request is admitted or a pass runs."""
 
     def before(self, hand: Player, one: Pending) -> None:
         hand.feed(Flushed())
 
 
 class Evict(Fault):
-    """when: issued, before or after. Everything that may leave a tier leaves it."""
+    """Evicts everything that can be evicted from a tier. when: "issued", "before" or "after"."""
 
     def __init__(self, tier: Tier, when: str) -> None:
         self.tier, self.when = tier, when

@@ -1,4 +1,4 @@
-"""The work fails: at once, in its time, or long after."""
+"""The work fails: at once, when it is due, or later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What no scheduler may ask for while a pass of the request runs: refused, without a trace."""
+"""Events that are forbidden while a pass of the request runs. The core must refuse them and stay
+unchanged.
+"""
 
 from __future__ import annotations
 

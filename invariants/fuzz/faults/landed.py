@@ -1,4 +1,6 @@
-"""A pass fails although what it read has landed: its request recomputes, the pages stay."""
+"""A pass fails after its load has landed: the loaded pages stay, and the request is computed
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What carries the bytes, or the host, is slow for a while: every reply of a kind feels it."""
+"""A link or the host is slow for a while, which delays all replies of a kind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .base import LOST, SITES, Fault, Player
 
 
 def postpone(hand: Player, site: str, until: int) -> None:
-    """Nothing of this kind is there before `until`."""
+    """Delays all replies of this kind until `until`."""
     hand.slow[site] = max(until, hand.slow.get(site, 0))
     for at, one in enumerate(hand.pending):
         if type(one.action).__name__ == site and one.due < LOST:
@@ -15,14 +15,14 @@ def postpone(hand: Player, site: str, until: int) -> None:
 
 
 class Clog(Fault):
-    """The action's own lane stands still."""
+    """Delays all replies of the action's kind."""
 
     def issued(self, hand: Player, one: Pending) -> None:
         postpone(hand, type(one.action).__name__, hand.now + 300)
 
 
 class Swizzled(Fault):
-    """Every lane stands still, and they come back one after another, the youngest first."""
+    """Delays all replies; the kinds resume one after another in this order."""
 
     def __init__(self, order: tuple[str, ...]) -> None:
         self.order = order
@@ -33,14 +33,14 @@ class Swizzled(Fault):
 
 
 class StalePoll(Fault):
-    """The host does not see what is there, for some polls."""
+    """The next polls see nothing."""
 
     def issued(self, hand: Player, one: Pending) -> None:
         hand.blind = 3
 
 
 class Jump(Fault):
-    """The host was away: everything that is not lost is there at once."""
+    """Advances time, so that all replies except lost ones are due at once."""
 
     def issued(self, hand: Player, one: Pending) -> None:
         hand.now += 2000

@@ -1,4 +1,4 @@
-"""Replies that the contract forbids, around a good one: each must be refused without a trace."""
+"""Forbidden replies before or after a good one. The core must refuse each and stay unchanged."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ NOBODY = 1 << 29
 
 
 class Twice(Fault):
-    """The same reply again."""
+    """Repeats the reply."""
 
     def after(self, hand: Player, one: Pending, reply: Reply) -> None:
         hand.refused(reply)
 
 
 class Unknown(Fault):
-    """A reply to an action that was never issued comes first."""
+    """Sends a reply to an unknown action before the reply."""
 
     def before(self, hand: Player, one: Pending) -> None:
         for reply in (LoadDone(NOBODY), BackupDone(NOBODY), PrefillDone(NOBODY)):
@@ -26,7 +26,7 @@ class Unknown(Fault):
 
 
 class Crossed(Fault):
-    """The reply of another kind of action names this flight."""
+    """Sends a reply of another kind for this flight."""
 
     def before(self, hand: Player, one: Pending) -> None:
         name = type(one.action).__name__
@@ -36,14 +36,14 @@ class Crossed(Fault):
 
 
 class Changed(Fault):
-    """Good news, then bad news about the same thing."""
+    """Repeats the reply with the opposite result."""
 
     def after(self, hand: Player, one: Pending, reply: Reply) -> None:
         hand.refused(reply._replace(ok=not reply.ok))
 
 
 class TooLate(Fault):
-    """A load is said to have failed after the pass that read it."""
+    """Reports the failure of a load after the pass that read it."""
 
     sites = ("Load",)
 

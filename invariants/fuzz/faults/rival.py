@@ -1,4 +1,4 @@
-"""Another request wants the very prefix that is being loaded, or computed, at this moment."""
+"""Another request arrives with the prefix that is being loaded or computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank of several falls behind the others: nothing that it does ends for a while."""
+"""One of several ranks falls behind: none of its actions ends for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BEHIND = 300
 
 
 def lane_of(rank: int) -> str:
-    """The name under which a rank stands still in the hand's `slow`."""
+    """The key of a rank in the hand's `slow`."""
     return f"rank {rank}"
 
 

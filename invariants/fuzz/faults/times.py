@@ -1,4 +1,6 @@
-"""The reply is good, and comes at another time: lost until healed, late, at once, in a bunch."""
+"""A good reply at another time: lost until the run is healed, late, at once, or together with
+others.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from .base import LOST, SITES, Fault, Player
 
 
 class Timed(Fault):
-    """step: the reply waits for the next multiple of it, so that several come at once."""
+    """later: delay of the reply, at once if negative. step: the reply waits for the next multiple
+    of it, so that several come together. turned: the latest action is answered first.
+    """
 
     def __init__(self, later: int, step: int = 1, turned: bool = False, *sites: str) -> None:
         self.later, self.step, self.turned = later, step, turned

@@ -1,4 +1,4 @@
-"""A copy fails with some of its pages there: which ones is the only difference."""
+"""A copy fails after some of its pages have arrived. The kinds differ in which pages arrive."""
 
 from __future__ import annotations
 

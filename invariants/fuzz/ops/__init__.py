@@ -1,2 +1,5 @@
-"""Operations: one file each, found by name. `draw` makes literal arguments from the state of a run,
-or None where it has nothing to do; `play` does it, and nothing where it cannot."""
+"""Operations: one file each, found by name.
+
+`draw` returns literal arguments for the state of a run, or None if the operation is not possible.
+`play` performs it, or does nothing if it does not fit the state.
+"""

@@ -1,4 +1,4 @@
-"""A request is gone, at whatever stage."""
+"""A request is aborted, at any stage."""
 
 from __future__ import annotations
 

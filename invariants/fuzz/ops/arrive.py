@@ -1,4 +1,4 @@
-"""A request arrives, with a prompt that often begins like an earlier one."""
+"""A request arrives; its prompt often starts like an earlier one."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def play(hand: Hand, args: Arguments) -> None:
 
 
 def number_of(hand: Hand) -> int:
-    """The next number of a request that no fault made up."""
+    """The next request number; ignores requests made by faults."""
     return 1 + max((one for one in hand.used if one < LEAST_MADE_UP), default=-1)
 
 
 def pack(tokens: list[int]) -> list[list[int]]:
-    """Runs of equal tokens: [token, how many]."""
+    """Encodes tokens as runs: [token, count]."""
     runs: list[list[int]] = []
     for token in tokens:
         if runs and runs[-1][0] == token:

@@ -1,4 +1,4 @@
-"""What an operation's file defines, and the registry of them."""
+"""The interface of an operation's file, and the registry."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ class Operation(Protocol):
     ARGS: Schema
 
     def draw(self, hand: Hand, draws: Draws) -> Arguments | None:
-        """Arguments, all of them literal, for this state; None where there is nothing to do."""
+        """Returns literal arguments for this state, or None if the operation is not possible."""
 
     def play(self, hand: Hand, args: Arguments) -> None:
-        """Do it; nothing where the entry does not fit the state (its cause was deleted)."""
+        """Performs the operation. Does nothing if the entry does not fit the state, because an
+        earlier entry was deleted.
+        """
 
 
 def names() -> list[str]:
@@ -32,10 +34,10 @@ def names() -> list[str]:
 
 
 def load() -> dict[str, Operation]:
-    """Every operation, by name."""
+    """All operations by name."""
     return {name: import_module(f"invariants.fuzz.ops.{name}") for name in names()}
 
 
 def check(tape: Tape, ops: dict[str, Operation], name: str = "") -> None:
-    """Raises CallerError, one line, unless every entry is well made."""
+    """Raises CallerError with one line if an entry is invalid."""
     check_schemas(tape, {one: op.ARGS for one, op in ops.items()}, name)

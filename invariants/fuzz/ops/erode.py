@@ -1,6 +1,8 @@
-"""Some pages of several components leave several tiers in a row: the way to nodes that hold one
-thing here, another there, and a third nowhere. With three components there are many such mixtures,
-and evictions that come one at a time are healed before the next."""
+"""Evicts some pages of several components from both tiers in one entry.
+
+This leads to nodes with one component here, another there and a third nowhere. Three components
+have many such mixtures, and after single evictions the core repairs them too soon.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         return None
     cuts = []
     for _ in range(draws.between(2, MOST_CUTS)):
-        # last first: what goes takes with it what stands behind it in this order
+        # prefer later components: evicting one also evicts those after it
         at = max(draws.below(len(names)), draws.below(len(names)))
         tier = draws.below(2) if hand.config.has_host else 0
         pages = hand.core.view.pool(Tier(tier), at).capacity if draws.chance(30) else 1

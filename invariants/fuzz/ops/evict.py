@@ -1,4 +1,4 @@
-"""Somebody wants pages of one component on one tier."""
+"""Evicts pages of one component from one tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoding request ends well; its last step may have run ahead of what is committed."""
+"""A decoding request finishes; its last step may have run ahead of the committed tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forget every cached page; refused while anything runs."""
+"""Flushes the cache; refused while a request is admitted or a pass runs."""
 
 from __future__ import annotations
 

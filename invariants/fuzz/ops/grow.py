@@ -1,4 +1,4 @@
-"""A decoding request grows, and generates as many tokens as it may."""
+"""A decoding request asks for pages, and generates as many tokens as it was granted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Someone takes every page that can be had on device, or all but so many of one component, or all
-of those let go again."""
+"""Extra requests take all available device pages, or all but some of one component, or release
+them.
+"""
 
 from __future__ import annotations
 

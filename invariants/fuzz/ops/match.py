@@ -1,4 +1,4 @@
-"""How much of a waiting request would hit now?"""
+"""Asks for the match of a waiting request."""
 
 from __future__ import annotations
 

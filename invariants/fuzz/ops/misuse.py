@@ -1,4 +1,4 @@
-"""An event that the contract forbids: it must be refused, and leave no trace."""
+"""A forbidden event. The core must refuse it and stay unchanged."""
 
 from __future__ import annotations
 

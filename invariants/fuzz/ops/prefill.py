@@ -1,4 +1,4 @@
-"""The next chunk of a prompt."""
+"""Requests the next chunk of a prompt."""
 
 from __future__ import annotations
 

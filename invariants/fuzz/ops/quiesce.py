@@ -1,4 +1,4 @@
-"""Everything under way ends; what runs keeps running, what waits keeps waiting."""
+"""Takes all pending replies; requests stay in their stages."""
 
 from __future__ import annotations
 

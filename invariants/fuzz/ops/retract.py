@@ -1,4 +1,4 @@
-"""A running request gives its pages back and waits again."""
+"""A running request is retracted: it frees its pages and waits again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is cached on host is wanted again, by one request or by several at once: the way to a load.
+"""One or more requests arrive for a prefix that is cached on host, which leads to loads.
 
-Device is emptied of some components first, replies are waited for (what is written back reaches
-host by them), and then everybody asks in one entry.
+Some components are first evicted from device. Replies are then taken, so that written-back pages
+reach host. Then all requests arrive in one entry.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def play(hand: Hand, args: Arguments) -> None:
         wait.play(hand, args)
     tokens = arrive.unpack(args["tokens"])
     for turn, request in enumerate((args["request"], *args.get("others", ()))):
-        # each of the others parts with the first one page further up
+        # each further request shares one page less with the first
         keep = max(1, len(tokens) - turn * hand.config.page_size)
         one = {**args, "request": request, "tokens": arrive.pack(tokens[:keep])}
         arrive.play(hand, one)
@@ -91,8 +91,9 @@ def play(hand: Hand, args: Arguments) -> None:
 
 
 def _clear(hand: Hand) -> None:
-    """Passes end where their replies are there, and whoever holds pages and may give them up does:
-    what decodes ends well, what rests waits again."""
+    """Takes replies, then finishes decoding requests and retracts idle ones, which frees their
+    pages.
+    """
     wait.play(hand, {"polls": 2})
     for job in hand.pick("decoding", "idle"):
         if job.stage == "decoding" and job.id < LEAST_MADE_UP:

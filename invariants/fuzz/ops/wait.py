@@ -1,4 +1,4 @@
-"""Nothing is asked for: time passes, and replies are taken."""
+"""Lets time pass and takes replies."""
 
 from __future__ import annotations
 

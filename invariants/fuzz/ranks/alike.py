@@ -1,7 +1,7 @@
-"""What ranks must have in common after every event: answers, what changed, and at times everything.
+"""Compares ranks: answers and changes after every event, and the whole trees at times.
 
-The first difference is named by what it is about, with both sides. Must not live here: why ranks
-should be alike (ranks), or any check of one core.
+The first difference is reported by its subject, with both sides. Does not run ranks (see ranks) or
+check a single core.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS: dict[type, str] = {
 def compare_answers(
     rank: int, event: Event, one: Sequence[Outcome], other: Sequence[Outcome]
 ) -> None:
-    """The first answer that is not the same is an error."""
+    """Raises Diverged for the first answer that differs."""
     if _digest(one) == _digest(other):
         return
     pairs = zip(one, other, strict=False)
@@ -65,14 +65,14 @@ def compare_answers(
 
 
 def compare_touched(rank: int, event: Event, one: CoreView, other: CoreView) -> None:
-    """What the event changed: nodes and where they are, their pages and locks, the pools."""
+    """Compares what the event changed: nodes, their pages and locks, and the pools."""
     after = f"after {event}"
     _compare_nodes(rank, after, one.touched, other.touched)
     compare_pools(rank, after, one, other)
 
 
 def compare_trees(rank: int, one: CoreView, other: CoreView) -> None:
-    """Everything that is cached."""
+    """Compares the whole trees and the pools."""
     mine, theirs = ({node.id: node for node in view.nodes()} for view in (one, other))
     _compare_nodes(rank, "in the whole tree", mine, theirs)
     compare_pools(rank, "in the whole tree", one, other)
@@ -135,7 +135,7 @@ def _position(node: Node | None) -> Position | None:
 
 
 def _held(node: Node) -> Held:
-    """Pages and the number of locks, by tier and component."""
+    """Pages and number of locks, by tier and component."""
     return tuple(
         (None if pages is None else pages.tobytes(), len(locks))
         for side, held in zip(node.pages, node.locks, strict=True)

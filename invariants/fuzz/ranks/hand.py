@@ -1,7 +1,8 @@
-"""The hand on several ranks: what it does to rank 0, the others do, and replies are agreed on.
+"""A hand with several ranks: the other ranks get every event of rank 0, and the ranks agree on
+replies.
 
-Lives here: where ranks come in between the hand and its core, and which hand plays a tape. Must not
-live here: the ranks themselves (ranks), or anything of one core (hand).
+Lives here: the connection between the hand, its core and the ranks, and choosing the hand of a
+tape. Does not implement the ranks (see ranks) or the play on one core (see hand).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .shards import Shards
 
 
 class RankedHand(Hand):
-    """Plays on as many cores as ranks."""
+    """Plays on one core per rank."""
 
     def __init__(
         self,
@@ -42,7 +43,9 @@ class RankedHand(Hand):
         return outcomes
 
     def submit(self, action: Action) -> None:
-        """Each rank has the act behind that of the rank before it, and the end is that of all."""
+        """Submits an action on all ranks. Each rank uses the act after that of the rank before it,
+        and the action ends when it has ended on all.
+        """
         turn, acts = self._turn, self.acts or (PLAIN,)
         super().submit(action)
         mine = [acts[(turn + rank) % len(acts)] for rank in range(self.ranks.size)]
@@ -56,21 +59,21 @@ class RankedHand(Hand):
         return self.ranks.take_due(self)
 
     def take(self, one: Pending) -> None:
-        """Wanted now, whether or not all ranks have it."""
+        """Forces this reply on all ranks and delivers it."""
         self.ranks.take(self, one)
 
     def deliver(self, one: Pending, reply: Reply) -> None:
-        """All ranks have it."""
+        """Delivers a reply that all ranks have."""
         self._verdicts[one.number] = reply.ok
         super().take(one)
 
     def went_well(self, one: Pending, fine: bool) -> bool:
-        """As the ranks agreed."""
+        """The result that the ranks agreed on."""
         return self._verdicts[one.number]
 
 
 def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
-    """The hand that plays a tape."""
+    """Returns the hand that plays a tape."""
     if tape.ranks > 1:
         return RankedHand(tape.config, tape.order, watch, tape.ranks, tape.pairs)
     settings = settings_of(tape.executor)

@@ -1,16 +1,16 @@
-"""Several ranks: as many cores as ranks, told the same, each with its own delays and failures.
+"""Several ranks: one core per rank, with the same events, but with its own delays and failures.
 
-Rank 0 is the hand's core, which every check watches. The others follow: each event goes to all of
-them, and what they answer and change must be the same, event by event; so what a check says of rank
-0 it says of all, and the checks are asked once. Replies go through `hicache.runtime.agreement`, in
-lockstep: what one rank alone has is not there yet.
+Rank 0 is the hand's core, which the checks watch. Each event goes to all ranks, and their answers
+and changes must be equal. A result of the checks on rank 0 therefore holds for all ranks. Replies
+pass through `hicache.runtime.agreement` in lockstep: a reply is delivered when all ranks have it.
 
-Of the n-th action of an entry, rank r has the delay, the tie and the fault of act n + r, so an
-entry with one act has equal ranks. What a fault does beside time and success, it does for the act
-of rank 0. Every rank remembers contents of its own (shards): a copy that failed on one rank alone
-left nothing there.
+For the n-th action of an entry, rank r uses the delay, the tie and the fault of act n + r, so an
+entry with one act has equal ranks. Hooks of a fault other than time and success run only for rank
+0's act. Every rank has its own contents (see shards): a copy that failed on one rank left nothing
+there.
 
-Must not live here: how ranks agree (agreement), what a request is (hand), or any draw.
+Does not implement the agreement (see hicache.runtime.agreement) or requests (see hand), and draws
+nothing.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from ..tapes.tape import Act
 from .alike import compare_answers, compare_touched, compare_trees
 
 LOOK_EVERY = 16
-FORCED = -1  # due whatever is slow
+FORCED = -1  # due regardless of delays
 
 
 class Fate(NamedTuple):
-    """What becomes of one action on one rank. arrives: as of a fault."""
+    """The result of one action on one rank. arrives: see Fault.arrives."""
 
     due: int
     fine: bool
@@ -52,7 +52,7 @@ class Fate(NamedTuple):
 
 
 class Front(Player, Protocol):
-    """What ranks may use of the hand, beside what a fault may."""
+    """The parts of the hand that ranks may use, besides those for faults."""
 
     schedule: Schedule
     probes: Probes
@@ -62,7 +62,7 @@ class Front(Player, Protocol):
 
 
 class Local:
-    """What carries out actions on one rank: each is done when its fate says so."""
+    """The executor of one rank: each action ends at the time of its fate."""
 
     def __init__(self, rank: int, fates: dict[FlightId, list[Fate]], front: Front) -> None:
         self.rank = rank
@@ -74,7 +74,7 @@ class Local:
         self._open[action.flight] = action
 
     def start(self) -> None:
-        """Everything has begun when it was submitted."""
+        """Does nothing: actions start when they are submitted."""
 
     def poll(self) -> list[Reply]:
         done = [one for one in self._open.values() if self._is_done(one)]
@@ -83,7 +83,7 @@ class Local:
         return [REPLIES[type(one)](one.flight, self.fine(one)) for one in done]
 
     def fine(self, action: Action) -> bool:
-        """Whether it went well here; a pass reads what its loads brought here."""
+        """Whether the action succeeded on this rank; a pass needs its loads."""
         after = action.after if isinstance(action, Prefill) else ()
         return all(self._fates[flight][self.rank].fine for flight in (action.flight, *after))
 
@@ -112,13 +112,15 @@ class Ranks:
             Driver(Core(config), executor)
             for config, executor in zip(agreed[1:], self.agreements[1:], strict=True)
         ]
-        self.agreed: deque[Reply] = deque()  # and not yet delivered
+        self.agreed: deque[Reply] = deque()  # replies not delivered yet
         self._events = 0
 
     # -- every event
 
     def follow(self, front: Front, event: Event, outcomes: Sequence[Outcome]) -> None:
-        """The other ranks are told what rank 0 was told, and must have answered the same."""
+        """Feeds the event to the other ranks. Raises Diverged if their answers differ from rank
+        0's.
+        """
         self._events += 1
         for rank, driver in enumerate(self.drivers, 1):
             mine = driver.feed(event)
@@ -131,14 +133,16 @@ class Ranks:
             self.look(front)
 
     def look(self, front: Front) -> None:
-        """The whole trees are the same."""
+        """Compares the whole trees."""
         for rank, driver in enumerate(self.drivers, 1):
             compare_trees(rank, front.core.view, driver.core.view)
 
     # -- actions
 
     def submit(self, front: Front, action: Action, due: int, acts: Sequence[Act]) -> int:
-        """Rank 0 has an action, due there at `due`; acts: by rank. When all ranks have its end."""
+        """Submits an action that is due on rank 0 at `due`. acts: by rank. Returns when all ranks
+        have its end.
+        """
         site = type(action).__name__
         fates = []
         for rank in range(self.size):
@@ -155,14 +159,14 @@ class Ranks:
         return max([one.due for one in fates] + [front.slow.get(lane, 0) for lane in lanes])
 
     def _begin(self, rank: int, action: Action) -> None:
-        """An action is under way on a rank whose driver does not see to it."""
+        """Starts an action on a rank whose driver does not start it."""
         self.agreements[rank].begin(action)
         self.locals[rank].submit(action)
 
     # -- replies
 
     def take_due(self, front: Front) -> int:
-        """Deliver all that every rank has now, and what that leads to. Returns how many."""
+        """Delivers all replies that every rank has, and those that follow. Returns their number."""
         taken = 0
         while True:
             self._agree(front)
@@ -173,7 +177,9 @@ class Ranks:
                 taken += 1
 
     def take(self, front: Front, one: Pending) -> None:
-        """This reply is wanted now: it, and those before it in its lane, end on every rank."""
+        """Forces the end of this action, and of earlier ones of its kind, on every rank, and
+        delivers the replies.
+        """
         kind = type(one.action)
         for other in front.pending:
             if type(other.action) is kind and other.number <= one.number:
@@ -204,7 +210,7 @@ class Ranks:
         front.finish()
 
     def _see(self, probes: Probes, replies: Sequence[Reply]) -> None:
-        """Named states of the ranks, right behind an agreement."""
+        """Counts named states of the ranks after an agreement."""
         seen = probes.seen
         for kind, *counts in zip(REPLIES, *(one.leading() for one in self.agreements), strict=True):
             ahead = max(counts)
@@ -222,7 +228,9 @@ class Ranks:
 
 
 def _offered(config: Config, rank: int) -> Config:
-    """What a rank has room for: the same bytes are more pages where a rank has fewer layers."""
+    """The configuration that a rank can offer. Ranks with fewer layers have room for more host
+    pages.
+    """
     if not config.has_host:
         return config
     pages = tuple(size + rank * bool(size) for size in config.host_pages)

@@ -1,8 +1,8 @@
-"""Contents of several ranks: the names of prefixes are shared, the pages are not.
+"""Contents of several ranks: prefix numbers are shared, pages are separate.
 
-Each rank's copies and passes end as they went there, whatever the ranks agreed on: what failed on
-one rank alone left nothing there, so a verdict that forgets a rank shows as wrong content. Must not
-live here: what content is (content), or when anything ends (ranks).
+Each rank's copies and passes end with that rank's own result, whatever the ranks agreed on. An
+agreement that ignores a rank therefore leads to wrong content. Does not define content (see
+content) or times (see ranks).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .ranks import Ranks
 
 
 class Shards(Content):
-    """What each rank's pages hold: the names of prefixes are shared, the pages are not."""
+    """The contents of each rank's pages."""
 
     def __init__(self, config: Config, ranks: Ranks, pairs: bool = False) -> None:
         super().__init__(config, pairs)
@@ -38,7 +38,7 @@ class Shards(Content):
         ok: bool,
         arrives: Arrives = lambda at, count: False,
     ) -> None:
-        """On each rank as it went there, whatever the ranks agreed on."""
+        """Ends the copy on each rank with that rank's own result."""
         for rank, fate in enumerate(self.ranks.fates[flight]):
             if rank:
                 self.others[rank - 1].end_copy(flight, tier, fate.fine, fate.arrives)

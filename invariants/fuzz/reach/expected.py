@@ -1,8 +1,9 @@
-"""The names that a run of many sequences must have counted, each at least once.
+"""Names of states that a run of many sequences must reach, each at least once.
 
-A row is (what it needs, words, templates): a template stands for one name per word. Needs: any
-configuration, a window, a state, bounded (either) or both. What can hardly be reached is not here:
-a row is added when a run of 20,000 sequences reaches it. Must not live here: how a name is counted.
+A row is (need, words, templates): a template stands for one name per word. Needs: any
+configuration, a window, a state, bounded (either) or both. States that are hardly ever reached are
+not listed; a row is added when a run of 20,000 sequences reaches it. Does not count names (see
+probes and states).
 """
 
 from __future__ import annotations

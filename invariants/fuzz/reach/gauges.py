@@ -1,9 +1,8 @@
-"""Gauges: what drawn sequences look like, so that a generator that looks at little is seen to.
+"""Measures what drawn sequences look like, to find generators that test too little.
 
-A generator can be legal, fast and blind: the runs are clean because nothing happens in them. So
-every run counts, per quantity, how often each value was met; a report prints the quantiles and a
-test holds them to wide bounds. Must not live here: any verdict on the core, or named states
-(probes).
+A generator may be legal and fast, and find no failures because little happens in its runs. Each run
+counts the values of some quantities. A report prints their quantiles and a test checks them against
+wide bounds. Does not check the core or count named states (see probes).
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ LOADING = "loads in flight"
 DEVICE = "device pages in use, percent"
 HOST = "host pages in use, percent"
 QUANTITIES = (DEPTH, NODES, HIT, LOADED, FLIGHTS, LOADING, DEVICE, HOST)
-LOOK_EVERY = 16  # events between two walks over the tree
+LOOK_EVERY = 16  # minimum number of events between two walks over the tree
 STEP = 10  # percent
 
 
 class Gauges:
-    """Observes one core. readings: (quantity, value) -> how often it was met."""
+    """Observes one core. readings: (quantity, value) -> number of times."""
 
     def __init__(self) -> None:
         self.readings: Readings = Counter()
         self._events, self._look_at = 0, LOOK_EVERY
 
     def on_event(self, event: Event, view: CoreView) -> None:
-        """Only what an event leads to is counted."""
+        """Does nothing: values are counted after the event."""
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         read = self.readings
@@ -71,7 +70,9 @@ class Gauges:
 
 
 def quantile(readings: Mapping[tuple[str, int], int], quantity: str, percent: int) -> int:
-    """The least value that this share of the readings does not exceed; 0 where there is none."""
+    """Returns the smallest value that at least `percent` of the readings do not exceed, or 0 if
+    there are none.
+    """
     values = sorted((value, count) for (name, value), count in readings.items() if name == quantity)
     left = -(-sum(count for _, count in values) * percent // 100)
     for value, count in values:
@@ -82,5 +83,5 @@ def quantile(readings: Mapping[tuple[str, int], int], quantity: str, percent: in
 
 
 def per_thousand(seen: Mapping[str, int], names: Iterable[str], events: int) -> float:
-    """How many of 1,000 events were of these kinds."""
+    """Number of events with these names per 1,000 events."""
     return round(1000 * sum(seen.get(name, 0) for name in names) / max(1, events), 2)

@@ -1,8 +1,8 @@
-"""Probes: named states that a good fuzzer must reach, and how often it did.
+"""Probes count named states that a good fuzzer must reach.
 
-A probe is a name that some rule here counts: kinds of events and outcomes, what was under way at
-the time, where copies were, what a match found. A run of many sequences that leaves one of the
-expected ones at zero has looked at less than it seems. Must not live here: any verdict on the core.
+The names combine kinds of events and outcomes, open flights, places of copies, and results of
+matches. If a long run never reaches an expected name, it has tested less than it seems. Does not
+check the core.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .states import States
 MISSED = 18
 _COPIES = (Load, Backup)
 _ANSWERS = (Matched, Granted, Restarted)
-ENOUGH = 20_000  # sequences after which a state that was never met is a fault of the fuzzer
+ENOUGH = 20_000  # sequences in which every expected name must be reached
 NEEDS: dict[str, Callable[[Sequence[str]], bool]] = {
     "any": lambda kinds: True,
     "window": lambda kinds: "window" in kinds,
@@ -49,7 +49,7 @@ NEEDS: dict[str, Callable[[Sequence[str]], bool]] = {
 
 
 def expected(*components: str) -> tuple[str, ...]:
-    """Every name that a run with these components must count; all of them where none is named."""
+    """Names that a run with these components must reach; with no components given, all names."""
     found: dict[str, None] = {}
     kinds = [residency(name) for name in components or KNOWN]
     for need, words, templates in ROWS:
@@ -63,27 +63,30 @@ def expected(*components: str) -> tuple[str, ...]:
 
 
 def unreached(seen: Mapping[str, int], components: Sequence[str] = ()) -> list[str]:
-    """The expected names that were never counted."""
+    """Expected names that were not reached."""
     return [name for name in expected(*components) if seen.get(name, 0) < 1]
 
 
 def missed(
     seen: Mapping[str, int], played: Mapping[str, int], components: Sequence[str] = ()
 ) -> list[str]:
-    """The names that a run owes and did not count: all that are expected after `ENOUGH` sequences,
-    before that those that so many must have met. played: sequences, by their components."""
+    """Names that a run should have reached and did not.
+
+    After `ENOUGH` sequences these are all expected names, before that the names whose measured rate
+    requires it. played: number of sequences by components.
+    """
     every = sum(played.values()) >= ENOUGH
     return [name for name in unreached(seen, components) if every or owed(name, played)]
 
 
 class Probes:
-    """Observes one core and counts."""
+    """Observes one core and counts names."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.seen: Counter[str] = Counter()
         self.states = States(config, self.seen)
-        self._open: dict[int, str] = {}  # kinds of the flights under way before the event
+        self._open: dict[int, str] = {}  # kinds of the flights open before the event
 
     def on_event(self, event: Event, view: CoreView) -> None:
         self._open = {number: flight.kind for number, flight in view.flights.items()}

@@ -1,11 +1,11 @@
-"""Names that are expected (expected.py), but hardly ever met with exactly these components.
+"""Expected names (see expected.py) that are hardly ever reached with exactly these components.
 
-Measured in 20,000 sequences (rates.json). Must not live here: what nobody expects at all.
+Measured in 20,000 sequences (rates.json). Does not list names that are expected nowhere.
 """
 
 from __future__ import annotations
 
-# What fewer than eight in 5,000 runs with exactly these components reach, though others do.
+# Names reached by fewer than eight in 5,000 runs with exactly these components.
 RARE_WITH: dict[tuple[str, ...], tuple[str, ...]] = {
     ("full",): ("Backup: a rank is ahead by 4",),
     (

@@ -1,9 +1,9 @@
-"""How often sequences reach each named state, and which of them a run of a given length owes.
+"""Measured rates of named states, and the names that a run of a given length should reach.
 
-`rates.json` counts, for sequences of each set of components, how many of a large run reached each
-expected name (`hicache fuzz --sequences 20000 --rates FILE` writes it anew). A run owes a name if
-missing it by chance is less likely than one in a million at a rate well below the measured one.
-Must not live here: the names (expected), or counting them (probes).
+`rates.json` counts how many sequences of a large run reached each expected name, for each set of
+components (`hicache fuzz --sequences 20000 --rates FILE` writes it). A run should reach a name if,
+at a rate well below the measured one, it would miss it with a probability below one in a million.
+Does not define names (see expected) or count them (see probes).
 """
 
 from __future__ import annotations
@@ -16,27 +16,31 @@ from pathlib import Path
 
 PATH = Path(__file__).with_name("rates.json")
 FORMAT, VERSION = "hicache-fuzz-rates", 1
-OPERATIONS = 120  # of the sequences that were counted; shorter ones owe nothing
-CERTAIN = 20  # exp(-14) is one in a million; the rest is for rates that drift as the code does
+OPERATIONS = 120  # per counted sequence; shorter runs owe nothing
+CERTAIN = 20  # exp(-14) is one in a million; the margin allows for rates that change with the code
 
-Reached = Mapping[str, Mapping[str, int]]  # by components: sequences, under "", and by name
+Reached = Mapping[
+    str, Mapping[str, int]
+]  # by components: number of sequences under "", and counts by name
 
 
 @cache
 def table() -> dict[str, dict[str, int]]:
-    """The measured run: by components, how many sequences (under "") and how many met each name."""
+    """The measured counts by components: sequences under "", and sequences that reached each
+    name.
+    """
     document = json.loads(PATH.read_text(encoding="utf-8"))
     found: dict[str, dict[str, int]] = document["reached"]
     return found
 
 
 def floor(count: int) -> int:
-    """What four standard deviations less than a count of rare things would have been."""
+    """Returns a count minus four standard deviations of a Poisson count, at least 0."""
     return max(0, count - 4 * (isqrt(count) + 1))
 
 
 def owed(name: str, played: Mapping[str, int], reached: Reached | None = None) -> bool:
-    """Whether that many sequences, by their components, must have met the name."""
+    """Whether this many sequences, by components, should have reached the name."""
     known = table() if reached is None else reached
     expected = 0.0
     for components, count in played.items():
@@ -46,7 +50,7 @@ def owed(name: str, played: Mapping[str, int], reached: Reached | None = None) -
 
 
 def document(reached: Reached, names: tuple[str, ...]) -> dict[str, object]:
-    """What `rates.json` holds, from what a run has met."""
+    """Returns the content of `rates.json` for a run."""
     kept = {
         components: {name: row[name] for name in ("", *names) if name in row}
         for components, row in reached.items()

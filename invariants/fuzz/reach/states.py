@@ -1,7 +1,7 @@
-"""Named states: what a good fuzzer must have led a core to, recognised from what observers see.
+"""Named states that a good fuzzer must reach, recognised from what observers see.
 
-Each is a rule over one event, what the core answered, and what the tree looked like before. Must
-not live here: counting by kind (probes), any verdict on the core.
+Each state is a rule over one event, its outcomes, and the tree before it. Does not count events by
+kind (see probes) or check the core.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ _SIDES = tuple(tier.name.lower() for tier in (Tier.DEVICE, Tier.HOST))
 
 
 class _Copy(NamedTuple):
-    """Names of what a node has of a component, spelled once. where: nowhere, on device, on host, on
-    both."""
+    """Names of states of a node's component. where: nowhere, on device, on host, on both."""
 
     where: tuple[str, ...]
     locked_twice: str
@@ -66,7 +65,7 @@ class _Copy(NamedTuple):
 
 
 class _Pool(NamedTuple):
-    """Names of what a pool is like."""
+    """Names of states of a pool."""
 
     full: str
     in_use: str
@@ -80,14 +79,14 @@ class _Pool(NamedTuple):
 
 
 class States:
-    """Watches one core and counts the names of what it sees."""
+    """Observes one core and counts the names of its states."""
 
     def __init__(self, config: Config, seen: Counter[str]) -> None:
         self.config = config
         self.seen = seen
         self.newest = 0  # the greatest node id so far
         self.tombstones: set[tuple[int, int]] = set()
-        self.history: dict[int, dict[str, None]] = {}  # by request, what happened to it so far
+        self.history: dict[int, dict[str, None]] = {}  # earlier states by request
         self.chunks: Counter[int] = Counter()
         self.slots: dict[int, tuple[StateSlots, ...]] = {}
         self.tables: dict[int, list[int]] = {}

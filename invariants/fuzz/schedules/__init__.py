@@ -1,1 +1,1 @@
-"""Schedules: in which order the host takes replies that are due. One file each, found by name."""
+"""Schedules: the order in which the host takes due replies. One file each, found by name."""

@@ -1,7 +1,8 @@
-"""What a schedule is, how a tape names one, and the registry.
+"""The interface of schedules, their names in tapes, and the registry.
 
-A tape's order is "name" or "name:1:2:3": a file of this folder and its integers, so a schedule is
-all there in the tape. A file defines `make(numbers) -> Schedule`. One schedule serves one run.
+A tape's order is "name" or "name:1:2:3": a file of this folder and its integer parameters, so the
+tape contains the whole schedule. A file defines `make(numbers) -> Schedule`. One schedule serves
+one run.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ DIGITS = 18
 
 
 class Schedule:
-    """In order of time; overridden by the others. later: how long after it was issued a reply is
-    due that the tape gave `delay`."""
+    """Takes replies in order of time; subclasses override this. later: returns the delay of a reply
+    for the `delay` of its act.
+    """
 
     def choose(self, ready: Sequence[Pending], pending: Sequence[Pending]) -> Pending | None:
-        """Which of those that are due is taken next; None: the host does something else first."""
+        """Returns the next reply to take, or None to leave the others for later."""
         return min(ready, key=by_time)
 
     def offers(self, now: int, pending: Sequence[Pending]) -> list[Pending]:
-        """Those from which `choose` may choose now."""
+        """Returns the replies that `choose` may choose from."""
         return [one for one in pending if one.due <= now]
 
     def later(self, delay: int) -> int:
@@ -45,7 +47,7 @@ def names() -> list[str]:
 
 
 def schedule_of(order: str) -> Schedule:
-    """The schedule that a tape's order names. Raises CallerError."""
+    """Returns the schedule of a tape's order. Raises CallerError."""
     name, _, rest = order.partition(":")
     numbers = rest.split(":") if rest else []
     plain = all(one.isascii() and one.isdigit() and len(one) <= DIGITS for one in numbers)
@@ -55,6 +57,6 @@ def schedule_of(order: str) -> Schedule:
             f"digits behind colons, found {quoted(order)}"
         )
     module: Any = import_module(f"invariants.fuzz.schedules.{name}")
-    made = module.make([int(one) for one in numbers])
-    assert isinstance(made, Schedule)
-    return made
+    schedule = module.make([int(one) for one in numbers])
+    assert isinstance(schedule, Schedule)
+    return schedule

@@ -1,4 +1,4 @@
-"""Heavy tails: most replies are quick, a few take a thousand times as long."""
+"""Heavy-tailed delays: most replies are quick, a few take a thousand times as long."""
 
 from __future__ import annotations
 

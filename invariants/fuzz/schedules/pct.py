@@ -1,10 +1,12 @@
-"""PCT: a priority per source, the highest goes first; d - 1 times it falls behind all others.
+"""PCT: each source has a priority and the highest goes first. At d - 1 random steps, that source
+gets the lowest priority.
 
     pct:key:depth:steps
 
-Sources are the three lanes and the host poll, which goes first by leaving replies where they are.
-Only steps with a choice count. With n sources and k steps, a bug that needs d ordered events shows
-with a chance of at least 1 in n * k**(d - 1), whatever the bug.
+Sources are the three kinds of actions and the host poll. If the poll goes first, replies are left
+for later. Only steps with a choice count. With n sources and k steps, a bug that needs d ordered
+events is found with a probability of at least 1 / (n * k**(d - 1)): Burckhardt et al., "A
+Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from .base import Schedule, by_time
 
 POLL = "poll"
 SOURCES = ("Load", "Backup", "Prefill", POLL)
-PATIENCE = 3  # polls that see nothing before the host's source falls behind
+PATIENCE = 3  # empty polls before the poll gets the lowest priority
 
 
 class Pct(Schedule):

@@ -1,4 +1,4 @@
-"""Drawn ties come first: what is due is taken in any order."""
+"""Takes due replies in order of their drawn ties, and so in any order."""
 
 from __future__ import annotations
 

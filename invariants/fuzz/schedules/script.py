@@ -1,7 +1,8 @@
-"""A script: the n-th choice takes the option that its n-th number says, the first one behind it.
+"""A script: the n-th choice takes the option of the n-th number; after the last number, the first
+option.
 
-Everything under way is an option whether it is due or not, and so is leaving all of it for later.
-`asked` is how many options each choice had, which is what an enumeration counts up.
+All pending replies are options, due or not, and so is leaving them all for later. `asked` holds the
+number of options of each choice, from which an enumeration continues.
 """
 
 from __future__ import annotations

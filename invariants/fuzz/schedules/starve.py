@@ -1,5 +1,8 @@
-"""Starve one: replies of one lane (0 loads, 1 backups, 2 passes) wait while anything else can go,
-or, with a second number n, while fewer than n of them are under way."""
+"""Delays the replies of one kind of action (0 loads, 1 backups, 2 passes) while others can be
+taken.
+
+With a second number n, also while fewer than n replies of this kind are pending.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies are taken in the order in which they are due, drawn ties among equals."""
+"""Takes replies in the order of their due times; drawn ties order equal times."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The corpus: tapes kept on disk under the digest of their own text, so that none is there twice.
+"""The corpus: tapes in files named by the digest of their text, so that each is stored once.
 
-Lives here: names, adding and listing. Must not live here: what a tape means (tape), or playing it.
+Lives here: names, adding and listing. Does not interpret tapes (see tape) or play them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHORT = 16
 
 
 def digest(tape: Tape) -> str:
-    """SHA-256 of the canonical text: the same tape has the same name everywhere."""
+    """SHA-256 of the canonical text, so a tape has the same name everywhere."""
     return sha256(tapes.dumps(tape).encode()).hexdigest()
 
 
@@ -27,7 +27,7 @@ def name_of(tape: Tape) -> str:
 
 
 def add(folder: Path, tape: Tape) -> Path:
-    """Where it lies now; a tape that is there already is left as it is."""
+    """Writes a tape unless it exists, and returns its path. Raises CallerError."""
     path = folder / name_of(tape)
     if not path.exists():
         try:
@@ -41,12 +41,12 @@ def add(folder: Path, tape: Tape) -> Path:
 
 
 def paths(folder: Path) -> list[Path]:
-    """Every tape of the folder, by name."""
+    """Paths of all tapes of the folder, sorted."""
     return sorted(folder.glob(f"*{SUFFIX}"))
 
 
 def read(path: Path) -> Tape:
-    """Raises CallerError where the text is not what the name says: it was edited or cut off."""
+    """Reads a tape. Raises CallerError if its text does not match its name."""
     tape = tapes.read(path)
     if name_of(tape) != path.name:
         raise CallerError(

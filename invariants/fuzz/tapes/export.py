@@ -1,8 +1,8 @@
-"""A shrunken tape as a pytest file: literal operations, no draws, and what it once led to.
+"""Exports a shrunken tape as a pytest file with literal operations and the failure.
 
-The test asserts that the core plays the tape clean: it fails until the bug is mended (or while it
-is planted), and stays as its regression test. Laid out as `ruff format` lays it out. Must not live
-here: writing files, or whether the file does what it says; the command checks that.
+The test asserts that the core plays the tape without failure. It fails until the bug is fixed (or
+while it is planted) and remains as a regression test. The layout is that of `ruff format`. Does not
+write files or run the test; the command does.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MOST_LINES = 24
 
 
 def file_name(tape: Tape, failure: Failure) -> str:
-    """test_<kind>_<hash8>.py; the hash is of what is played, not of where it came from."""
+    """Returns test_<kind>_<hash8>.py. The hash depends only on what is played."""
     kind = re.sub(r"[^a-z0-9]+", "_", failure.kind.lower()).strip("_") or "failure"
     played = dumps(replace(tape, seed=0, notes={}))
     return f"test_{kind}_{blake2b(played.encode(), digest_size=4).hexdigest()}.py"
 
 
 def pytest_file(tape: Tape, failure: Failure, plant: str = "") -> str:
-    """The whole file. plant: the planted bug with which the tape fails, if it needs one."""
+    """Returns the text of the file. plant: the planted bug that the failure needs, or ""."""
     acts = any(entry.acts for entry in tape.entries)
     parts = ", ".join(sorted(one.component for one in tape.config.settings))
     components = f"from hicache.core.components import {parts}\n" if parts else ""
@@ -69,7 +69,7 @@ def _story(tape: Tape, failure: Failure, plant: str) -> str:
 
 
 def _told(text: str) -> list[str]:
-    """The failure in words: no frames, no command, no folder of one machine."""
+    """Returns the lines of the failure without frames, command and folders."""
     lines = [line for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("Traceback"):
         lines = lines[-1:]
@@ -81,7 +81,7 @@ def _told(text: str) -> list[str]:
 
 
 class _Group(NamedTuple):
-    """Brackets around parts. single: a tuple of one, which keeps its comma."""
+    """Parts in brackets. single: a tuple of one, which keeps its comma."""
 
     start: str
     parts: tuple[_Part, ...]
@@ -116,7 +116,7 @@ def _of_tape(tape: Tape) -> _Group:
 
 
 def _of_config(config: Config) -> _Group:
-    """Settings that are not as usual."""
+    """The settings that differ from the defaults."""
     unusual = [
         one.name
         for one in fields(Config)
@@ -164,7 +164,7 @@ def _sequence(parts: tuple[_Part, ...]) -> _Group:
 
 
 def _word(text: str) -> str:
-    """In double quotes, unless it has some itself."""
+    """Returns a string literal in double quotes, unless the text contains some."""
     plain = ascii(text)
     return plain if '"' in plain else '"' + plain[1:-1].replace("\\'", "'") + '"'
 
@@ -178,8 +178,11 @@ def _flat(part: _Part) -> str:
 
 
 def _laid(part: _Part, indent: int, before: int, after: int = 0) -> str:
-    """On one line if it fits; else the inside on a line of its own; else a line for each part.
-    before, after: columns of the line that are taken already, and by what must follow."""
+    """Lays out a part: on one line if it fits, else the inside on its own line, else one line per
+    part.
+
+    before, after: columns of the line that are already used, and needed after it.
+    """
     flat = _flat(part)
     if isinstance(part, str) or before + len(flat) + after <= WIDTH:
         return flat

@@ -1,7 +1,6 @@
-"""JSON lines from a file that nobody vouches for: bounded, strict, each fault one line of words.
+"""Reads JSON lines from untrusted files: bounded and strict, with one-line errors.
 
-Lives here: reading, and how a value is quoted in a message. Must not live here: what a line means
-(tape).
+Lives here: reading, and quoting values in messages. Does not interpret lines (see tape).
 """
 
 from __future__ import annotations
@@ -16,23 +15,25 @@ from typing import Any, NoReturn
 from hicache.core.errors import CallerError
 
 MOST_BYTES = 64 << 20
-MOST_LINE = 4 << 20  # characters: a line takes many times its length while it is read
+MOST_LINE = 4 << 20  # characters; parsing a line takes many times its length
 _QUOTED = 40
 
 
 class _Strange(ValueError):
-    """What a reader of JSON might take, and we do not."""
+    """JSON that a parser accepts, but this reader does not."""
 
 
 def quoted(value: object) -> str:
-    """A value as a message shows it: printable, on one line, and short."""
+    """Returns a value for a message: printable, on one line, and short."""
     text = value[: _QUOTED + 1] if isinstance(value, str) else value
     said = ascii(text)
     return said if len(said) <= _QUOTED + 2 else f"{said[:_QUOTED]}..."
 
 
 def text_of(path: Path, what: str) -> str:
-    """The text of a plain file. Raises CallerError, one line; waits for no pipe."""
+    """Returns the text of a regular file. Raises CallerError with one line; does not wait for a
+    pipe.
+    """
     try:
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
@@ -58,7 +59,7 @@ def _unreadable(path: object, what: str, found: str, advice: str) -> NoReturn:
 
 
 def rows(text: str, name: str) -> Iterator[dict[str, Any]]:
-    """Each line's object. Raises CallerError at the first that is none."""
+    """Yields the object of each line. Raises CallerError for the first line without one."""
     for number, line in enumerate(io.StringIO(text), 1):
         line = line.removesuffix("\n")
         where = f"{name}, line {number}"
@@ -71,7 +72,7 @@ def rows(text: str, name: str) -> Iterator[dict[str, Any]]:
             row = json.loads(line, object_pairs_hook=_once, parse_constant=_no_number)
         except _Strange as error:
             raise CallerError(f"{where}: {error}; mend the line or record the tape again") from None
-        except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, a pit of brackets
+        except (ValueError, RecursionError):  # also 5,000 digits, or deeply nested brackets
             raise CallerError(
                 f"{where}: expected JSON, found {quoted(line)}; the file was cut off or edited"
             ) from None
@@ -84,12 +85,12 @@ def rows(text: str, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    row = dict(pairs)
+    if len(row) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _Strange(f"expected each name once, found {quoted(twice)} twice")
-    return made
+    return row
 
 
 def _no_number(word: str) -> NoReturn:
@@ -97,6 +98,6 @@ def _no_number(word: str) -> NoReturn:
 
 
 def stranger(row: Iterable[str], known: Iterable[str]) -> str:
-    """The first name that is not among the known, quoted; empty where there is none."""
+    """Returns the first unknown name, quoted, or ""."""
     found = sorted(set(row) - set(known))
     return quoted(found[0]) if found else ""

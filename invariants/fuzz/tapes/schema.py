@@ -1,8 +1,8 @@
-"""What the arguments of an operation look like, so that a tape is read whole or refused.
+"""Schemas of the arguments of operations. A tape is valid as a whole, or rejected.
 
-Each operation's file has `ARGS`, name -> Kind; a kind says what it expects and whether a value is
-that. Nothing here looks at a state: an entry that is well made and does not fit does nothing. Must
-not live here: what an operation does with its arguments.
+Each operation's file defines `ARGS`, name -> Kind. A kind describes the expected value and tests a
+value. The state of a run does not matter here: a valid entry that does not fit the state does
+nothing. Does not define what an operation does.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .tape import Tape
 
 MOST = 1 << 30
 MOST_TOKENS = 1 << 20  # of one prompt
-LEAST_MADE_UP = 1 << 20  # requests from here on are made by faults
+LEAST_MADE_UP = 1 << 20  # request numbers from here on are made by faults
 
 
 @dataclass(frozen=True)
 class Kind:
-    """says: what is expected. optional: whether it may be left out."""
+    """says: description of the expected value. optional: whether it may be missing."""
 
     says: str
     fits: Callable[[Any], bool]
@@ -47,7 +47,7 @@ def number(least: int = 0, most: int = MOST, optional: bool = False) -> Kind:
 
 
 def listed(kind: Kind, most: int) -> Kind:
-    """At most so many of a kind; may be left out."""
+    """A list of at most `most` values of a kind; may be missing."""
     return Kind(
         f"a list of at most {most}, each of them {kind.says}",
         lambda value: isinstance(value, list) and len(value) <= most and all(map(kind.fits, value)),
@@ -60,7 +60,7 @@ def is_word(value: Any) -> bool:
 
 
 def word(*options: str, optional: bool = False) -> Kind:
-    """One of these, or any printable word where none is given."""
+    """One of these words, or any printable word if none are given."""
     if not options:
         return Kind("a word", is_word, optional)
     return Kind(f"one of {', '.join(options)}", lambda value: value in options, optional)
@@ -85,7 +85,7 @@ def _is_run(run: Any) -> bool:
 
 
 def is_prompt(value: Any) -> bool:
-    """Runs of equal tokens, [token, how many]; one token at least."""
+    """Whether a value is a list of runs [token, count] with at least one token."""
     if not isinstance(value, list) or not value or not all(map(_is_run, value)):
         return False
     return bool(sum(run[1] for run in value) <= MOST_TOKENS)
@@ -97,7 +97,7 @@ NEW_REQUEST = number(most=LEAST_MADE_UP - 1)
 
 
 def wrong(schema: Schema, args: Mapping[str, Any]) -> str:
-    """What is wrong with the arguments, as "expected ..., found ..."; nothing where all is well."""
+    """Returns the error of the arguments as "expected ..., found ...", or ""."""
     for name, kind in schema.items():
         if name not in args:
             if kind.optional:
@@ -113,7 +113,9 @@ def wrong(schema: Schema, args: Mapping[str, Any]) -> str:
 
 
 def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
-    """Raises CallerError, one line, unless the tape speaks of what this version has."""
+    """Raises CallerError with one line if an operation, a fault or a setting is unknown or
+    invalid.
+    """
     faults = ("", *load_faults())
     illegal = _illegal(tape.config)
     if illegal:
@@ -141,7 +143,7 @@ def check(tape: Tape, schemas: Mapping[str, Schema], name: str = "") -> None:
 
 @lru_cache(maxsize=256)
 def _illegal(config: Config) -> str:
-    """What a core says of its settings where it is none; empty where it is one."""
+    """Returns the core's error for this configuration, or ""."""
     try:
         Core(config)
     except CallerError as error:

@@ -1,4 +1,4 @@
-"""An entry of a tape in one line of words. Must not live here: what it does."""
+"""Describes an entry of a tape in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .tape import Act, Entry
 
 
 def spoken(entry: Entry) -> str:
-    """Its operation, its arguments, and what is unusual about its time."""
+    """Returns the operation, its arguments, and its unusual gaps, polls and replies."""
     words = [entry.op, *(f"{name}={value}" for name, value in entry.args.items())]
     words += [f"gap={entry.gap}"] * (entry.gap != 1) + ["no poll"] * (not entry.poll)
     words += ["replies: " + "; ".join(_reply(act) for act in entry.acts)] * bool(entry.acts)

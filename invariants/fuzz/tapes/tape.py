@@ -1,16 +1,16 @@
-"""Tapes: one life of one core, an entry per operation, with everything random about it.
+"""Tapes: the life of one core, with an entry per operation and all random choices.
 
     line 1      {"tape": "hicache-fuzz", "version": 1, "seed": 7, "order": "time", "config": {...}}
-                and "executor", where it is not "replies"
+                and "executor", if it is not "replies"
     then        {"op": "arrive", "args": {...}, "gap": 3, "poll": true, "acts": [[40, 0, ""], ...]}
     last line   {"end": 118}
 
-An entry holds its operation's arguments literally, the time before it, whether the host polls
-first, and for the actions that the core answers with, in turn, (delay, tie, fault). So deleting an
-entry changes nothing about the others. Requests are named by the number that their arrival chose;
-an entry that finds its request gone, or not in the state it needs, does nothing.
+An entry holds the literal arguments of its operation, the time before it, whether the host polls
+first, and (delay, tie, fault) for each action that the core issues. Deleting an entry therefore
+does not change the others. A request has the number given by its arrival. An entry whose request is
+gone, or in the wrong stage, does nothing.
 
-Lives here: the records and their file form. Must not live here: what an operation means.
+Lives here: the records and the file format. Does not define operations (see ops).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from . import lines
 
 FORMAT, VERSION = "hicache-fuzz", 1
 MOST_RANKS = 8
-MOST = 1 << 30  # of any number, but the seed
-MOST_PAGES = 1 << 20  # of one pool: a thousand times what is drawn
+MOST = 1 << 30  # of any number except the seed
+MOST_PAGES = 1 << 20  # of one pool: a thousand times the largest drawn pool
 _WANTED = "expected a tape of hicache fuzz"
 _HEAD = ("tape", "version", "seed", "order", "notes", "config", "executor", "ranks", "pairs")
 
@@ -76,8 +76,8 @@ _FIELDS: dict[str, Fits] = {
     ),
 }
 _LEFT_OUT: dict[str, Any] = {"gap": 1, "poll": True, "acts": []}
-# By the type of a setting: what is expected, and whether a value is that. Which number or name is
-# legal, the core says.
+# By the type of a setting: the expected value, and a test of a value. The core decides which
+# numbers and names are legal.
 _SETTINGS: dict[str, Fits] = {
     "int": (f"an integer up to {MOST}", lambda one: type(one) is int and abs(one) <= MOST),
     "bool": ("true or false", lambda one: isinstance(one, bool)),
@@ -90,12 +90,10 @@ _SETTINGS: dict[str, Fits] = {
 }
 
 
-# Settings that are newer than the format: where a tape does not name one, it is as usual.
-
-
 class Act(NamedTuple):
-    """What becomes of one action: its reply is due `delay` after it was issued, `tie` orders those
-    due at once (all that are due, under order "priority"), and `fault` names what goes wrong."""
+    """The result of one action. delay: time from its issue to its reply. tie: order among replies
+    due at once (with order "priority", among all due replies). fault: name of a fault, or "".
+    """
 
     delay: int
     tie: int
@@ -112,10 +110,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """config: of the core. order: which schedule takes the replies. seed: where it came from.
-    ranks: how many cores are told the same; said in the file where it is not 1.
-    executor: who carries out what the core asks for; said where it is not replies alone.
-    pairs: whether a key has a row of token pairs per page, not of tokens; said where it has."""
+    """A tape. config: of the core. order: schedule that takes the replies. seed: that it was drawn
+    from. ranks: number of cores. executor: see executors. pairs: whether keys hold token pairs. The
+    file contains ranks, executor and pairs only if they differ from the defaults.
+    """
 
     config: Config
     entries: tuple[Entry, ...]
@@ -147,7 +145,9 @@ def dumps(tape: Tape) -> str:
 
 
 def loads(text: str, name: str = "tape") -> Tape:
-    """Raises CallerError, one line, for anything that is not a whole tape of this version."""
+    """Parses a tape. Raises CallerError with one line if it is not a complete tape of this
+    version.
+    """
     if not text:
         raise CallerError(f"{name}: {_WANTED}, found an empty file; name a tape")
     rows = lines.rows(text, name)
@@ -175,7 +175,7 @@ def loads(text: str, name: str = "tape") -> Tape:
 
 
 def _check_head(head: dict[str, Any], name: str) -> None:
-    """It is one of ours, of this version, and says nothing that this version does not know."""
+    """Raises CallerError unless the head is a tape of this version with known fields."""
     if recording_format.HEADER in head:
         raise CallerError(
             f"{name}: {_WANTED}, found a recording of hicache twin; give it to hicache force"
@@ -228,12 +228,12 @@ def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
 
 
 def read(path: Path) -> Tape:
-    """Raises CallerError, one line, for anything that holds no whole tape."""
+    """Reads a tape. Raises CallerError with one line if the file holds no complete tape."""
     return loads(lines.text_of(path, "tape of hicache fuzz"), str(path))
 
 
 def write(path: Path, tape: Tape) -> None:
-    """Whole or not at all."""
+    """Writes a tape atomically. Raises CallerError."""
     draft = path.with_name(path.name + ".part")
     try:
         draft.write_text(dumps(tape), encoding="utf-8")

@@ -8,6 +8,6 @@ Capacities are the data sheets' decimal gigabytes. Three sources serve every pro
         the other direction busy 11.16 GB/s, so both together reach 2 x 11.16 / 12.36 = 1.806.
 [lat]   arXiv 2602.21548, section 5.2: submitting one cudaMemcpyAsync costs 5 to 7 us.
 
-Reachable fractions are not published by the vendor; they are estimates of this project, stated as
-such, and the first figures to replace after a calibration run.
+Vendors do not publish reachable fractions. Those here are estimates of this
+project, marked as such. A calibration run should replace them first.
 """
