@@ -76,11 +76,7 @@ def test_a_load_whose_request_is_gone_frees_what_it_fills(ok: bool) -> None:
     assert rig.device.available - before == 4
 
 
-<<<<<<< HEAD
-def test_a_landed_load_frees_nothing_and_has_no_request() -> None:
-=======
 def test_a_landed_load_has_no_request() -> None:
->>>>>>> main
     rig = Rig(device=8, host=16)
     rig.run(0, "abcd")
     rig.demote()
@@ -90,11 +86,7 @@ def test_a_landed_load_has_no_request() -> None:
     assert (found.request, found.legs) == (NO_REQUEST, [])
 
 
-<<<<<<< HEAD
-def test_pages_in_flight_at_a_flush_are_freed_by_their_flight() -> None:
-=======
 def test_a_flush_cancels_waits_and_pages_in_flight_are_freed_by_their_flight() -> None:
->>>>>>> main
     rig = Rig(device=8, host=16, write_policy="write_back")
     rig.run(0, "abcdef")
     (backup,) = rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
@@ -108,11 +100,7 @@ def test_a_flush_cancels_waits_and_pages_in_flight_are_freed_by_their_flight() -
     rig.empty()
 
 
-<<<<<<< HEAD
-def test_freed_pages_are_counted_per_component() -> None:
-=======
 def test_an_orphaned_pass_keeps_the_pages_of_every_component_until_it_ends() -> None:
->>>>>>> main
     rig = hybrid("full,swa,mamba", device=(16, 16, 9), host=(16, 16, 9))
     _, prefill = rig.begin(0, "abcdefgh")
     tables = rig.view.requests[0].tables
