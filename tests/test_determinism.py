@@ -25,7 +25,7 @@ def document(tmp_path: Path, hash_seed: str, *options: str) -> dict[str, object]
 
 
 @pytest.mark.parametrize("policy", ["write_through", "write_through_selective", "write_back"])
-def test_two_processes_agree(tmp_path: Path, policy: str) -> None:
+def test_two_processes_print_the_same_digest(tmp_path: Path, policy: str) -> None:
     options = ("--write-policy", policy, "--device-pages", "400", "--host-pages", "900")
     first, second = (document(tmp_path, seed, *options) for seed in ("1", "77"))
     assert first == second

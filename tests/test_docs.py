@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 
 
-def test_every_check_stands_in_the_page_of_invariants_with_its_sentence() -> None:
+def test_docs_list_every_check_with_its_sentence() -> None:
     rows = [
         line for line in (DOCS / "invariants.md").read_text().splitlines() if line.count("|") == 5
     ]
@@ -29,7 +29,7 @@ def test_every_check_stands_in_the_page_of_invariants_with_its_sentence() -> Non
     assert found == [(one.name, f"`{file}`", one.sentence, str(one.kind)) for one, file in checks]
 
 
-def test_the_page_of_bugs_names_tests_and_checks_that_exist() -> None:
+def test_docs_of_bugs_name_existing_tests_and_checks() -> None:
     page = (DOCS / "bugs.md").read_text()
     sources = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     files = {name.replace("-", "_") for name in check_names()}
@@ -40,7 +40,7 @@ def test_the_page_of_bugs_names_tests_and_checks_that_exist() -> None:
         assert (ROOT / path).exists(), path
 
 
-def test_the_examples_of_the_page_of_policies_run(
+def test_examples_in_the_docs_of_policies_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (DOCS / "policies.md").read_text()
@@ -55,7 +55,7 @@ def test_the_examples_of_the_page_of_policies_run(
         entries.forget()
 
 
-def test_the_page_of_policies_lists_every_one() -> None:
+def test_docs_of_policies_list_every_policy() -> None:
     page = (DOCS / "policies.md").read_text()
     for package in registry.OPEN:
         for name in registry.spellings(package):
@@ -75,7 +75,7 @@ def masked(line: str) -> str:
     return " ".join(re.sub(r"\b[0-9a-f]*\d[0-9a-f]*\b", "#", line).split())
 
 
-def test_the_walk_from_red_ci_to_the_line_is_what_the_commands_say(
+def test_the_documented_debugging_session_matches_the_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -40,7 +40,7 @@ def small_trace(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_the_readme_shows_the_commands_that_matter() -> None:
+def test_the_readme_shows_the_main_commands() -> None:
     shown = commands()
     assert "make replay" in shown
     assert "make check" in shown
@@ -81,7 +81,7 @@ def test_every_make_target_of_the_readme_exists(target: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_page_that_the_readme_links_is_there() -> None:
+def test_every_page_linked_by_the_readme_exists() -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)", README) if "://" not in link]
     assert links
     assert not [link for link in links if not (ROOT / link).exists()]

@@ -149,7 +149,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)
-def test_no_import_hides_in_a_function_or_behind_type_checking(path: Path) -> None:
+def test_imports_are_at_module_level(path: Path) -> None:
     tree = ast.parse(path.read_text())
     hidden = [
         child.lineno
@@ -163,7 +163,7 @@ def test_no_import_hides_in_a_function_or_behind_type_checking(path: Path) -> No
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)
-def test_the_core_is_pure_and_nobody_below_the_cli_reads_a_clock(path: Path) -> None:
+def test_the_core_is_pure_and_only_the_cli_reads_a_clock(path: Path) -> None:
     module = module_of(path)
     roots = {target.split(".")[0] for target, _ in imports(path)}
     if module.startswith("hicache.core"):
@@ -177,7 +177,7 @@ def test_the_core_is_pure_and_nobody_below_the_cli_reads_a_clock(path: Path) -> 
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)
-def test_a_file_fits_in_ones_head(path: Path) -> None:
+def test_files_and_functions_are_short(path: Path) -> None:
     text = path.read_text()
     assert text.count("\n") <= 400, f"{path} has {text.count(chr(10))} lines"
     for node in ast.walk(ast.parse(text)):
@@ -237,14 +237,14 @@ def test_no_file_is_dead() -> None:
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_project_speaks_of_itself_alone(path: Path) -> None:
+def test_texts_contain_no_machine_paths_or_leftover_marks(path: Path) -> None:
     text = path.read_text(errors="replace")
     assert not re.search(r"(?<![\w.])/(work|farm|root|home)/", text), "a path of one machine"
     assert not re.search(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b", text), "a left-over mark"
     assert not re.search(r"(extra-)?index-" r"url|find-" r"links", text), "a package source"
 
 
-def test_there_is_one_door() -> None:
+def test_only_the_driver_calls_the_core() -> None:
     """Only the driver calls the core; everyone else goes through it."""
     callers = [
         module_of(path)

@@ -98,9 +98,7 @@ def as_the_fuzzer_plays(config: Config, warm: int, measured: int) -> tuple[float
 
 
 @pytest.mark.parametrize("config", [FULL, HYBRID], ids=["full", "full,swa,mamba"])
-def test_the_fuzzers_own_operations_per_second(
-    config: Config, benchmark: Any, record: Record
-) -> None:
+def test_fuzzer_operations_per_second(config: Config, benchmark: Any, record: Record) -> None:
     speed, nodes = benchmark.pedantic(
         as_the_fuzzer_plays, (config, 1500, 2000), rounds=1, iterations=1
     )

@@ -51,7 +51,7 @@ def test_conversation(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_three_components_against_one(
+def test_cost_of_three_components_against_one(
     benchmark: Any, record: Record, conversation: Path, tmp_path: Path, mode: str
 ) -> None:
     """Pairs in turn, so that the machine's drift cancels."""

@@ -82,7 +82,7 @@ def test_cpu_copies_against_a_plain_copy(benchmark: Any, record: Record, backend
         record(what, f"{speed:.1f} GB/s, {share:.0%} of a plain copy", target)
 
 
-def test_what_samples_cost(benchmark: Any, record: Record) -> None:
+def test_cost_of_samples(benchmark: Any, record: Record) -> None:
     """Backups with and without one page in a hundred hashed, in turn."""
     draw = np.random.default_rng(4)
     size = PAGES * LLAMA.bytes_per_page("full", PAGE_SIZE)

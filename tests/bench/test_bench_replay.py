@@ -100,9 +100,7 @@ def test_timed(
         record(f"{what}: violations in {operations:,}", str(result["checks"]["violations"]), "0")
 
 
-def test_what_checks_cost(
-    benchmark: Any, record: Record, conversation: Path, tmp_path: Path
-) -> None:
+def test_cost_of_checks(benchmark: Any, record: Record, conversation: Path, tmp_path: Path) -> None:
     """Pairs in turn, so that the machine's drift cancels."""
 
     def pairs() -> list[float]:

@@ -74,7 +74,7 @@ def test_the_summary_is_read_without_importing_the_command(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_options_are_a_frozen_record_of_what_the_parser_finds(name: str) -> None:
+def test_options_are_a_frozen_record_of_the_parsed_values(name: str) -> None:
     command, options = parse([name, *LEAST.get(name, [])])
     assert type(options) is command.Options
     assert is_dataclass(options)

@@ -160,7 +160,7 @@ def test_a_path_shorter_than_the_window_is_valid_only_where_it_is_complete() -> 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(span=st.integers(2, 9), data=st.data())
-def test_a_split_loses_no_page_and_gives_each_half_what_it_should_hold(
+def test_a_split_keeps_every_page_and_gives_each_half_its_own(
     name: str, span: int, data: st.DataObject
 ) -> None:
     component = make(name)
@@ -182,7 +182,7 @@ def test_a_split_loses_no_page_and_gives_each_half_what_it_should_hold(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_component_says_of_itself_agrees(name: str) -> None:
+def test_properties_of_a_component_are_consistent(name: str) -> None:
     component = make(name, 4, 10, 16)
     assert component.name == name
     assert component.window_pages >= 1
@@ -192,7 +192,7 @@ def test_what_a_component_says_of_itself_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_component_declares_is_what_it_does(name: str) -> None:
+def test_a_component_does_what_it_declares(name: str) -> None:
     component = make(name, 4, 10, 16)
     bounded = component.window_pages < UNBOUNDED
     kinds = {(True, False): "path", (True, True): "window", (False, True): "state"}
@@ -251,7 +251,7 @@ def test_a_component_that_the_checks_do_not_know_runs_without_them(ring: str) ->
 
 
 @pytest.mark.parametrize("level", ["every", "sampled"])
-def test_with_checks_it_is_one_plain_error_and_no_verdict(ring: str, level: Level) -> None:
+def test_checks_refuse_an_unknown_component_in_one_line(ring: str, level: Level) -> None:
     core = Core(Config(1, (8, 8), (0, 0), ("full", ring)))
     with pytest.raises(CallerError, match=r"components that the checks know.*found ring") as found:
         Watch(level).on_event(Flushed(), core.view)

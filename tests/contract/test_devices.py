@@ -124,13 +124,13 @@ def settled(rig: Rig, stream: Stream) -> Mark:
     return mark
 
 
-def test_a_stream_has_one_name(rig: Rig) -> None:
+def test_streams_are_found_by_name(rig: Rig) -> None:
     assert rig.device.layers == LAYERS
     assert rig.device.stream("write") == rig.device.stream("write")
     assert rig.device.stream("write") != rig.device.stream("load")
 
 
-def test_a_mark_once_reached_stays_reached(rig: Rig) -> None:
+def test_a_reached_mark_stays_reached(rig: Rig) -> None:
     stream = rig.device.stream("compute")
     empty = settled(rig, stream)
     rig.device.touch(stream, Touch("full", pages(0), "w", ALL, "test"))
@@ -174,7 +174,7 @@ def test_a_wait_orders_two_streams(rig: Rig) -> None:
         assert digest == device.digest(Tier.DEVICE, "full", there)
 
 
-def test_a_query_that_says_yes_can_be_relied_on(rig: Rig) -> None:
+def test_a_mark_is_reported_reached_only_after_its_work(rig: Rig) -> None:
     device = rig.device
     compute, write = device.stream("compute"), device.stream("write")
     for turn in range(6):
@@ -189,7 +189,7 @@ def test_a_query_that_says_yes_can_be_relied_on(rig: Rig) -> None:
         order(device, write, compute)
 
 
-def test_a_failure_is_told_by_the_next_mark_of_its_stream_alone(rig: Rig) -> None:
+def test_a_failure_is_reported_by_the_next_mark_of_its_stream_only(rig: Rig) -> None:
     device = rig.device
     compute, write, load = (device.stream(name) for name in ("compute", "write", "load"))
     device.touch(compute, Touch("full", pages(0, 1), "w", ALL, "test"))
@@ -212,7 +212,7 @@ def test_a_failure_is_told_by_the_next_mark_of_its_stream_alone(rig: Rig) -> Non
     assert device.digest(Tier.HOST, "full", 1) == device.digest(Tier.DEVICE, "full", 1)
 
 
-def test_nothing_to_move_is_no_error(rig: Rig) -> None:
+def test_an_empty_copy_is_no_error(rig: Rig) -> None:
     device = rig.device
     stream = device.stream("load")
     device.copy(stream, CopyJob(H2D, "full", NO_PAGES, NO_PAGES, ALL, "load"))
@@ -235,7 +235,7 @@ _STEP = st.tuples(
 @pytest.mark.parametrize("name", RIGS)
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(_STEP, max_size=14))
-def test_ordered_programs_agree_with_a_table_of_who_wrote_what(
+def test_ordered_programs_agree_with_a_table_of_writers(
     name: str,
     steps: list[tuple[str, str, list[int], list[int], tuple[int, int]]],
 ) -> None:
@@ -283,7 +283,7 @@ def test_ordered_programs_agree_with_a_table_of_who_wrote_what(
     assert len({next(iter(digests)) for digests in by_content.values()}) == len(by_content)
 
 
-def test_the_records_of_a_call_name_both_sides() -> None:
+def test_call_records_name_source_and_target() -> None:
     """Whoever watches a device relies on it: what is read, what is written, and where."""
     job = CopyJob(H2D, "full", pages(5, 6), pages(1, 2), (1, 3), "load")
     near, far = job.near, job.far

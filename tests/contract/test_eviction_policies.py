@@ -26,7 +26,7 @@ def policy(name: str) -> EvictionPolicy:
     return made
 
 
-def test_the_usual_ones_are_there() -> None:
+def test_the_built_in_entries_exist() -> None:
     assert {"fifo", "lfu", "lru", "lru_path", "priority", "slru"} <= {*NAMES}
 
 
@@ -120,7 +120,7 @@ class Misjudged(Own):
         (type("Strange", (Sound,), {"order": (Term("size"),)}), "facts of last_use"),  # type: ignore[arg-type]
     ],
 )
-def test_what_breaks_the_contract_is_said(made: type, words: str) -> None:
+def test_a_broken_contract_is_reported(made: type, words: str) -> None:
     found = wrong(made())
     assert words in found
     assert bool(found) == bool(words)

@@ -15,7 +15,7 @@ def read(text: str, name: str = "auto") -> Trace:
     return parse(Lines("sample", text.encode().splitlines(keepends=True)), name)
 
 
-def test_the_usual_ones_are_there() -> None:
+def test_the_built_in_entries_exist() -> None:
     assert {"mooncake", "native"} <= {*registry.names(FORMATS)}
 
 

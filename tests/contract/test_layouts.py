@@ -121,7 +121,7 @@ def test_views_are_the_addresses_and_cover_the_buffer_once(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("model", TINY)
-def test_a_page_is_one_run_or_as_many_as_the_plan_says(model: str, layout: str) -> None:
+def test_a_page_has_as_many_runs_as_the_plan_says(model: str, layout: str) -> None:
     for pool in make(TINY[model], layout, "kernel").pools(HOST, "full"):
         pool.flat[:] = 0
         pool.view[:, 2] = 1
@@ -147,12 +147,12 @@ def test_a_pool_without_bytes_takes_none_and_a_state_is_one_row(layout: str) -> 
     assert scaled.view.shape == (3, 6, 2, 3, 4, 8)
 
 
-def test_a_page_that_a_compression_cannot_divide_is_refused() -> None:
+def test_a_page_size_that_compression_cannot_divide_is_refused() -> None:
     with pytest.raises(CallerError, match=r"page_size: expected a multiple of 3, .*c3, found 4"):
         Arena(LOGICAL, 4, {HOST: {"full": 1}})
 
 
-def test_layouts_cannot_be_mistaken_for_one_another() -> None:
+def test_layouts_place_bytes_differently() -> None:
     """Formulas of two layouts never agree, so a test that passes with both proves nothing."""
     pool = make(MHA, "page_first", "kernel").pools(HOST, "full")[0]
     assert len({tuple(content(pool, layout).values()) for layout in LAYOUTS}) == len(LAYOUTS)
@@ -177,7 +177,9 @@ def test_ranks_of_any_tp_share_page_head_pages_byte_for_byte(tp: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
-def test_page_runs_are_the_pairs_and_as_few_as_can_be(pairs: list[tuple[int, int]]) -> None:
+def test_page_runs_cover_the_pairs_with_as_few_runs_as_possible(
+    pairs: list[tuple[int, int]],
+) -> None:
     source, target = pages(*(a for a, _ in pairs)), pages(*(b for _, b in pairs))
     runs = page_runs(source, target)
     assert [(a + i, b + i) for a, b, count in runs for i in range(count)] == pairs
@@ -261,7 +263,9 @@ def test_stamps_differ_wherever_a_row_differs() -> None:
 @pytest.mark.parametrize(
     ("layout", "backend"), [(a, b) for a in LAYOUTS for b in BACKENDS if (a, b) not in LEGAL]
 )
-def test_illegal_pairs_are_told_what_to_use(layout: str, backend: str) -> None:
+def test_illegal_layout_and_backend_pairs_are_refused_with_advice(
+    layout: str, backend: str
+) -> None:
     assert (layout, backend) in {("page_first", "direct"), ("page_head", "direct")}
     with pytest.raises(
         CallerError, match=r"use layout page_first_direct or layer_first, or .*kernel"

@@ -58,7 +58,7 @@ WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
 
 
 @pytest.mark.parametrize(("where", "value", "said"), WRONG, ids=[said for *_, said in WRONG])
-def test_a_wrong_document_is_one_line_with_file_and_field(
+def test_a_wrong_document_is_refused_in_one_line_with_file_and_field(
     where: tuple[str | int, ...], value: object, said: str, tmp_path: Path
 ) -> None:
     found: Any = models.as_document(models.get("deepseek-v3.2"))
@@ -87,7 +87,7 @@ def test_a_wrong_document_is_one_line_with_file_and_field(
         ("[" * 100_000, "expected JSON"),
     ],
 )
-def test_what_is_no_document_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+def test_other_files_are_refused_in_one_line(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "own.json"
     path.write_text(text)
     with pytest.raises(CallerError, match=said):

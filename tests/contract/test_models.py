@@ -187,7 +187,7 @@ def by_hand(pool: PoolDescription, page_size: int, tp: int) -> Fraction:
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
-def test_bytes_are_those_of_every_element_on_every_rank_and_stage(data: st.DataObject) -> None:
+def test_bytes_count_every_element_on_every_rank_and_stage(data: st.DataObject) -> None:
     model = models.get(data.draw(st.sampled_from(models.names())))
     tp = data.draw(st.sampled_from([1, 2, 4, 8, 16]))
     pp = data.draw(st.integers(1, min(9, model.layers)))
@@ -239,7 +239,7 @@ def test_a_plan_by_ratio_has_at_least_a_page_more_than_the_device() -> None:
         plan_pools(model, 64, {"full": 1}, ratio=Fraction(2))
 
 
-def test_bytes_per_token_are_the_published_ones() -> None:
+def test_bytes_per_token_equal_the_published_figures() -> None:
     found = {name: models.get(name).bytes_per_token() for name in PUBLISHED_BYTES_PER_TOKEN}
     assert found == PUBLISHED_BYTES_PER_TOKEN
 
@@ -254,11 +254,11 @@ def test_ranks_divide_heads_until_there_is_one_each_and_never_a_latent() -> None
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_parameters_of_dense_models_are_those_of_their_matrices(name: str) -> None:
+def test_parameters_of_dense_models_equal_the_sum_of_their_matrices(name: str) -> None:
     assert models.get(name).parameters == COUNTED[name]
 
 
-def test_parameters_of_deepseek_v3_are_those_of_its_matrices() -> None:
+def test_parameters_of_deepseek_v3_equal_the_sum_of_its_matrices() -> None:
     attention = matrices(
         [(1536, 7168), (128 * 192, 1536), (576, 7168), (128 * 256, 512), (7168, 128 * 128)]
     )
@@ -274,7 +274,7 @@ def test_parameters_of_deepseek_v3_are_those_of_its_matrices() -> None:
     assert (model.parameters // 10**9, model.active_parameters // 10**9) == (671, 37)
 
 
-def test_parameters_of_sparse_models_are_those_of_their_matrices() -> None:
+def test_parameters_of_sparse_models_equal_the_sum_of_their_matrices() -> None:
     found = {
         name: (models.get(name).parameters, models.get(name).active_parameters) for name in SPARSE
     }
@@ -291,7 +291,7 @@ def test_parameters_of_sparse_models_are_those_of_their_matrices() -> None:
     assert billions["qwen3.5-397b-a17b"] == pytest.approx((397, 17), rel=0.03)
 
 
-def test_deepseek_v4_takes_what_is_published_for_a_million_tokens() -> None:
+def test_deepseek_v4_takes_the_published_bytes_for_a_million_tokens() -> None:
     """9.62 GiB of bf16 a sequence (vLLM's post on DeepSeek-V4-Pro), and the 584 and 132 bytes of a
     row and an index key as served."""
     pro = models.get("deepseek-v4-pro")
@@ -319,7 +319,7 @@ def test_deepseek_v4_takes_what_is_published_for_a_million_tokens() -> None:
     assert [pool.rows_per_page(256) for pool in pro.pools] == [256, 64, 64, 2, 256, 8, 8, 128]
 
 
-def test_a_state_is_a_slot_whatever_the_page() -> None:
+def test_a_state_takes_one_slot_at_every_page_size() -> None:
     model = models.get("qwen3-next-80b-a3b")
     state = 36 * (32 * 128 * 128 * 4 + 3 * (2 * 16 * 128 + 32 * 128) * 2)
     assert {model.bytes_per_page("mamba", size) for size in (1, 64, 256)} == {state}
@@ -328,7 +328,7 @@ def test_a_state_is_a_slot_whatever_the_page() -> None:
     assert [pool.trailing_pages(100) for pool in models.get("gpt-oss-120b").pools] == [0, 2]
 
 
-def test_a_page_never_ends_inside_a_group() -> None:
+def test_page_size_must_be_a_multiple_of_the_compression_group() -> None:
     pro = models.get("deepseek-v4-pro")
     for size, ratio in ((2, 4), (6, 4), (64, 128), (192, 128)):
         with pytest.raises(CallerError, match=f"page_size: expected a multiple of {ratio}.*{size}"):
@@ -336,7 +336,7 @@ def test_a_page_never_ends_inside_a_group() -> None:
     assert pro.bytes_per_page("full", 128) * 2 == pro.bytes_per_page("full", 256)
 
 
-def test_a_draft_follows_any_anchor_behind_the_models_layers() -> None:
+def test_draft_layers_come_after_the_layers_of_the_model() -> None:
     for name, anchor in (("gpt-oss-120b", "swa"), ("deepseek-v4-pro", "logical")):
         model = models.get(name)
         like = models.get("llama-3.1-8b").pools[0]
@@ -373,12 +373,12 @@ def test_a_draft_follows_any_anchor_behind_the_models_layers() -> None:
         ({"dtype": "fp4", "head_elements": 5}, "head_elements: expected whole bytes of fp4"),
     ],
 )
-def test_a_pool_that_cannot_be_is_refused(changed: dict[str, Any], said: str) -> None:
+def test_an_impossible_pool_is_refused(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(CallerError, match=f"pool kv: {said}"):
         replace(models.get("llama-3.1-8b").pools[0], **changed)
 
 
-def test_scales_are_counted() -> None:
+def test_quantisation_scales_are_counted() -> None:
     kv = models.get("llama-3.1-8b").pools[0]
     # fp8 halves bf16; mxfp4 is 4 bits and a byte per 32; nvfp4 4 bits and a byte per 16
     assert replace(kv, dtype="fp8").row_bytes() == 8 * 128
@@ -386,7 +386,7 @@ def test_scales_are_counted() -> None:
     assert replace(kv, dtype="fp4", scale_group=16, scale_bytes=1).row_bytes(4) == 2 * (64 + 8)
 
 
-def test_unknown_names_are_told_what_exists() -> None:
+def test_unknown_names_are_refused_with_those_that_exist() -> None:
     with pytest.raises(CallerError, match=r"deepseek-v3.*did you mean llama-3\.1-8b"):
         models.get("llama-3-8b")
     with pytest.raises(CallerError, match="expected one of full"):

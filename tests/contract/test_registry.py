@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         del sys.modules[module]
 
 
-def test_names_are_files_but_base_and_hidden_ones(folder: str) -> None:
+def test_names_are_files_except_base_and_hidden_ones(folder: str) -> None:
     assert registry.names(folder) == ["explosive", "plain", "two-words"]
 
 
@@ -41,12 +41,12 @@ def test_load_takes_either_spelling_and_imports_nothing_else(folder: str) -> Non
 @pytest.mark.parametrize(
     "name", ["base", "_hidden", "", "../plain", "plain.two_words", "Plain", "os", "plain\n"]
 )
-def test_other_names_are_refused_with_those_that_exist(folder: str, name: str) -> None:
+def test_unknown_entries_are_refused_with_those_that_exist(folder: str, name: str) -> None:
     with pytest.raises(CallerError, match="expected one of explosive, plain, two-words") as caught:
         registry.load(folder, name)
     assert "\n" not in str(caught.value)
 
 
-def test_a_near_miss_is_told_the_name_meant(folder: str) -> None:
+def test_a_misspelt_name_is_answered_with_the_closest_one(folder: str) -> None:
     with pytest.raises(CallerError, match="did you mean two-words"):
         registry.load(folder, "two-word")

@@ -35,7 +35,7 @@ def request(index: int, session: int = -1, priority: int = 0, length: int = 1) -
     return Request(Job(index, 0, length, 1, -1, session, priority), length)
 
 
-def test_the_usual_ones_are_there() -> None:
+def test_the_built_in_entries_exist() -> None:
     assert {"fcfs", "longest-prefix", "priority", "round-robin"} <= {*NAMES}
 
 
@@ -45,7 +45,7 @@ def test_an_order_keeps_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_in_any_order_ends_and_serves_everybody(name: str) -> None:
+def test_every_order_serves_every_request(name: str) -> None:
     workload = shared_prefixes(3, 24)
     workload.jobs = [
         replace(job, session=job.index % 3 - 1, priority=job.index % 4) for job in workload.jobs
@@ -76,7 +76,7 @@ RULES: dict[str, Rule] = {
         max_size=40,
     )
 )
-def test_an_order_serves_as_its_rule_says(name: str, steps: list[Any]) -> None:
+def test_an_order_follows_its_rule(name: str, steps: list[Any]) -> None:
     """A tuple: a request arrives. None: the best is admitted. "back": it is preempted at once."""
     scheduler: Scheduler[Request] = make(name, WINDOW)
     line: list[Request] = []
@@ -121,7 +121,7 @@ def test_sessions_take_turns_and_a_preempted_request_comes_first() -> None:
     assert served(line) == [0, 3, 4, 6, 1, 5, 2], "it has its turn again"
 
 
-def test_a_session_that_was_served_waits_for_the_others() -> None:
+def test_a_served_session_waits_for_the_others() -> None:
     line: Scheduler[Request] = make("round-robin", WINDOW)
     for index in range(3):
         line.push(request(index, 1))
@@ -176,7 +176,7 @@ class Doubles(Broken):
         (type("Mute", (Broken,), {"best": None}), "a method best"),
     ],
 )
-def test_what_breaks_the_contract_is_said(made: Any, words: str) -> None:
+def test_a_broken_contract_is_reported(made: Any, words: str) -> None:
     found = wrong(made)
     assert words in found
     assert bool(found) == bool(words)

@@ -44,7 +44,7 @@ def another(request: pytest.FixtureRequest) -> Iterator[str]:
     registry.remove(registry.WRITE_POLICIES, "another")
 
 
-def test_the_usual_ones_are_there() -> None:
+def test_the_built_in_entries_exist() -> None:
     assert {"write_back", "write_through", "write_through_selective"} <= {*NAMES}
 
 
@@ -63,7 +63,7 @@ def test_sequences_under_a_policy_are_clean_to_every_check(name: str) -> None:
 
 
 @pytest.mark.parametrize("another", OTHERS, indirect=True, ids=repr)
-def test_so_are_those_under_one_that_only_declares_other_properties(another: str) -> None:
+def test_sequences_under_a_policy_with_other_properties_are_clean(another: str) -> None:
     assert wrong(registry.load(registry.WRITE_POLICIES, another).policy()) == ""
     clean(another)
 
@@ -87,5 +87,5 @@ def clean(name: str) -> None:
         (SimpleNamespace(), "name"),
     ],
 )
-def test_what_breaks_the_contract_is_said(policy: SimpleNamespace, words: str) -> None:
+def test_a_broken_contract_is_reported(policy: SimpleNamespace, words: str) -> None:
     assert words in wrong(policy)

@@ -72,7 +72,7 @@ def test_a_core_that_failed_refuses_every_later_call_and_names_the_first_failure
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, CallerError])
-def test_whatever_comes_out_of_an_event_that_began_to_change_things_is_a_failure(
+def test_any_exception_after_a_change_poisons_the_core(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: Lru, node: Any, component: int) -> int:
@@ -89,7 +89,7 @@ def test_whatever_comes_out_of_an_event_that_began_to_change_things_is_a_failure
     refuses_everything(rig, f"Finished ended in {error.__name__}: a policy of the user's own")
 
 
-def test_a_mistake_of_the_caller_is_no_failure() -> None:
+def test_a_caller_error_does_not_poison_the_core() -> None:
     rig = Rig()
     for event in (Aborted(3), "an event", EvictWanted(Tier.DEVICE, "gone", 1), PrefillDone(1)):
         with pytest.raises(CallerError):
@@ -101,7 +101,7 @@ def test_a_mistake_of_the_caller_is_no_failure() -> None:
 # -- one call at a time
 
 
-def test_a_call_from_within_a_call_is_the_callers_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reentrant_call_is_a_caller_error(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, said = Rig(), []
     real = admission._report_match
 
@@ -122,7 +122,7 @@ def test_a_call_from_within_a_call_is_the_callers_mistake(monkeypatch: pytest.Mo
     assert rig.residency() == {"abcd": "D"}
 
 
-def test_a_call_from_another_thread_is_the_callers_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_from_another_thread_is_a_caller_error(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, inside, go_on = Rig(), Signal(), Signal()
     real = admission._report_match
 
@@ -177,7 +177,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_an_event_that_is_none_is_refused_before_anything_changes(name: str) -> None:
+def test_an_object_that_is_no_event_is_refused_before_anything_changes(name: str) -> None:
     rig = Rig()
     rig.settle(rig.begin(0, "abcd")[1:])
     rig.arrive(1, "abxy")
@@ -193,7 +193,7 @@ def test_an_event_that_is_none_is_refused_before_anything_changes(name: str) -> 
     rig.empty()
 
 
-def test_the_first_key_of_an_empty_core_says_how_long_rows_are_and_a_bad_one_not_for_good() -> None:
+def test_a_bad_first_key_does_not_fix_the_row_length() -> None:
     rig = Rig()
     rig.feed(Arrived(0, Key(bytes(16), 8), 8, 2))
     with pytest.raises(CallerError, match="rows of 8 bytes like every key before, found 32"):
@@ -222,11 +222,11 @@ def guards() -> list[str]:
     return found
 
 
-def test_the_core_asserts_what_it_rests_on() -> None:
+def test_the_core_has_enough_asserts() -> None:
     assert len(guards()) >= 60
 
 
-def test_the_asserts_of_the_core_stay_under_optimisation() -> None:
+def test_core_asserts_survive_optimisation() -> None:
     code = (
         "from hicache.core.errors import CoreBug\n"
         "from hicache.core.ledger import Pool\n"

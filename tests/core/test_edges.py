@@ -33,7 +33,7 @@ def test_namespaces_share_nothing() -> None:
     assert rig.one(Admitted, rig.admit(1)).device_pages == 0
 
 
-def test_flush_forgets_everything_but_not_what_is_in_flight() -> None:
+def test_flush_removes_everything_except_pages_in_flight() -> None:
     rig = Rig(device=8, host=8)
     _, prefill = rig.begin(0, "abcd")
     backup = rig.one(Backup, rig.feed(PrefillDone(prefill.flight)))
@@ -81,7 +81,7 @@ def test_bigram_keys_are_one_position_shorter() -> None:
     assert one.raw != other.raw, "the last pair reaches into the next page"
 
 
-def test_the_caller_is_told_what_is_wrong() -> None:
+def test_caller_errors_say_what_is_wrong() -> None:
     rig = Rig()
     _, prefill = rig.begin(0, "ab")
     for event, message in (
@@ -106,7 +106,7 @@ def test_the_caller_is_told_what_is_wrong() -> None:
         rig.feed(PrefillDone(prefill.flight))
 
 
-def test_nodes_keep_no_more_memory_than_their_own_pages() -> None:
+def test_nodes_keep_only_the_memory_of_their_pages() -> None:
     rig = Rig(device=8, host=16)
     for request, text in enumerate(["abcd", "abxy", "mnop", "abcz", "a", "xyz"]):
         rig.run(request, text)
@@ -118,7 +118,7 @@ def test_nodes_keep_no_more_memory_than_their_own_pages() -> None:
             assert not pages.flags.writeable
 
 
-def test_contract_holes_are_closed_before_anything_changes() -> None:
+def test_contract_violations_are_refused_before_anything_changes() -> None:
     rig = Rig()
     _, prefill = rig.begin(0, "abcd", chunk=8)
     rig.feed(PrefillDone(prefill.flight))

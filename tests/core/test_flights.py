@@ -76,7 +76,7 @@ def test_a_load_whose_request_is_gone_frees_what_it_fills(ok: bool) -> None:
     assert rig.device.available - before == 4
 
 
-def test_a_load_that_has_landed_works_for_nobody() -> None:
+def test_a_landed_load_has_no_request() -> None:
     rig = Rig(device=8, host=16)
     rig.run(0, "abcd")
     rig.demote()
@@ -86,7 +86,7 @@ def test_a_load_that_has_landed_works_for_nobody() -> None:
     assert (found.request, found.legs) == (NO_REQUEST, [])
 
 
-def test_a_flush_calls_off_what_evictions_wait_for_and_leaves_the_pages_to_what_moves() -> None:
+def test_a_flush_cancels_waits_and_pages_in_flight_are_freed_by_their_flight() -> None:
     rig = Rig(device=8, host=16, write_policy="write_back")
     rig.run(0, "abcdef")
     (backup,) = rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
@@ -100,7 +100,7 @@ def test_a_flush_calls_off_what_evictions_wait_for_and_leaves_the_pages_to_what_
     rig.empty()
 
 
-def test_a_pass_whose_request_is_gone_keeps_the_pages_of_every_component_until_it_ends() -> None:
+def test_an_orphaned_pass_keeps_the_pages_of_every_component_until_it_ends() -> None:
     rig = hybrid("full,swa,mamba", device=(16, 16, 9), host=(16, 16, 9))
     _, prefill = rig.begin(0, "abcdefgh")
     tables = rig.view.requests[0].tables

@@ -33,7 +33,7 @@ def forget(rig: Rig, request: int) -> None:
     rig.settle([one for one in rig.log if isinstance(one, Prefill) and one.request == request])
 
 
-def test_a_copy_that_lands_beside_a_locked_window_is_not_out_of_reach() -> None:
+def test_a_copy_that_lands_beside_a_locked_window_can_be_evicted() -> None:
     """write_back: a window that is on host alone is loaded while its node's backbone drains."""
     rig = hybrid("full,swa", (16, 16), (2, 8), write_policy="write_back")
     for request, text in enumerate(("ab", "abcd", "xy")):
@@ -57,7 +57,7 @@ def test_a_copy_that_lands_beside_a_locked_window_is_not_out_of_reach() -> None:
     assert rig.host.evictable == reachable
 
 
-def test_a_step_ahead_may_have_written_the_track_of_an_older_chunk() -> None:
+def test_a_step_ahead_may_have_written_the_slot_of_an_older_chunk() -> None:
     """The prompt's last boundary had no track; the one before it is in the slot of the next."""
     rig = hybrid("full,mamba", (64, 5))
     text = "abcdefghijk"
@@ -75,7 +75,7 @@ def test_a_step_ahead_may_have_written_the_track_of_an_older_chunk() -> None:
     assert overwritten not in [int(pages[0]) for pages in held if pages is not None]
 
 
-def test_tracks_that_were_not_to_be_had_are_taken_in_decode() -> None:
+def test_missing_checkpoint_slots_are_taken_in_decode() -> None:
     rig = hybrid("full,mamba", (64, 4))
     rig.begin(0, "zyxw")
     _, prefill = rig.begin(1, "abc")
@@ -89,7 +89,7 @@ def test_tracks_that_were_not_to_be_had_are_taken_in_decode() -> None:
     assert rig.look("abcdefghijklm").device_pages == 13
 
 
-def test_a_track_does_not_hold_what_was_passed_before_it_was_taken() -> None:
+def test_a_checkpoint_slot_holds_no_state_from_before_it_was_taken() -> None:
     """The boundary was passed with one slot; a track taken later cannot have its state."""
     rig = hybrid("full,mamba", (64, 4))
     rig.begin(0, "zyxw")

@@ -30,7 +30,7 @@ def tiers(**more: object) -> Rig:
     return three(host=(64, 32, 32), **more)
 
 
-def test_a_boundary_needs_all_three() -> None:
+def test_a_boundary_needs_all_three_components() -> None:
     rig = three()
     rig.run(0, "abcdef", chunk=2 * PAGE)
     assert rig.look("abcdefg")[1:] == (6, 0, (6, 6, 6))
@@ -38,7 +38,7 @@ def test_a_boundary_needs_all_three() -> None:
     rig.empty()
 
 
-def test_each_component_says_how_deep_it_would_reach() -> None:
+def test_a_match_reports_the_depth_of_each_component() -> None:
     """What capped a hit: Full reaches 5 pages, the windows and the states do not."""
     rig = three()
     rig.run(0, "abcdef")
@@ -47,7 +47,7 @@ def test_each_component_says_how_deep_it_would_reach() -> None:
     assert depths == (5, 0, 0)
 
 
-def test_the_window_behind_the_last_checkpoint_is_alive() -> None:
+def test_the_window_before_the_last_checkpoint_is_kept() -> None:
     """E12: a state every 8 pages, a window of 2; a pass ends at 13 pages and its tree at 8."""
     rig = three(mamba_interval=8 * PAGE)
     rig.arrive(0, "abcdefghijklm")
@@ -79,7 +79,7 @@ def test_chunks_that_end_between_checkpoints_lose_no_window() -> None:
     rig.empty()
 
 
-def test_the_hint_makes_window_and_state_at_a_fork() -> None:
+def test_the_branching_hint_makes_window_and_state_at_a_fork() -> None:
     rig = three()
     rig.run(0, "abcdef")
     rig.run(1, "abcdxy")
@@ -87,7 +87,7 @@ def test_the_hint_makes_window_and_state_at_a_fork() -> None:
     rig.empty()
 
 
-def test_full_takes_everything_the_window_takes_the_state_and_a_state_nothing() -> None:
+def test_evicting_full_takes_window_and_state_and_evicting_a_window_takes_the_state() -> None:
     """The cascade on inner nodes, and what each eviction reports."""
     rig = three()
     rig.run(0, "ab")
@@ -105,7 +105,7 @@ def test_full_takes_everything_the_window_takes_the_state_and_a_state_nothing() 
     rig.empty()
 
 
-def test_a_leaf_goes_whole_whichever_pool_is_short() -> None:
+def test_a_leaf_is_evicted_whole_whichever_pool_is_short() -> None:
     for name in ALL.split(","):
         rig = three()
         rig.run(0, "ab")
@@ -163,7 +163,7 @@ def test_only_what_is_missing_on_the_device_is_loaded(names: tuple[str, ...]) ->
     rig.empty()
 
 
-def test_a_copy_on_use_takes_no_lock_of_another_request_away() -> None:
+def test_copying_a_state_releases_no_lock_of_another_request() -> None:
     """B2: the prefix is longer than the window, the pool of states is full; B comes and goes."""
     rig = three(device=(32, 16, 7))
     rig.run(0, "abcdef")
@@ -214,7 +214,7 @@ def test_a_pool_too_small_for_any_request_says_which_and_how_much() -> None:
     assert (refusal.needed, refusal.available) == (6, 4)
 
 
-def test_what_is_arriving_is_asked_for_once() -> None:
+def test_an_arriving_prefix_is_loaded_once() -> None:
     rig = tiers()
     rig.run(0, "abcd")
     rig.demote()
@@ -241,7 +241,7 @@ def test_a_load_that_lands_after_its_request_left_is_kept() -> None:
     rig.empty()
 
 
-def test_a_flush_forgets_every_component_and_ends_what_is_in_flight() -> None:
+def test_a_flush_removes_every_component_and_ends_flights() -> None:
     rig = tiers()
     _, prefill = rig.begin(0, "abcdef")
     backups = rig.feed(PrefillDone(prefill.flight))
@@ -254,7 +254,7 @@ def test_a_flush_forgets_every_component_and_ends_what_is_in_flight() -> None:
 
 
 @pytest.mark.parametrize("policy", ["write_through", "write_through_selective", "write_back"])
-def test_a_finished_prefix_survives_the_device(policy: str) -> None:
+def test_a_finished_prefix_is_found_on_host_after_eviction_from_device(policy: str) -> None:
     """DURABLE: drain, evict the device, match: two uses, then all of it from host."""
     rig = tiers(write_policy=policy)
     for request in range(2):
@@ -291,7 +291,7 @@ def test_selective_backs_up_ancestors_first_below_a_split() -> None:
     rig.empty()
 
 
-def test_host_evicts_states_nobody_has_on_device_before_duplicates() -> None:
+def test_host_evicts_host_only_states_before_duplicates() -> None:
     rig = tiers()
     rig.run(0, "ab")
     rig.run(1, "abcd")
@@ -304,7 +304,7 @@ def test_host_evicts_states_nobody_has_on_device_before_duplicates() -> None:
     rig.empty()
 
 
-def test_losing_an_aux_copy_on_host_leaves_the_rest_of_host() -> None:
+def test_evicting_an_aux_copy_on_host_keeps_the_rest() -> None:
     rig = tiers()
     rig.run(0, "ab")
     rig.run(1, "abcd")

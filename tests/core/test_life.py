@@ -36,7 +36,7 @@ def test_a_second_request_reuses_the_shared_prefix() -> None:
     assert rig.residency() == {"ab": "D", "abcd": "D", "abxy": "D"}
 
 
-def test_arrival_and_probe_change_nothing() -> None:
+def test_arrival_and_match_query_change_nothing() -> None:
     rig = Rig()
     rig.run(0, "abcd")
     before = rig.residency(), rig.view.tick
@@ -46,7 +46,7 @@ def test_arrival_and_probe_change_nothing() -> None:
     assert (rig.residency(), rig.view.tick) == before
 
 
-def test_the_last_page_is_recomputed_where_the_engine_asks_for_it() -> None:
+def test_the_last_page_is_recomputed_if_the_engine_asks_for_it() -> None:
     rig = Rig()
     rig.run(0, "abcd")
     rig.arrive(1, "abcd", match_pages=3)
@@ -101,7 +101,7 @@ def test_decode_growth_takes_pages_and_the_tail_is_cached_at_the_end() -> None:
     assert rig.device.free == 13
 
 
-def test_what_is_in_use_is_not_evicted_and_a_refusal_changes_nothing() -> None:
+def test_pages_in_use_are_not_evicted_and_a_refusal_changes_nothing() -> None:
     rig = Rig(device=8)
     rig.run(0, "xy")
     _, prefill = rig.begin(1, "abcde")
@@ -112,7 +112,7 @@ def test_what_is_in_use_is_not_evicted_and_a_refusal_changes_nothing() -> None:
     assert (rig.residency(), rig.device.counts, rig.device.protected) == before
 
 
-def test_a_request_larger_than_the_pool_is_told_so() -> None:
+def test_a_request_larger_than_the_pool_is_refused_as_too_large() -> None:
     refused = Rig(device=4).refusal(0, "abcde")
     assert (refused.reason, refused.needed, refused.available) == ("too_large", 5, 4)
 
@@ -129,7 +129,7 @@ def test_a_decode_that_cannot_grow_names_the_latest_request_to_retract() -> None
     assert rig.residency() == {"ab": "D", "c": "D"}
 
 
-def test_retracting_keeps_what_was_computed_for_the_return() -> None:
+def test_a_retracted_request_finds_its_computed_prefix_again() -> None:
     rig = Rig()
     _, prefill = rig.begin(0, "ab")
     rig.feed(PrefillDone(prefill.flight))
@@ -179,7 +179,7 @@ def test_a_failed_prefill_publishes_nothing() -> None:
     assert rig.device.free == 16
 
 
-def test_growth_beyond_the_pool_is_told_so() -> None:
+def test_growth_beyond_the_pool_is_refused_as_too_large() -> None:
     rig = Rig(device=4)
     _, prefill = rig.begin(0, "ab")
     rig.feed(PrefillDone(prefill.flight))

@@ -69,7 +69,7 @@ def test_chunks_leave_a_state_each_and_the_next_continues_from_the_working_slot(
     rig.empty()
 
 
-def test_only_whole_intervals_are_kept_and_the_tree_ends_at_one() -> None:
+def test_states_are_kept_at_multiples_of_the_interval_only() -> None:
     """E11: the depth of every state is a node boundary, whatever the length of the pass."""
     rig = states(mamba_interval=2 * PAGE)
     rig.arrive(0, "abcde", length=5 * PAGE + 1)
@@ -82,7 +82,7 @@ def test_only_whole_intervals_are_kept_and_the_tree_ends_at_one() -> None:
     rig.empty()
 
 
-def test_decode_tracks_states_in_two_slots_in_turn_and_the_last_is_kept() -> None:
+def test_decode_writes_states_to_two_slots_in_turn_and_the_last_is_kept() -> None:
     """C13 (docs/bugs.md): a finished turn is one token short of a page; its hit ends earlier."""
     rig = states()
     _, prefill = rig.begin(0, "ab")
@@ -112,7 +112,7 @@ def test_decode_that_reaches_no_interval_keeps_only_what_the_prompt_left() -> No
     rig.empty()
 
 
-def test_a_step_that_ran_ahead_costs_the_older_state() -> None:
+def test_a_step_ahead_loses_the_older_state() -> None:
     """M6, M7: two passes left states at pages 2 and 3, with no slot to donate either; a step then
     overwrote the first with that of page 4, and was rejected. Only page 3 is what it says."""
     rig = states(device=(32, 3))
@@ -158,7 +158,7 @@ def test_a_path_keeps_as_many_states_as_the_setting_allows(limit: int) -> None:
     rig.empty()
 
 
-def test_without_a_slot_to_spare_nothing_is_cached_and_nothing_fails() -> None:
+def test_without_a_free_slot_nothing_is_cached_and_nothing_fails() -> None:
     """J7, M1: one slot is enough to run."""
     rig = states(device=(32, 1))
     rig.arrive(0, "abcdef")
@@ -248,7 +248,7 @@ def test_retract_in_the_middle_of_a_prompt_keeps_what_its_chunks_left() -> None:
 # -- eviction
 
 
-def test_states_of_inner_nodes_go_alone_and_a_leaf_goes_whole() -> None:
+def test_inner_nodes_lose_their_state_alone_and_leaves_are_evicted_whole() -> None:
     rig = states()
     rig.run(0, "abcdef", chunk=2 * PAGE)
     rig.evict("mamba", 1)

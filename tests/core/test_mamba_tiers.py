@@ -69,7 +69,7 @@ def test_a_state_alone_is_loaded_where_full_is_on_device() -> None:
     rig.empty()
 
 
-def test_a_load_that_is_not_to_be_had_leaves_no_slot_behind() -> None:
+def test_an_impossible_load_leaves_no_slot_behind() -> None:
     """M3: a state on host, one slot left: it is no use to load it; the request runs from 0."""
     rig = states(device=(32, 4), host=(64, 32))
     rig.run(0, "ab")
@@ -164,7 +164,7 @@ def test_two_loads_of_one_node_may_differ_by_component() -> None:
         rig.empty()
 
 
-def test_host_keeps_states_for_itself_that_a_copy_is_reading() -> None:
+def test_host_does_not_evict_states_that_a_copy_reads() -> None:
     """B8: protected per component: Full of another node may go, the state in flight may not."""
     rig = tiers()
     rig.run(0, "ab")
@@ -195,7 +195,7 @@ def test_write_back_copies_the_state_of_an_inner_node_before_it_goes() -> None:
     rig.empty()
 
 
-def test_what_stands_above_a_leaf_that_drains_its_state_alone_comes_before_a_warmer_leaf() -> None:
+def test_parent_of_leaf_writing_back_its_state_precedes_warmer_leaf() -> None:
     """Found by reading a mutant that lived: only drains that copied full attention were seen."""
     rig = tiers(write_policy="write_back")
     rig.run(0, "ab")
@@ -226,7 +226,7 @@ def test_a_failed_backup_of_a_state_costs_the_copy_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("chunk", [PAGE, 6, 3 * PAGE, 100])
-def test_chunked_prompts_are_on_host_whole(chunk: int) -> None:
+def test_chunked_prompts_are_backed_up_whole_with_their_states(chunk: int) -> None:
     """G9: drain, evict the device, match."""
     rig = tiers()
     rig.run(0, "abcdef", chunk)
@@ -254,7 +254,7 @@ def test_growth_is_refused_before_it_takes_a_state() -> None:
         ({"swa_window": 8}, "settings"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, object], words: str) -> None:
+def test_meaningless_settings_are_refused(settings: dict[str, object], words: str) -> None:
     full: dict[str, object] = {"page_size": 4, "device_pages": (8, 4), "host_pages": (0, 0)}
     given = {**full, "components": ("full", "mamba"), **settings}
     with pytest.raises(CallerError, match=words):
@@ -272,7 +272,7 @@ def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, object], 
         ({"components": ("swa", "full")}, "components"),
     ],
 )
-def test_windows_that_cannot_be_meant_are_refused(settings: dict[str, object], words: str) -> None:
+def test_meaningless_windows_are_refused(settings: dict[str, object], words: str) -> None:
     full: dict[str, object] = {"page_size": 4, "device_pages": (8, 8), "host_pages": (0, 0)}
     given = {**full, "components": ("full", "swa"), "swa_window": 8, **settings}
     with pytest.raises(CallerError, match=words):

@@ -110,7 +110,7 @@ def test_locks_cover_the_window_rounded_up_to_pages_and_no_page_more() -> None:
     rig.empty()
 
 
-def test_decode_lets_go_of_what_the_window_has_left() -> None:
+def test_decode_releases_pages_behind_the_window() -> None:
     """A pool of a window and a page is enough for any length; 8 letters are generated."""
     rig = windows(device=(32, 4))
     rig.run(9, "ab")
@@ -143,7 +143,7 @@ def test_the_window_of_the_last_page_boundary_outlives_decode(more: int) -> None
     rig.empty()
 
 
-def test_nothing_is_let_go_of_while_a_pass_may_still_read_it() -> None:
+def test_pages_are_not_released_while_a_pass_may_read_them() -> None:
     """F7: `computed` 0 says that a running pass reads behind the window."""
     rig = windows()
     _, prefill = rig.begin(0, "ab")
@@ -194,7 +194,7 @@ def test_windows_between_a_request_and_its_prefix_are_mapped_to_full() -> None:
     assert len(set(there)) == len(there) == 4
 
 
-def test_no_page_number_is_a_sentinel_that_could_become_free() -> None:
+def test_the_sentinel_of_an_empty_place_is_never_freed() -> None:
     """A12, A15: absent is None on a node and -1 in a table; evicting a hole frees nothing."""
     rig = windows(device=(8, 8))
     rig.run(0, "abcdef")
@@ -260,7 +260,7 @@ def test_a_hit_refreshes_only_the_window_that_it_uses() -> None:
     assert found == {"lru": ["pq"], "lru_path": ["ab"]}
 
 
-def test_what_serves_no_boundary_any_more_goes_at_once() -> None:
+def test_copies_without_a_live_boundary_are_removed_at_once() -> None:
     """A leaf that loses a page leaves a window nobody can match at: nothing of it stays behind."""
     rig = windows(swa_window=3 * PAGE)
     rig.run(0, "abcdef")

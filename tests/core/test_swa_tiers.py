@@ -109,7 +109,7 @@ def test_a_failed_load_of_the_window_falls_back_to_the_boundary_on_device() -> N
     rig.empty()
 
 
-def test_what_is_loaded_ends_at_the_deepest_boundary_valid_for_all() -> None:
+def test_a_load_ends_at_the_deepest_boundary_valid_for_all_components() -> None:
     """E2: chain P-C, C has Full on host but its window is gone; the load is anchored at P."""
     rig = tiers()
     rig.run(0, "ab")
@@ -153,7 +153,7 @@ def test_a_window_revived_between_lock_and_release_is_not_released_by_another() 
     rig.empty()
 
 
-def test_release_early_then_end_leaves_no_lock_behind() -> None:
+def test_early_release_and_end_leave_no_lock_behind() -> None:
     """B5: past the window, retracted, matched again, finished."""
     rig = tiers()
     _, prefill = rig.begin(0, "abcdef")
@@ -237,7 +237,7 @@ def test_a_refusal_for_want_of_windows_changes_nothing() -> None:
     rig.empty()
 
 
-def test_a_refused_pass_keeps_its_request_seated_and_idle() -> None:
+def test_a_refused_pass_keeps_its_request_admitted_and_idle() -> None:
     """The next chunk finds no page for its window; the refusal names whom to retract."""
     rig = windows(device=(32, 4))
     _, one = rig.begin(0, "abcdefgh", chunk=2 * PAGE)
@@ -260,7 +260,7 @@ def test_a_refused_pass_keeps_its_request_seated_and_idle() -> None:
     rig.empty()
 
 
-def test_an_admission_that_passes_never_fails_for_the_window_it_loads() -> None:
+def test_a_granted_admission_has_room_for_the_window_it_loads() -> None:
     """J1: the window's pool is just big enough for the pass; the hit's window is on host only."""
     rig = windows(device=(32, 4), host=(64, 32))
     rig.run(0, "abcd")

@@ -23,7 +23,7 @@ from .rig import PAGE, Rig
 FREE, OWNED, CACHED, LENT, RETIRING = PageState
 
 
-def test_duplicates_of_several_nodes_are_all_the_requests_own() -> None:
+def test_a_request_frees_its_own_duplicates_of_several_nodes() -> None:
     """Found by random operations: from the second node on, the node's own pages were freed."""
     rig = Rig()
     _, late = rig.begin(0, "abcd")
@@ -105,7 +105,7 @@ def test_abort_during_a_load_still_keeps_what_arrives() -> None:
     assert rig.device.protected == 0
 
 
-def test_a_prefix_that_arrives_is_not_loaded_twice() -> None:
+def test_an_arriving_prefix_is_not_loaded_twice() -> None:
     rig = Rig(device=8, host=8)
     rig.run(0, "abcd")
     rig.feed(EvictWanted(Tier.DEVICE, "full", 4))
@@ -171,7 +171,7 @@ def test_write_back_copies_before_it_evicts() -> None:
     assert rig.residency() == {"ab": "D", "abcd": "H"}
 
 
-def test_write_back_waits_for_the_prefix_above_what_drains() -> None:
+def test_write_back_waits_for_the_prefix_above_a_copy_under_way() -> None:
     """Found against a reference LRU: a warmer leaf was evicted in the place of a draining leaf's
     parent."""
     rig = Rig(device=4, host=8, write_policy="write_back")
@@ -188,7 +188,7 @@ def test_write_back_waits_for_the_prefix_above_what_drains() -> None:
     assert rig.residency() == {"a": "H", "abc": "H", "mno": "D", "x": "D"}
 
 
-def test_write_back_drops_what_host_cannot_take() -> None:
+def test_write_back_drops_pages_that_host_has_no_room_for() -> None:
     rig = Rig(device=4, host=1, write_policy="write_back")
     rig.run(0, "abcd")
     assert rig.begin(1, "wx")
@@ -265,7 +265,7 @@ def test_a_chunked_prompt_is_backed_up_whole(chunk: int) -> None:
     assert rig.begin(1, "abcdef")[0].host_pages == 6
 
 
-def test_a_small_host_does_not_fill_with_mirrors_of_the_device() -> None:
+def test_a_small_host_does_not_fill_with_duplicates() -> None:
     rig = Rig(device=16, host=4)
     rig.run(0, "abcd")
     rig.run(1, "wxyz")
@@ -301,7 +301,7 @@ def test_a_host_copy_is_not_published_above_a_locked_one() -> None:
     rig.settle(outcomes)
 
 
-def test_what_host_fails_to_take_is_dropped_the_next_time() -> None:
+def test_pages_that_host_refused_are_dropped_at_the_next_eviction() -> None:
     """Found in review: with a host link that always fails, the same leaf drained for ever."""
     rig = Rig(device=4, host=8, write_policy="write_back")
     rig.run(0, "abcd")
@@ -312,7 +312,7 @@ def test_what_host_fails_to_take_is_dropped_the_next_time() -> None:
     assert rig.host.free == 8
 
 
-def test_a_landed_load_that_is_not_acknowledged_is_something_to_wait_for() -> None:
+def test_a_refusal_waits_for_a_landed_load_without_reply() -> None:
     rig = Rig(device=4, host=8)
     rig.run(0, "abcd")
     rig.feed(EvictWanted(Tier.DEVICE, "full", 2))

@@ -100,7 +100,7 @@ def test_cpu_ends_its_threads_and_finishes_what_was_issued() -> None:
         device.record(stream)
 
 
-def test_cpu_a_crash_on_a_worker_is_not_swallowed() -> None:
+def test_cpu_reports_a_crash_on_a_worker() -> None:
     def reader(*_: object) -> None:
         raise ZeroDivisionError
 
@@ -126,7 +126,7 @@ def test_cpu_a_crash_on_a_worker_is_not_swallowed() -> None:
         ([0], [0], "full", (0, LAYERS + 1), "layers"),
     ],
 )
-def test_cpu_refuses_copies_that_make_no_sense(
+def test_cpu_refuses_impossible_copies(
     source: list[int], target: list[int], component: str, layers: tuple[int, int], words: str
 ) -> None:
     with make_cpu() as device:
@@ -176,7 +176,7 @@ def test_cpu_scribbles_and_peeks_in_the_order_of_the_stream(
         ("swa", 0, ALL, "pool: expected one of full on device"),
     ],
 )
-def test_cpu_refuses_touches_of_what_is_not_there(
+def test_cpu_refuses_touches_of_missing_pages(
     mode: Literal["r", "w"], component: str, page: int, layers: tuple[int, int], words: str
 ) -> None:
     with make_cpu() as device, pytest.raises(CallerError, match=words):

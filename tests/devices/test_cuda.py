@@ -139,7 +139,7 @@ def test_components_that_take_turns_layer_by_layer_send_their_numbers_once_each(
 
 
 @pytest.mark.parametrize("where", ["construction", "close"])
-def test_no_registration_outlives_a_device_that_fails(
+def test_a_device_that_fails_unregisters_its_memory(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory that goes while the device has it registered is written to by nobody knows whom."""
@@ -181,7 +181,7 @@ def test_host_memory_is_registered_once_in_segments_and_given_back() -> None:
         device.record(device.stream("load"))
 
 
-def test_a_refused_registration_is_told_and_nothing_stays_registered() -> None:
+def test_a_refused_registration_is_reported_and_undone() -> None:
     accelerator = AtOnce(refuses=3)
     with pytest.raises(CallerError, match=r"segment 4 of 14, .* returned 2; ask for fewer"):
         CudaDevice(
@@ -196,7 +196,7 @@ def test_a_refused_registration_is_told_and_nothing_stays_registered() -> None:
 
 
 @pytest.mark.parametrize("tier", [Tier.DEVICE, Tier.HOST])
-def test_too_little_memory_is_told_in_numbers(tier: Tier) -> None:
+def test_too_little_memory_is_reported_in_numbers(tier: Tier) -> None:
     sizes = {Tier.DEVICE: {"full": 2}, Tier.HOST: {"full": 2}}
     sizes[tier] = {"full": 10**12}
     free = 1 << 20
@@ -205,7 +205,7 @@ def test_too_little_memory_is_told_in_numbers(tier: Tier) -> None:
         TorchArena(grouped(), 1, sizes, place, layout="layer_first", backend="direct")
 
 
-def test_times_of_marks_are_on_the_timer_given() -> None:
+def test_mark_times_use_the_given_timer() -> None:
     with make(AtOnce(), timer=lambda: 1_000) as device:
         mark = device.record(device.stream("load"))
         assert device.query(mark)
@@ -214,7 +214,7 @@ def test_times_of_marks_are_on_the_timer_given() -> None:
         device.reached_ns(device.record(device.stream("load")))
 
 
-def test_a_failure_is_the_next_mark_of_its_stream() -> None:
+def test_a_failure_is_reported_by_the_next_mark_of_its_stream() -> None:
     failing = [False]
     with make(AtOnce(), fault=lambda *_: failing[0]) as device:
         stream = device.stream("write")
@@ -239,7 +239,7 @@ def test_a_reader_sees_a_touch_when_its_mark_is_seen() -> None:
         assert seen == [(2, 2, 2, PAGE_SIZE, 2, 12)]
 
 
-def test_what_was_read_is_told_before_the_device_is_closed() -> None:
+def test_reads_are_reported_before_the_device_is_closed() -> None:
     seen: list[str] = []
     with make(AtOnce(late=True), reader=lambda component, *_: seen.append(component)) as device:
         stream = device.stream("compute")
@@ -257,7 +257,7 @@ def test_what_was_read_is_told_before_the_device_is_closed() -> None:
         ({"io_backend": "rdma"}, "io_backend: expected one of"),
     ],
 )
-def test_names_that_cannot_be_are_refused(options: dict[str, str], words: str) -> None:
+def test_unknown_layouts_and_backends_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(CallerError, match=words):
         make(AtOnce(), **options)
 

@@ -30,7 +30,7 @@ class Thing:
     """Something to be kept alive."""
 
 
-def test_what_work_needs_lives_until_the_host_sees_the_next_mark() -> None:
+def test_memory_of_work_lives_until_the_host_sees_the_next_mark() -> None:
     marks, line, seen = Marks(), Line(), []
     thing = Thing()
     gone = weakref.ref(thing)
@@ -49,7 +49,7 @@ def test_what_work_needs_lives_until_the_host_sees_the_next_mark() -> None:
     assert marks.event(mark) is None
 
 
-def test_recording_lets_go_of_what_nobody_asked_about() -> None:
+def test_recording_a_mark_forgets_reached_marks() -> None:
     marks, line = Marks(), Line()
     for _ in range(1000):
         event = Switch()

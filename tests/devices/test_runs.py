@@ -87,7 +87,7 @@ def _cannot_be_merged(found: runs.Runs, segments: tuple[int, ...]) -> None:
             )
 
 
-def test_pages_that_follow_one_another_on_both_sides_are_one_run() -> None:
+def test_pages_contiguous_on_both_sides_are_one_run() -> None:
     sizes = Sizes(layer=2, page=8, part=2, token=4, head=2, head_bytes=8)
     buffers = [
         layouts.canonical(np.zeros(layouts.shape("layer_first", sizes), np.uint8), "layer_first")

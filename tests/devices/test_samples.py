@@ -61,7 +61,7 @@ def test_a_rate_is_kept_and_loads_follow_the_draws_of_backups() -> None:
     assert report.mismatches == 0
 
 
-def test_rate_zero_looks_at_nothing() -> None:
+def test_rate_zero_compares_nothing() -> None:
     run = Overlapped(8, 14, rate=0)
     run.serve_random(20)
     report = run.samples.report()
@@ -84,7 +84,7 @@ def test_a_host_page_that_changes_after_its_backup_is_found_at_its_load() -> Non
     assert run.wrong, "and the model read it"
 
 
-def test_copies_that_failed_are_counted_apart() -> None:
+def test_failed_copies_are_counted_separately() -> None:
     calls = []
 
     def fault(direction: Direction, *_: object) -> bool:
@@ -102,7 +102,7 @@ def test_copies_that_failed_are_counted_apart() -> None:
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan")])
-def test_a_rate_that_is_none_is_refused(rate: float) -> None:
+def test_an_invalid_rate_is_refused(rate: float) -> None:
     run = Overlapped(8, 14)
     with pytest.raises(CallerError, match="sample: expected a rate from 0 to 1, found"):
         Samples(run.cpu, POOLS, rate)

@@ -35,7 +35,7 @@ def pages(*numbers: int) -> Pages:
     return np.array(numbers, dtype=np.int64)
 
 
-def test_a_clean_run_is_clean_and_did_what_it_claims(run: Overlapped) -> None:
+def test_a_clean_run_reports_nothing_and_covers_both_directions(run: Overlapped) -> None:
     run.serve_random(60)
     assert run.wrong == []
     assert run.shadow.spoiled > 20, "no load was spoiled first: nothing was shown"
@@ -57,7 +57,7 @@ def made(sizes: Sizes) -> Iterator[CpuDevice]:
         yield device
 
 
-def test_any_stream_wait_that_is_dropped_is_caught() -> None:
+def test_every_dropped_stream_wait_is_caught() -> None:
     found = drop_each_wait(made, Sizes(MODEL, PAGE), 30)
     assert found.waits > 40
     assert found.waits // 2 < found.caught <= found.waits
@@ -68,13 +68,13 @@ def test_any_stream_wait_that_is_dropped_is_caught() -> None:
     assert set(clean.shadow.waits) == {"compute", "write", "load"}
 
 
-def test_a_wait_that_nobody_needs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unneeded_wait_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Hazards, "access", lambda *_: None)
     with pytest.raises(SimError, match=r"wait 0 of \d+, on stream write: expected a hazard"):
         drop_each_wait(made, Sizes(MODEL, PAGE), 10)
 
 
-def test_a_load_that_misses_a_page_finds_nobodys_bytes(
+def test_a_load_that_misses_a_page_reads_bytes_of_no_request(
     run: Overlapped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = copy_direct
@@ -128,7 +128,7 @@ def test_a_write_to_a_free_page_is_found(run: Overlapped) -> None:
         pool.view[1, 3, 0, 1, 0, 2] ^= 1
 
 
-def test_a_free_page_is_not_to_be_read_or_copied(run: Overlapped) -> None:
+def test_reading_or_copying_a_free_page_is_a_hazard(run: Overlapped) -> None:
     run.shadow.freed(Tier.DEVICE, "full", pages(5))
     with pytest.raises(HazardError, match=r"found free device pages \[5\] of full"):
         run.shadow.touch(run.compute, Touch("full", pages(4, 5), "r", ALL, "prefill"))

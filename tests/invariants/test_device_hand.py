@@ -100,12 +100,12 @@ def test_a_bug_of_the_controller_is_a_hazard_or_a_wrong_byte(name: str) -> None:
         assert replay(alone, OPS).failure is None
 
 
-def test_there_are_enough_of_them() -> None:
+def test_at_least_twelve_bugs_are_planted_in_the_controller() -> None:
     assert len(BUGS) >= 12
     assert REFUSED in BUGS
 
 
-def test_a_tape_says_all_that_happens() -> None:
+def test_a_tape_determines_the_whole_run() -> None:
     first = played(4)
     tape = tapes.loads(tapes.dumps(first.tape))
     assert tape == first.tape
@@ -162,7 +162,7 @@ def spoil(hand: DeviceHand, tier: Tier, page: int) -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_at_rest_every_page_is_what_its_prefix_says(tier: Tier) -> None:
+def test_at_rest_every_page_matches_its_prefix(tier: Tier) -> None:
     hand = rested()
     hand.at_rest()
     node = next(iter(hand.core.view.nodes()))
@@ -175,7 +175,7 @@ def test_at_rest_every_page_is_what_its_prefix_says(tier: Tier) -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_at_rest_free_pages_are_as_they_were_left(tier: Tier) -> None:
+def test_at_rest_free_pages_are_unchanged(tier: Tier) -> None:
     hand = rested()
     pool = hand.core.view.pool(tier)
     free = next(page for page in range(8) if pool.state[page] == 0)
@@ -201,7 +201,7 @@ def test_a_controller_that_never_answers_is_a_failure_of_liveness(
     assert "nothing is going to happen" in failure.text
 
 
-def test_a_look_at_the_simulated_device_is_in_the_order_of_its_stream() -> None:
+def test_peeks_at_the_simulated_device_follow_the_stream_order() -> None:
     rig = rested().rig
     stream, found = rig.device.stream(COMPUTE), []
     area = Area(Tier.DEVICE, "full", np.array([1, 2]), (0, 2))
@@ -218,7 +218,7 @@ def test_a_look_at_the_simulated_device_is_in_the_order_of_its_stream() -> None:
 # -- tapes, shrinking, export
 
 
-def test_an_old_tape_has_replies_alone() -> None:
+def test_a_tape_without_executor_uses_replies_only() -> None:
     text = tapes.dumps(Tape(CONFIG, ()))
     assert "executor" not in text
     assert tapes.loads(text).executor == REPLIES
@@ -241,7 +241,7 @@ def test_an_old_tape_has_replies_alone() -> None:
         "null",
     ],
 )
-def test_another_executor_is_one_line(executor: str) -> None:
+def test_an_unknown_executor_is_refused_in_one_line(executor: str) -> None:
     text = tapes.dumps(Tape(CONFIG, (), executor="device:1:2:3:4"))
     other = executor if executor in ("7", "null") else f'"{executor}"'
     with pytest.raises(CallerError, match="executor: expected") as found:
@@ -251,7 +251,7 @@ def test_another_executor_is_one_line(executor: str) -> None:
 
 
 @pytest.mark.parametrize(("needs", "left"), [(False, REPLIES), (True, spelled(PLAIN))])
-def test_shrinking_drops_the_device_or_makes_it_plain(needs: bool, left: str) -> None:
+def test_shrinking_drops_the_device_or_simplifies_it(needs: bool, left: str) -> None:
     failure = Failure(13, "HAZARD RAW", "x", 1)
     entry = Entry("quiesce", {})
 

@@ -48,7 +48,7 @@ def test_a_fault_exposes_its_bug(name: str, fault: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, _ in SOME[::2]])
-def test_without_a_fault_it_is_not_seen(name: str) -> None:
+def test_a_bug_is_not_found_without_its_fault(name: str) -> None:
     calm = exposed.hunt(name, "", range(3), 60)
     assert (calm.failure, calm.sequences) == (None, 3)
 
@@ -66,13 +66,13 @@ def test_calm_sequences_differ_by_the_fault_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_check_is_alone_in_noticing(name: str) -> None:
+def test_a_check_that_alone_notices_is_counted(name: str) -> None:
     found = kill.hunt(name, range(6))
     assert found.tape is not None
     assert kill.noticers(name, found.tape) == (base.load(name).KILLS,)
 
 
-def test_what_the_asserts_notice_is_told_from_what_a_check_does() -> None:
+def test_findings_of_asserts_and_checks_are_told_apart() -> None:
     found = kill.hunt("duplicate-pages-leak", range(6))
     assert found.tape is not None
     noticed = kill.noticers("duplicate-pages-leak", found.tape)
@@ -80,19 +80,19 @@ def test_what_the_asserts_notice_is_told_from_what_a_check_does() -> None:
     assert "own-d" in noticed
 
 
-def test_the_lists_are_read_and_say_why() -> None:
+def test_the_reviewed_lists_give_reasons() -> None:
     assert {*review.reviewed("implied.txt")} <= {*check_names()}
     assert review.reviewed("x", "# no\n\none  because\n") == {"one": "because"}
     with pytest.raises(CallerError, match="x:1: expected a name, two spaces and a reason"):
         review.reviewed("x", "one because")
 
 
-def test_gaps_are_what_is_missing_listed_or_stale() -> None:
+def test_gaps_are_missing_listed_or_stale_entries() -> None:
     found = review.gaps("abc", ["a"], {"b": "why", "a": "why", "z": "why"})
     assert (found.missing, found.listed, found.stale) == (("c",), ("b",), ("a", "z"))
 
 
-def test_the_run_falls_short_where_something_is_not_as_it_should_be() -> None:
+def test_gaps_of_a_run_are_found() -> None:
     dead = Row("one", 11, "LRU", 10, 1, 1, 0.1, ("lru",))
     alive = Row("two", 0, "", 10, 1, -1, 0.1)
     shared = Row("three", 11, "LRU", 10, 1, 1, 0.1, ("lru", "order-ref"))

@@ -28,12 +28,12 @@ def _swarm(name: str, policy: str) -> Swarm:
     return Swarm(config, "time", weights, ((name, 60),), "steady", 80)
 
 
-def test_there_are_enough_kinds_and_the_swarm_draws_from_all() -> None:
+def test_the_swarm_draws_from_all_kinds_of_faults() -> None:
     assert len(faults.names()) >= 25
     assert faults.names() == FAULTS
 
 
-def test_an_unknown_kind_is_refused_and_a_strange_site_is_none() -> None:
+def test_an_unknown_kind_is_refused_and_does_nothing_at_other_sites() -> None:
     with pytest.raises(CallerError, match="expected one of"):
         faults.kind_of("gremlin", "Load")
     assert faults.kind_of("engine stall", "Load") is faults.NONE

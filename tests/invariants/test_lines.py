@@ -87,5 +87,5 @@ def test_a_damaged_tape_is_played_or_refused_in_one_line() -> None:
         ([1] * 99, "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ..."),
     ],
 )
-def test_what_is_quoted_is_short_and_printable(value: object, said: str) -> None:
+def test_quoted_values_are_short_and_printable(value: object, said: str) -> None:
     assert quoted(value) == said

@@ -23,12 +23,12 @@ def look(expected: list[int]) -> None:
     LockBalance().node(book, mirror, node)
 
 
-def test_a_node_that_is_held_as_expected_passes() -> None:
+def test_a_node_with_the_expected_locks_passes() -> None:
     look([1, 2, 0, 0])
 
 
 @pytest.mark.parametrize("slot", range(4))
-def test_a_holder_too_few_or_too_many_is_found_where_it_is(slot: int) -> None:
+def test_a_missing_or_extra_lock_is_found(slot: int) -> None:
     expected = [1, 2, 0, 0]
     expected[slot] += 1
     said = f"node 9, {SLOTS[slot]}: expected {expected[slot]} holders, found {expected[slot] - 1} "

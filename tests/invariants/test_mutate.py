@@ -122,7 +122,7 @@ def test_a_known_mutant_is_killed(mutant: mutate.Mutant, grounds: list[Ground]) 
     assert found == score.hunt(mutant, grounds)
 
 
-def test_the_unchanged_core_is_not(grounds: list[Ground]) -> None:
+def test_the_unchanged_core_is_not_killed(grounds: list[Ground]) -> None:
     code = tree.split.__code__
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mutate, "code_of", lambda mutant, counted: code)
@@ -156,7 +156,7 @@ def test_a_state_that_a_tape_only_asks_about_is_not_reached_by_it(grounds: list[
     assert one.states == {name for name, times in asked.items() if times > 0}
 
 
-def test_what_never_ends_is_ended_by_its_steps(grounds: list[Ground]) -> None:
+def test_an_endless_mutant_is_ended_by_the_step_limit(grounds: list[Ground]) -> None:
     longest = max(grounds, key=lambda ground: ground.events)
     with mutate.counted():
         _, digest, steps = ground.play(longest.tape, checked=False)
@@ -166,7 +166,7 @@ def test_what_never_ends_is_ended_by_its_steps(grounds: list[Ground]) -> None:
     assert ground.play(longest.tape, checked=False)[2] < steps
 
 
-def test_a_hunt_ends_when_it_is_told_and_an_endless_sequence_is_a_kill(
+def test_a_hunt_ends_at_its_deadline_and_an_endless_sequence_is_a_kill(
     grounds: list[Ground],
 ) -> None:
     def never_ends() -> AbstractContextManager[None]:
@@ -178,7 +178,7 @@ def test_a_hunt_ends_when_it_is_told_and_an_endless_sequence_is_a_kill(
         assert score.hunt(SPLIT, grounds, more=lambda: False).sequences == 1
 
 
-def test_recorded_decisions_tell_what_no_check_does(grounds: list[Ground]) -> None:
+def test_recorded_decisions_find_mutants_that_no_check_finds(grounds: list[Ground]) -> None:
     recorded = [replace(one, tape=ground.noted(one.tape, decisions=one.digest)) for one in grounds]
     order = next(one for one in ALL if one.name.startswith("ledger:Pool._take:minus-dropped:"))
     assert score.decides(order, recorded)
@@ -188,7 +188,7 @@ def test_recorded_decisions_tell_what_no_check_does(grounds: list[Ground]) -> No
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in contracts.PROMISES])
-def test_the_core_keeps_its_promises(name: str) -> None:
+def test_the_core_keeps_its_contracts(name: str) -> None:
     assert next(holds for one, _, holds in contracts.PROMISES if one == name)()
 
 
@@ -201,12 +201,12 @@ def test_the_core_keeps_its_promises(name: str) -> None:
         ("REFUSALS", "admission:want_pages:never:if not 0 <= event.computed"),
     ],
 )
-def test_a_broken_promise_is_seen(kind: str, name: str) -> None:
+def test_a_broken_contract_is_found(kind: str, name: str) -> None:
     mutant = next(one for one in ALL if one.name.startswith(name))
     assert score.hunt(mutant, []).kind == kind
 
 
-def test_the_score_counts_what_is_not_equivalent() -> None:
+def test_the_score_leaves_out_equivalent_mutants() -> None:
     dead, seen, alive, same = (
         score.Hunt("a:f:negated:x", 11, "OWN-D", 9, 1),
         score.Hunt("a:f:negated:y", 0, "", 9, 1, decisions="7"),

@@ -47,7 +47,7 @@ def told(pages: PageBook) -> list[tuple[list[int], int]]:
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("seed", range(10))
-def test_many_claims_at_once_are_as_good_as_one_by_one(seed: int, wrong: str) -> None:
+def test_many_claims_at_once_equal_claims_one_by_one(seed: int, wrong: str) -> None:
     claims = drawn(seed, wrong)
     one, other = book(), book()
     for pages, code in claims:
@@ -66,7 +66,7 @@ def test_no_claims_at_all_change_nothing() -> None:
     assert made.held == book().held
 
 
-def test_arrays_are_compared_by_what_they_hold() -> None:
+def test_arrays_are_compared_by_content() -> None:
     some = np.arange(5)
     assert same(some, some.copy())
     assert same(some[::2], np.array([0, 2, 4]))

@@ -15,7 +15,7 @@ from invariants.books.tickets import Move
 
 
 @pytest.mark.parametrize("owner", [0, code_of(REQUEST, 3), code_of(FLIGHT, 3)])
-def test_a_copy_of_a_page_of_no_node_pins_nothing_and_is_said(owner: int) -> None:
+def test_a_copy_of_a_page_without_node_pins_nothing_and_is_reported(owner: int) -> None:
     book = Book(Core(Config(1, (6,), (6,))).view)
     source, target = np.array([4]), np.array([2])
     book.device.owner[4] = owner

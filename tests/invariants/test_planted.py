@@ -149,7 +149,7 @@ def test_names_follow_the_files() -> None:
         assert load_check(name).sentence.endswith((".", ")."))
 
 
-def test_a_change_that_the_core_does_not_own_up_to_is_a_harness_fault() -> None:
+def test_a_change_that_the_core_does_not_mark_is_a_harness_fault() -> None:
     def forget(state: Any, event: Any, outcomes: list[Any]) -> bool:
         fresh = [node for node in state.touched.values() if node.id == state.next_node - 1]
         for node in fresh:
@@ -165,7 +165,7 @@ def test_a_change_that_the_core_does_not_own_up_to_is_a_harness_fault() -> None:
     assert found.value.exit_code == HARNESS
 
 
-def test_the_books_know_each_component_by_themselves_as_the_core_does() -> None:
+def test_the_books_derive_each_component_as_the_core_does() -> None:
     for window in (1, 3, 4, 5, 8, 9):
         config = changed(hybrid(), swa_window=window, mamba_interval=8)
         for kind, one in zip(kinds_of(config), Core(config).view.components, strict=True):

@@ -58,7 +58,7 @@ def bindings() -> Iterator[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("name", base.names())
-def test_an_entry_says_what_it_is(name: str) -> None:
+def test_an_entry_is_complete(name: str) -> None:
     bug = base.load(name)
     assert isinstance(bug.ROWS, tuple)
     assert all(base.ROW.fullmatch(row) for row in bug.ROWS)
@@ -92,7 +92,7 @@ def rows_of_the_catalogue() -> set[str]:
     return rows
 
 
-def test_rows_are_those_of_the_catalogue() -> None:
+def test_rows_exist_in_the_catalogue() -> None:
     known = rows_of_the_catalogue()
     for name in base.names():
         assert {*base.load(name).ROWS} <= known, name
@@ -107,7 +107,7 @@ def test_names_are_files_and_titles_differ() -> None:
 
 
 @pytest.mark.parametrize("name", base.names())
-def test_what_is_planted_is_there_and_then_gone(name: str) -> None:
+def test_a_planted_bug_is_removed_after_the_block(name: str) -> None:
     base.load(name)
     before = list(bindings())
     with base.planted(name) as bug:
@@ -116,7 +116,7 @@ def test_what_is_planted_is_there_and_then_gone(name: str) -> None:
     assert list(bindings()) == before
 
 
-def test_a_failure_within_leaves_nothing_behind() -> None:
+def test_a_failure_in_the_block_removes_the_bug() -> None:
     before = list(bindings())
     with base.planted("failed-backup-is-published"):
         assert backup.land_backup is core.land_backup
@@ -135,20 +135,20 @@ def test_a_patch_follows_its_function_into_every_module_and_table() -> None:
     assert failing in core._HANDLERS.values()
 
 
-def test_a_patch_of_what_is_not_there_is_an_error() -> None:
+def test_a_patch_of_a_missing_name_is_an_error() -> None:
     for owner, attribute in ((locks, "nothing"), (Pool, "nothing")):
         with pytest.raises(CallerError, match="nothing"):
             list(base._replace(owner, attribute, None))
 
 
-def test_a_name_that_does_not_exist_is_one_line() -> None:
+def test_an_unknown_name_is_refused_in_one_line() -> None:
     with pytest.raises(CallerError, match="did you mean duplicate-pages-leak") as found:
         base.load("duplicate-leak")
     assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_quick_one_is_killed_by_whom_it_names(name: str) -> None:
+def test_quickly_found_bugs_are_found_by_the_named_check(name: str) -> None:
     named = base.load(name).KILLS
     hunt = kill.hunt(name, range(12), checks=(named,) if named else None)
     assert hunt.failure is not None, "planted, not found"

@@ -33,7 +33,7 @@ def test_there_are_enough_names_and_each_is_there_once() -> None:
     assert set(NAMED) <= set(names)
 
 
-def test_fewer_components_expect_less_and_nothing_of_the_others() -> None:
+def test_fewer_components_expect_fewer_names() -> None:
     everything = set(probes.expected())
     for components in COMPONENTS:
         names = set(probes.expected(*components))
@@ -43,7 +43,7 @@ def test_fewer_components_expect_less_and_nothing_of_the_others() -> None:
     assert len(probes.expected("full")) >= 100
 
 
-def test_the_gate_closes_on_one_name_after_enough_sequences() -> None:
+def test_a_missed_name_fails_a_run_after_enough_sequences() -> None:
     seen = dict.fromkeys(probes.expected("full"), 1)
     enough, few = {"full": probes.ENOUGH}, {"full": 10}
     assert probes.missed(seen, enough, ("full",)) == []
@@ -54,7 +54,7 @@ def test_the_gate_closes_on_one_name_after_enough_sequences() -> None:
     assert probes.missed({}, {}) == []
 
 
-def test_a_short_run_owes_what_so_many_can_hardly_miss() -> None:
+def test_a_short_run_requires_only_frequent_names() -> None:
     """A state that one in ten sequences reaches is owed by 400, one in a thousand is not."""
     reached = {
         "full": {"": 10_000, "common": 1000, "rare": 10, "lucky": 1},
@@ -70,7 +70,7 @@ def test_a_short_run_owes_what_so_many_can_hardly_miss() -> None:
     assert not rates.owed("common", {"another": 10**6}, reached)
 
 
-def test_what_a_run_owes_it_misses_by_chance_once_in_a_million_at_most() -> None:
+def test_a_required_name_is_missed_by_chance_at_most_once_in_a_million() -> None:
     for count in (14, 40, 400, 4000):
         low, sequences = rates.floor(count), 20_000
         assert 0 <= low < count
@@ -79,7 +79,7 @@ def test_what_a_run_owes_it_misses_by_chance_once_in_a_million_at_most() -> None
             assert (1 - count / sequences) ** due < 1e-6
 
 
-def test_the_measured_rates_are_of_names_that_are_expected() -> None:
+def test_measured_rates_cover_the_expected_names() -> None:
     table, names = rates.table(), set(probes.expected())
     assert {tuple(kind.split(",")) for kind in table} == set(COMPONENTS)
     for row in table.values():
@@ -88,7 +88,7 @@ def test_the_measured_rates_are_of_names_that_are_expected() -> None:
 
 
 @pytest.mark.parametrize(("sequences", "least"), [(400, 150), (2000, 200), (20_000, 250)])
-def test_a_minute_of_fuzzing_gates_on_most_names(sequences: int, least: int) -> None:
+def test_a_minute_of_fuzzing_requires_most_names(sequences: int, least: int) -> None:
     played = dict.fromkeys(rates.table(), sequences // len(COMPONENTS))
     assert sum(rates.owed(name, played) for name in probes.expected()) >= least
 
@@ -134,7 +134,7 @@ AUDIT = {
 
 
 @pytest.mark.parametrize("quantity", gauges.QUANTITIES)
-def test_the_generator_looks_at_enough(run: Run, quantity: str) -> None:
+def test_the_generator_reaches_the_expected_bounds(run: Run, quantity: str) -> None:
     percent, least, most = AUDIT[quantity]
     assert least <= gauges.quantile(run.readings, quantity, percent) <= most
 
@@ -151,14 +151,14 @@ def test_the_generator_looks_at_enough(run: Run, quantity: str) -> None:
         (("EvictWanted",), 50, 300),
     ],
 )
-def test_no_kind_of_event_is_drowned_by_others(
+def test_no_kind_of_event_is_too_rare(
     run: Run, names: tuple[str, ...], least: float, most: float
 ) -> None:
     """Of 1,000 events, so many; loads were 3, and two that want one prefix nearly none."""
     assert least <= gauges.per_thousand(run.seen, names, run.events) <= most
 
 
-def test_quantiles_are_of_the_readings_of_one_quantity() -> None:
+def test_quantiles_use_the_readings_of_one_quantity() -> None:
     readings: gauges.Readings = Counter({("a", 1): 90, ("a", 5): 10, ("b", 7): 1})
     found = [gauges.quantile(readings, "a", percent) for percent in (1, 90, 91, 100)]
     assert found == [1, 1, 5, 5]
@@ -166,11 +166,11 @@ def test_quantiles_are_of_the_readings_of_one_quantity() -> None:
     assert gauges.quantile(readings, "c", 50) == 0
 
 
-def test_most_names_are_met_soon(counted: Counter[str]) -> None:
+def test_most_names_are_reached_soon(counted: Counter[str]) -> None:
     assert len(probes.unreached(counted)) < len(probes.expected()) * 2 // 5
 
 
-def test_what_contradicts_itself_is_not_counted_together(counted: Counter[str]) -> None:
+def test_contradictory_states_are_not_counted_together(counted: Counter[str]) -> None:
     assert counted["Prefill of zero tokens"] <= counted["Prefill"]
     assert counted["split under a lock"] <= counted["split"]
     assert counted["Admitted with a load beside the backbone"] == counted["aux-only load"]

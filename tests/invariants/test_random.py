@@ -79,7 +79,7 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
 
 
 @pytest.mark.parametrize("bug", ["match-ignores-host", "device-match-checks-backbone-only"])
-def test_a_wrong_match_is_none_of_the_reference(bug: str) -> None:
+def test_a_wrong_match_differs_from_the_reference(bug: str) -> None:
     def all_lives() -> None:
         for seed in SEEDS:
             Life(swarm_of(seed), seed, Matches(f"seed {seed}", []), content=False).run(ENTRIES)
@@ -88,7 +88,7 @@ def test_a_wrong_match_is_none_of_the_reference(bug: str) -> None:
         all_lives()
 
 
-def test_the_seeds_visit_every_corner() -> None:
+def test_the_seeds_cover_page_and_window_sizes() -> None:
     found = [swarm_of(seed, ("full", "swa")).config for seed in range(48)]
     assert {1, 4, 64} <= {one.page_size for one in found}
     pages = {said(one, "swa_window") / one.page_size for one in found}
@@ -108,7 +108,7 @@ def test_the_random_caller_reaches_the_states_that_matter() -> None:
 
 
 @pytest.mark.parametrize("level", ["sampled", "off"])
-def test_cheaper_levels_run_the_same_and_say_what_they_did(level: Level) -> None:
+def test_cheaper_check_levels_run_the_same_sequence(level: Level) -> None:
     dear, cheap = (Life(swarm_of(4), 4, Watch(one)) for one in ("every", level))
     for life in (dear, cheap):
         life.run(400)
@@ -118,7 +118,7 @@ def test_cheaper_levels_run_the_same_and_say_what_they_did(level: Level) -> None
     assert bool(cheap.watch.full) == (level == "sampled")
 
 
-def test_sampled_sees_a_leak() -> None:
+def test_sampled_checks_find_a_leak() -> None:
     life = Life(swarm_of(4), 4, Watch("sampled"))
     while not life.hand.past or not life.core.view.pool(Tier.DEVICE, 0).free:
         life.run(1)

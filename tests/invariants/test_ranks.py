@@ -56,7 +56,7 @@ def one_prompt(*acts: Act, ranks: int = 2, then: tuple[Entry, ...] = ()) -> Tape
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_without_a_bug_are_alike(ranks: int) -> None:
+def test_ranks_without_a_bug_decide_the_same(ranks: int) -> None:
     for seed in range(4):
         outcome = play.generate(draw_swarm(seed, WEIGHTS, ranks=ranks), OPS, seed, 60)
         assert outcome.failure is None, outcome.failure.text
@@ -82,7 +82,7 @@ def test_every_planted_bug_of_ranks_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", OF_RANKS)
-def test_a_planted_bug_of_ranks_is_found_as_what_it_is(name: str) -> None:
+def test_a_planted_bug_of_ranks_is_found_under_its_kind(name: str) -> None:
     hunt = kill.hunt(name, range(1, 8))
     assert hunt.found == OF_RANKS[name]
     assert hunt.failure is not None
@@ -112,7 +112,7 @@ def answered(tape: Tape, polls: int) -> list[int]:
     return found
 
 
-def test_a_rank_has_the_act_behind_that_of_the_rank_before_it() -> None:
+def test_each_rank_uses_the_next_act() -> None:
     late, soon = Act(6, 0), Act(1, 0)
     assert answered(one_prompt(soon, ranks=1), 3)[0] == 1
     for acts, ranks, until in (
@@ -127,7 +127,7 @@ def test_a_rank_has_the_act_behind_that_of_the_rank_before_it() -> None:
 
 
 @pytest.mark.parametrize("acts", [(Act(1, 0, "fail"), Act(1, 0)), (Act(1, 0), Act(1, 0, "fail"))])
-def test_what_failed_on_one_rank_failed(acts: tuple[Act, ...]) -> None:
+def test_a_transfer_that_failed_on_one_rank_failed_on_all(acts: tuple[Act, ...]) -> None:
     outcome = play.replay(one_prompt(*acts), OPS)
     assert outcome.failure is None
     assert outcome.hand.probes.seen["PrefillDone: failed on one rank"] == 1
@@ -139,7 +139,7 @@ def test_what_failed_on_one_rank_failed(acts: tuple[Act, ...]) -> None:
     )
 
 
-def test_what_failed_on_all_did_not_fail_on_one_alone() -> None:
+def test_a_failure_on_all_ranks_is_not_counted_as_one_rank_alone() -> None:
     seen = play.replay(one_prompt(Act(1, 0, "fail")), OPS).hand.probes.seen
     assert seen["PrefillDone: failed on every rank"] == 1
     assert seen["PrefillDone: failed on rank 0 alone"] == 0
@@ -167,7 +167,7 @@ def test_a_pass_fails_on_the_rank_on_which_its_load_does() -> None:
 
 
 @pytest.mark.parametrize("name", faults.names(of_ranks=True))
-def test_a_rank_falls_behind_and_comes_back(name: str) -> None:
+def test_a_rank_falls_behind_and_catches_up(name: str) -> None:
     tape = one_prompt(Act(1, 0, name))
     hand = hand_of(tape)
     for one in tape.entries:
@@ -184,7 +184,7 @@ def test_a_rank_falls_behind_and_comes_back(name: str) -> None:
     assert play.replay(replace(tape, ranks=1), OPS).failure is None
 
 
-def test_the_swarm_draws_what_happens_to_ranks_only_where_there_are_several() -> None:
+def test_the_swarm_draws_rank_faults_for_several_ranks_only() -> None:
     of_ranks = {*faults.names(of_ranks=True)}
     assert of_ranks
     assert not of_ranks & {*faults.names()}
@@ -195,12 +195,12 @@ def test_the_swarm_draws_what_happens_to_ranks_only_where_there_are_several() ->
         assert (of_ranks <= drawn) == (ranks == 2)
 
 
-def test_a_lane_that_stands_still_does_on_every_rank() -> None:
+def test_a_stalled_lane_stalls_on_every_rank() -> None:
     assert answered(one_prompt(Act(1, 0, "clog")), 9) == [1] * 9
     assert answered(one_prompt(Act(1, 0)), 3) == [1, 1, 0]
 
 
-def test_a_pass_that_is_taken_at_once_takes_what_is_before_it_on_every_rank() -> None:
+def test_a_pass_taken_at_once_takes_earlier_replies_on_every_rank() -> None:
     """The ballast takes its own pass while another one is slow on the second rank."""
     hold = entry("hoard", (Act(1, 0),), take=True)
     outcome = play.replay(one_prompt(Act(1, 0), Act(900, 0), then=(hold,)), OPS)
@@ -274,7 +274,7 @@ def test_trees_are_compared_too(change: Any, kind: str) -> None:
         hand.ranks.look(hand)
 
 
-def test_the_same_event_is_fed_to_all_and_a_refused_one_to_none() -> None:
+def test_an_event_is_fed_to_all_ranks_or_to_none() -> None:
     hand = RankedHand(CONFIG, ranks=3)
     hand.feed(EvictWanted(Tier.DEVICE, "full", 1))
     hand.refused(LoadDone(5))
@@ -285,7 +285,7 @@ def test_the_same_event_is_fed_to_all_and_a_refused_one_to_none() -> None:
 # -- tapes, shrinking, export
 
 
-def test_a_tape_says_ranks_only_where_there_are_several() -> None:
+def test_a_tape_names_ranks_only_if_there_are_several() -> None:
     one, two = one_prompt(ranks=1), one_prompt(ranks=2)
     assert "ranks" not in dumps(one)
     assert loads(dumps(one)) == one
@@ -293,7 +293,7 @@ def test_a_tape_says_ranks_only_where_there_are_several() -> None:
 
 
 @pytest.mark.parametrize("found", [0, -1, 9, 1.5, "2", True, None, [2]])
-def test_ranks_that_cannot_be_are_one_line(found: object) -> None:
+def test_impossible_ranks_are_refused_in_one_line(found: object) -> None:
     lines = dumps(one_prompt(ranks=2)).splitlines()
     head = lines[0].replace('"ranks":2', f'"ranks":{_json(found)}')
     with pytest.raises(CallerError, match="ranks: expected 1 to 8, found") as error:
@@ -308,7 +308,7 @@ def _json(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def test_ranks_shrink_to_one_where_one_fails_and_to_two_where_it_takes_several() -> None:
+def test_a_tape_shrinks_to_the_fewest_ranks_that_fail() -> None:
     tape = one_prompt(Act(1, 0), Act(5, 0), Act(9, 0), ranks=3)
     assert simpler.weight(replace(tape, ranks=2)) < simpler.weight(tape)
 
@@ -325,7 +325,7 @@ def test_ranks_shrink_to_one_where_one_fails_and_to_two_where_it_takes_several()
         assert found.tape.ranks == least
 
 
-def test_a_real_one_shrinks_and_its_test_says_how_many_ranks() -> None:
+def test_a_bug_of_ranks_shrinks_and_its_test_names_the_ranks() -> None:
     name = "ranks-do-not-agree-on-success"
     hunt = kill.hunt(name, range(1, 8))
     assert hunt.tape is not None

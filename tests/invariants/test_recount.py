@@ -75,7 +75,7 @@ FORGETTING: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", FORGETTING)
-def test_books_that_forget_are_a_harness_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_books_are_a_harness_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, wrong = FORGETTING[name]
     monkeypatch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
     found = failures(range(6), ())
@@ -83,11 +83,11 @@ def test_books_that_forget_are_a_harness_fault(name: str, monkeypatch: pytest.Mo
     assert {code for code, _ in found} == {HARNESS}
 
 
-def test_the_same_sequences_are_clean_where_nothing_is_forgotten() -> None:
+def test_complete_books_find_nothing_on_the_same_sequences() -> None:
     assert failures(range(6), ()) == []
 
 
-def test_every_sequence_is_recounted_on_the_way_and_at_its_end(
+def test_every_sequence_is_recounted_during_and_after_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As often as the rule says, and behind the last operation, whatever it was."""

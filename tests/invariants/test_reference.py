@@ -47,7 +47,7 @@ def found(view: Any, tokens: list[int], limit: int = 99) -> tuple[int, int, tupl
     return tuple(expected(view, Key.from_tokens(tokens, 1), limit))  # type: ignore[return-value]
 
 
-def test_full_needs_all_of_the_path() -> None:
+def test_full_requires_the_whole_path() -> None:
     view = tree(config("full"), ([1, 2], "D"), ([3, 4], "H"))
     assert found(view, [1, 2, 3, 4, 5]) == (2, 4, (4,))
     assert found(view, [1, 2, 3, 9]) == (2, 3, (3,))
@@ -55,20 +55,20 @@ def test_full_needs_all_of_the_path() -> None:
     assert found(view, [2]) == (0, 0, (0,))
 
 
-def test_a_window_needs_no_gap_behind_its_end() -> None:
+def test_a_window_requires_no_gap_before_its_end() -> None:
     view = tree(config("full,swa", 4), ([1, 2], "D/D"), ([3, 4], "D/-"), ([5, 6, 7], "D/D"))
     assert found(view, [1, 2, 3, 4, 5, 6, 7]) == (2, 2, (7, 2))
     longer = tree(config("full,swa", 3), ([1, 2], "D/D"), ([3, 4], "D/-"), ([5, 6, 7], "D/H"))
     assert found(longer, [1, 2, 3, 4, 5, 6, 7]) == (2, 7, (7, 7))
 
 
-def test_a_state_counts_at_its_node_end_only() -> None:
+def test_a_state_is_valid_at_its_node_end_only() -> None:
     view = tree(config("full,mamba"), ([1, 2, 3], "D/D"), ([4], "D/-"))
     assert found(view, [1, 2, 3, 4]) == (3, 3, (4, 3))
     assert found(view, [1, 2]) == (0, 0, (2, 0))
 
 
-def test_all_three_on_any_tier_and_on_device() -> None:
+def test_all_three_components_match_on_any_tier_and_on_device() -> None:
     view = tree(config("full,swa,mamba", 1), ([1, 2], "D/D/D"), ([3], "D/H/D"), ([4], "H/H/-"))
     assert found(view, [1, 2, 3, 4]) == (2, 3, (4, 4, 3))
 
@@ -97,7 +97,7 @@ def test_a_pass_that_reads_what_another_prefix_wrote_is_found() -> None:
         content.end_pass(prefill(2, 3, follow._replace(source=1), (4, -1, 6)), mine)
 
 
-def test_a_copy_arrives_late_and_its_source_may_not_change() -> None:
+def test_the_source_of_a_copy_may_not_change_before_it_arrives() -> None:
     content = Content(config("full"))
     ids: list[int] = []
     content.extend(ids, "", [1, 2])
@@ -113,7 +113,7 @@ def test_a_copy_arrives_late_and_its_source_may_not_change() -> None:
         content.end_copy(2, Tier.DEVICE, ok=True)
 
 
-def test_decode_leaves_states_in_turns() -> None:
+def test_decode_writes_states_to_its_slots_in_turn() -> None:
     content = Content(config("full,mamba"))
     ids: list[int] = []
     content.extend(ids, "", [1, 2, 3, 4, 5])

@@ -49,7 +49,7 @@ def _small() -> Tape:
     ("order", "first"),
     [("time", 1), ("priority", 2), ("heavy", 1), ("starve:0:9", 2), ("starve:1:9", 1)],
 )
-def test_what_is_taken_first(order: str, first: int) -> None:
+def test_each_schedule_chooses_its_first_reply(order: str, first: int) -> None:
     taken = schedule_of(order).choose(READY, READY)
     assert taken is not None
     assert taken.number == first
@@ -67,7 +67,7 @@ def test_pct_is_a_function_of_its_numbers_and_its_priorities_change() -> None:
 
 
 @pytest.mark.parametrize("order", ["pct:x", "soon", "time:-1", ""])
-def test_an_order_that_does_not_exist_is_refused_in_one_line(order: str) -> None:
+def test_an_unknown_schedule_is_refused_in_one_line(order: str) -> None:
     tape = Tape(Config(1, (3,)), ())
     text = dumps(tape).replace('"order":"time"', f'"order":"{order}"')
     with pytest.raises(CallerError, match="order: expected one of") as caught:
@@ -93,13 +93,13 @@ def test_every_order_of_a_small_tape_is_tried_once() -> None:
     assert () not in seen
 
 
-def test_orders_refuse_a_long_tape() -> None:
+def test_exhaustive_orders_refuse_a_long_tape() -> None:
     tape = _small()
     with pytest.raises(CallerError, match="at most 5 operations, found 10"):
         next(exhaustive.orders(Tape(tape.config, tape.entries * 2), OPS))
 
 
-def test_every_action_and_every_allocation_of_a_tape_fails_in_turn() -> None:
+def test_every_action_of_a_tape_can_fail() -> None:
     outcomes = dict(exhaustive.sweep(_small(), OPS))
     assert all(one.failure is None for one in outcomes.values())
     plain = outcomes.pop("nothing fails")
@@ -122,7 +122,7 @@ def test_every_action_and_every_allocation_of_a_tape_fails_in_turn() -> None:
         ("mamba", (20, 18, 24), [0, 1, 2, 3]),
     ],
 )
-def test_every_page_of_every_component_is_refused_in_turn(
+def test_every_allocation_of_a_tape_can_be_refused(
     name: str, device: tuple[int, ...], expected: list[int]
 ) -> None:
     """With at most so many pages left, a prompt of two and a half is refused for want of them; of
@@ -142,7 +142,7 @@ def test_every_page_of_every_component_is_refused_in_turn(
     assert [at for at, count in zip(tried, found, strict=True) if count] == expected
 
 
-def test_twins_play_clean_and_answer_alike() -> None:
+def test_twin_sequences_play_clean_and_answer_the_same() -> None:
     swarm = draw_swarm(4, {op: one.WEIGHT for op, one in OPS.items()})
     made = play.generate(swarm, OPS, 4, 25)
     found = twins.compare(made.tape, OPS)
@@ -151,7 +151,7 @@ def test_twins_play_clean_and_answer_alike() -> None:
     assert found[0][1].hand.answers
 
 
-def test_twins_that_answer_differently_are_told_apart() -> None:
+def test_twin_sequences_that_answer_differently_are_reported() -> None:
     one, other = (play.replay(_small(), OPS) for _ in range(2))
     assert not twins.difference(one, other)
     other.hand.answers[0] = (1, 9)

@@ -60,7 +60,7 @@ def test_every_operation_was_drawn_and_its_arguments_are_well_made() -> None:
 
 
 @pytest.mark.parametrize("name", base.names())
-def test_malformed_arguments_are_one_line_before_anything_is_played(
+def test_malformed_arguments_are_refused_in_one_line_before_playing(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def untouched(self: Core, event: object) -> None:
@@ -78,7 +78,7 @@ def test_malformed_arguments_are_one_line_before_anything_is_played(
 
 
 @pytest.mark.parametrize("name", base.names())
-def test_whatever_is_well_made_may_be_played(name: str) -> None:
+def test_well_formed_arguments_can_be_played(name: str) -> None:
     """No value that the schema takes crashes the harness, however little it fits."""
     for key, kind in OPS[name].ARGS.items():
         for junk in (*JUNK, 0, 1, 2, "x", ["x"], [7], "\ud800", "a\0b", [[5, 3]]):
@@ -125,7 +125,7 @@ def crash(*steps: tuple[str, str]) -> str:
     return play.failure_of(caught.value, 0).kind
 
 
-def test_a_crash_is_named_by_the_core_wherever_its_files_lie() -> None:
+def test_a_crash_is_named_by_the_innermost_core_function() -> None:
     """The kind is that of the innermost function of the package, not of a folder of that name."""
     core, other = ("hicache.core.x", "/anywhere/x.py"), ("elsewhere", "/hicache/y.py")
     assert crash(other, core, other) == "ValueError in step1"

@@ -49,7 +49,7 @@ def play(tape: Tape) -> Outcome:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_planted_bug_shrinks_to_what_a_person_can_read(name: str) -> None:
+def test_a_planted_bug_shrinks_to_a_few_entries(name: str) -> None:
     with planted(name):
         tape, failure = find()
         small = shrink(tape, failure, play)
@@ -108,7 +108,7 @@ def shrunk(wrong: Callable[[Tape], bool], **more: Any) -> Shrunk:
     return shrink(tape, failure, verdict(wrong), **more)
 
 
-def test_what_does_not_matter_goes_and_what_does_stays() -> None:
+def test_irrelevant_entries_are_removed() -> None:
     def wrong(tape: Tape) -> bool:
         torn = any(act.fault == "torn" for entry in tape.entries for act in entry.acts)
         arrives = any(entry.op == "arrive" for entry in tape.entries)
@@ -125,7 +125,7 @@ def test_what_does_not_matter_goes_and_what_does_stays() -> None:
     assert wait == Entry("wait", {"polls": 1}, 1, True, (Act(0, 0, "torn"),))
 
 
-def test_a_component_a_setting_and_an_amount_that_matter_stay() -> None:
+def test_relevant_components_settings_and_amounts_stay() -> None:
     def wrong(tape: Tape) -> bool:
         pages = [entry.args.get("pages", 0) for entry in tape.entries]
         return (
@@ -140,7 +140,7 @@ def test_a_component_a_setting_and_an_amount_that_matter_stay() -> None:
     assert small.tape.entries[0].acts == ()
 
 
-def test_two_entries_that_only_go_together_go_together() -> None:
+def test_entries_that_depend_on_each_other_are_removed_together() -> None:
     def wrong(tape: Tape) -> bool:
         words = [entry.op for entry in tape.entries]
         return words.count("arrive") == 1 and words.count("evict") % 2 == 0
@@ -153,7 +153,7 @@ def test_two_entries_that_only_go_together_go_together() -> None:
 
 
 @pytest.mark.parametrize("direct", ["evict", "abort"])
-def test_a_direct_way_replaces_two_entries_that_only_led_there(direct: str) -> None:
+def test_a_shortcut_replaces_two_entries(direct: str) -> None:
     def wrong(tape: Tape) -> bool:
         words = [entry.op for entry in tape.entries]
         return "admit" in words and (direct in words or words.count("grow") == 2)
@@ -164,7 +164,7 @@ def test_a_direct_way_replaces_two_entries_that_only_led_there(direct: str) -> N
     assert [entry.op for entry in small.tape.entries] == ["admit", direct]
 
 
-def test_another_failure_is_not_taken_for_it() -> None:
+def test_another_failure_is_not_accepted() -> None:
     def judge(tape: Tape) -> Outcome:
         kind = "A" if len(tape.entries) >= 10 else "B"
         return verdict(lambda _: True, kind)(tape)
@@ -176,7 +176,7 @@ def test_another_failure_is_not_taken_for_it() -> None:
     assert small.others[11, "B"] > 0
 
 
-def test_what_was_never_played_is_cut_without_a_play() -> None:
+def test_entries_after_the_failure_are_cut_without_playing() -> None:
     tape = long_tape()
     small = shrink(tape, Failure(11, "A", "", 12), verdict(lambda _: True), most=1)
     assert len(small.tape.entries) <= 12
@@ -188,7 +188,7 @@ def test_plays_are_bounded_and_the_best_so_far_is_kept() -> None:
     assert 5 <= len(small.tape.entries) < 30
 
 
-def test_settings_that_no_core_has_are_not_a_failure_found() -> None:
+def test_illegal_settings_are_not_taken_for_the_failure() -> None:
     """A proposal that the core itself refuses is passed over."""
     tape = Tape(
         configured(4, (9, 9), (0, 0), components=("full", "mamba"), mamba_interval=8),
@@ -241,7 +241,7 @@ def test_the_exported_test_has_the_tape_and_fails_with_the_bug_alone(
     assert "random" not in text
 
 
-def test_the_exported_test_is_laid_out_as_the_project_is(tmp_path: Path) -> None:
+def test_the_exported_test_is_formatted_as_the_project(tmp_path: Path) -> None:
     failure = Failure(
         10, "KeyError in play", 'Traceback (most recent call last):\n  x\nE: """\\', 3
     )
@@ -267,7 +267,7 @@ def test_the_exported_test_is_laid_out_as_the_project_is(tmp_path: Path) -> None
         assert done.returncode == 0, done.stdout
 
 
-def test_a_name_is_of_the_failure_and_of_what_is_played() -> None:
+def test_the_file_name_depends_on_failure_and_tape() -> None:
     tape, failure = long_tape(), Failure(12, "BYTES by content", "", 3)
     name = file_name(tape, failure)
     assert name.startswith("test_bytes_by_content_")
@@ -276,7 +276,7 @@ def test_a_name_is_of_the_failure_and_of_what_is_played() -> None:
     assert file_name(replace(tape, order="time"), failure) != name
 
 
-def test_folders_of_one_machine_stay_out_of_an_exported_test() -> None:
+def test_an_exported_test_names_no_folder_of_this_machine() -> None:
     text = "Wrong: it broke in /some/where/hicache/core/tree.py\nreplay: hicache fuzz --replay /x/y"
     told = pytest_file(long_tape(), Failure(11, "Wrong", text, 3), "")
     assert "/some" not in told

@@ -24,7 +24,7 @@ TINY = tiny(2, 8, kv_heads=4)
 LLAMA = get("llama-3.1-8b")
 
 
-def test_what_the_system_has_left_is_asked_before_anything_is_taken() -> None:
+def test_available_memory_is_checked_before_allocating() -> None:
     left = host.available_bytes()
     if left is None:
         pytest.skip("this system does not say how much memory is available")
@@ -39,7 +39,7 @@ def test_what_the_system_has_left_is_asked_before_anything_is_taken() -> None:
     assert 0 < int(found[1]) < (pages + 1) * TINY.bytes_per_page("full", 64)
 
 
-def test_what_the_system_refuses_is_an_error_with_the_numbers() -> None:
+def test_a_refused_allocation_is_an_error_with_numbers() -> None:
     with pytest.raises(CallerError, match=rf"room for {1 << 60} bytes \(kv {1 << 60}\), .*refused"):
         host.allocate("kv", 1 << 60)
 
@@ -86,7 +86,7 @@ def test_memory_is_bound_to_the_node_that_was_asked_for() -> None:
         assert any(line.startswith(starts) for line in maps.read_text().splitlines())
 
 
-def test_a_node_that_cannot_be_had_is_never_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_numa_node_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     if host.numa_nodes():
         with pytest.raises(CallerError, match=r"numa_node: expected one of 0.*, found 4711"):
             CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, DeviceOptions(numa_node=4711))
@@ -95,7 +95,7 @@ def test_a_node_that_cannot_be_had_is_never_ignored(monkeypatch: pytest.MonkeyPa
         CpuDevice(TINY, 64, {"full": 2}, {"full": 4}, DeviceOptions(numa_node=0))
 
 
-def test_a_ratio_gives_at_least_one_page_more() -> None:
+def test_a_host_ratio_gives_at_least_one_page_more() -> None:
     assert sizes.by_ratio({"full": 10, "swa": 3}, Fraction(5, 2)) == {"full": 25, "swa": 7}
     assert sizes.by_ratio({"full": 10, "swa": 3}, Fraction(1)) == {"full": 11, "swa": 4}
     with pytest.raises(CallerError, match="more than 0"):
@@ -108,7 +108,7 @@ def test_a_ratio_gives_at_least_one_page_more() -> None:
     tp=st.sampled_from([1, 2, 4, 8, 16]),
     stages=st.integers(1, 4),
 )
-def test_a_total_is_the_total_over_ranks(device: int, total: int, tp: int, stages: int) -> None:
+def test_total_host_bytes_count_all_ranks(device: int, total: int, tp: int, stages: int) -> None:
     one = LLAMA.bytes_per_page("full", 64, tp) * tp * stages
     if total < one:
         with pytest.raises(CallerError, match=f"at least {one}, .* on {tp * stages} ranks"):
@@ -118,7 +118,7 @@ def test_a_total_is_the_total_over_ranks(device: int, total: int, tp: int, stage
     assert pages["full"] * one <= total < (pages["full"] + 1) * one
 
 
-def test_buffers_of_the_cpu_device_are_written_by_nobody_at_first() -> None:
+def test_fresh_pages_hold_the_same_bytes_on_both_tiers() -> None:
     with CpuDevice(TINY, 4, {"full": 2}, {"full": 4}) as device:
         digests = {device.digest(tier, "full", 0) for tier in (Tier.DEVICE, Tier.HOST)}
     assert len(digests) == 1

@@ -123,7 +123,7 @@ def test_a_failed_registration_is_an_error_and_leaves_nothing_registered() -> No
     assert not clerk.held
 
 
-def test_one_pool_that_fails_takes_the_others_with_it() -> None:
+def test_one_failing_pool_frees_the_others() -> None:
     both = replace(TINY, pools=(KV, replace(KV, name="draft")))
     clerk = Clerk(bad=1)
     with pytest.raises(CallerError, match="host pool draft"):
@@ -137,7 +137,7 @@ def test_one_pool_that_fails_takes_the_others_with_it() -> None:
     assert not clerk.held
 
 
-def test_a_device_that_does_not_let_go_is_an_error() -> None:
+def test_a_failed_unregistration_is_an_error() -> None:
     clerk = Clerk()
     pool = HostPool(KV, 4, 2, "page_first", registrar=clerk)
     clerk.held.clear()

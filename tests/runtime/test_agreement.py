@@ -75,7 +75,7 @@ def test_a_reply_waits_for_the_last_rank_and_for_those_before_it() -> None:
     assert told([fast, slow], 5) == [[], [BackupDone(1)], [LoadDone(2)], [BackupDone(3)], []]
 
 
-def test_it_went_well_only_if_it_did_everywhere() -> None:
+def test_a_transfer_succeeds_only_if_it_did_on_every_rank() -> None:
     for bad in range(3):
         polls = [[[BackupDone(1, rank != bad), PrefillDone(4)]] for rank in range(3)]
         assert told(polls, 1) == [[BackupDone(1, False), PrefillDone(4, True)]]
@@ -88,7 +88,9 @@ ENDS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ENDS, min_size=1, max_size=3))
-def test_any_latencies_and_failures_lead_to_one_order(ranks: list[list[tuple[int, bool]]]) -> None:
+def test_latencies_and_failures_lead_to_one_order_on_all_ranks(
+    ranks: list[list[tuple[int, bool]]],
+) -> None:
     """Each once, in the order of its kind, at the latest poll of those before it, good iff all."""
     polls: list[list[list[Reply]]] = []
     for ends in ranks:
@@ -117,7 +119,7 @@ def turn(group: LocalGroup, script: Sequence[tuple[str, str, list[int]]]) -> Tur
     return found
 
 
-def test_what_collectives_come_to() -> None:
+def test_collectives_return_minimum_and_broadcast() -> None:
     for order in permutations(range(3)):
         script = [("minimum", "a"), ("broadcast", "b")]
         turns = [
@@ -162,7 +164,7 @@ def test_a_local_group_does_not_wait() -> None:
 # -- decisions and settings
 
 
-def test_cores_that_went_apart_are_an_error_at_the_next_poll() -> None:
+def test_diverged_cores_are_an_error_at_the_next_poll() -> None:
     seen = [Decisions(), Decisions()]
     groups = local_groups(2)
     ranks = [Agreement(Scripted([]), *pair) for pair in zip(groups, seen, strict=True)]
@@ -176,7 +178,7 @@ def test_cores_that_went_apart_are_an_error_at_the_next_poll() -> None:
     assert seen[0].short() in str(found.value)
 
 
-def test_every_rank_has_as_many_pages_as_the_one_with_least() -> None:
+def test_every_rank_takes_the_smallest_capacity() -> None:
     offered = [configured(4, (8, 9), (3, 0), ("full", "swa"), swa_window=8)]
     offered.append(configured(4, (9, 7), (2, 0), ("full", "swa"), swa_window=8))
     turns = zip(offered, local_groups(2), strict=True)
@@ -185,7 +187,7 @@ def test_every_rank_has_as_many_pages_as_the_one_with_least() -> None:
     assert (one.device_pages, one.host_pages) == ((8, 7), (2, 0))
 
 
-def test_settings_that_are_not_those_of_the_others_are_named() -> None:
+def test_settings_that_differ_between_ranks_are_named() -> None:
     for other in (Config(8, (8,)), Config(4, (8,), write_policy="write_back")):
         turns = zip((Config(4, (8,)), other), local_groups(2), strict=True)
         with pytest.raises(CallerError, match="expected the same on every rank") as found:

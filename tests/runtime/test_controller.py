@@ -147,7 +147,7 @@ def test_a_failed_copy_fails_its_batch_and_no_other() -> None:
     assert bench.drain() == [BackupDone(1), BackupDone(2, False), BackupDone(3, False)]
 
 
-def test_more_than_a_lane_may_hold_is_refused_at_once() -> None:
+def test_a_full_lane_refuses_at_once() -> None:
     bench = Bench(options=ControllerOptions(capacity=2))
     for flight in (1, 2):
         bench.controller.submit(backup(flight, Copy("full", pages(flight), pages(flight))))

@@ -43,7 +43,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
     return found
 
 
-def test_both_ranks_get_the_same(ranks: list[dict[str, object]]) -> None:
+def test_both_ranks_get_the_same_results(ranks: list[dict[str, object]]) -> None:
     for one in ranks:
         assert one["minimum"] == [0, 4]
         assert one["minimum of many"] == 129
@@ -51,7 +51,7 @@ def test_both_ranks_get_the_same(ranks: list[dict[str, object]]) -> None:
         assert one["settings"] == [[8], [29]]
 
 
-def test_replies_come_when_both_have_them_with_the_verdict_of_both(
+def test_replies_come_when_both_ranks_have_them(
     ranks: list[dict[str, object]],
 ) -> None:
     """The pass failed on rank 1, the second backup on rank 0; rank 1 has the first at its end."""

@@ -98,7 +98,7 @@ def recording_of(lines: list[str]) -> Recording:
     kv_events=st.booleans(),
     components=st.sampled_from(CONFIGURATIONS),
 )
-def test_a_replay_decides_what_the_run_decided(
+def test_a_replay_decides_as_the_run_did(
     seed: int, policy: str, lag: int, failing: int, kv_events: bool, components: tuple[str, ...]
 ) -> None:
     """Whatever the times were and whichever copies failed: the order of events is all it takes."""
@@ -110,7 +110,7 @@ def test_a_replay_decides_what_the_run_decided(
     assert replay(recording) == digest
 
 
-def test_another_order_is_another_run_and_the_first_event_that_differs_is_named() -> None:
+def test_the_first_event_that_differs_is_named() -> None:
     lines, _ = recorded(3, 20)
     recording = recording_of(lines)
     records = [json.loads(line) for line in lines]
@@ -130,7 +130,7 @@ def test_another_order_is_another_run_and_the_first_event_that_differs_is_named(
     assert replay(recording) == recording.digest
 
 
-def test_a_decision_that_a_longer_digest_alone_would_show_is_found_at_the_end() -> None:
+def test_a_difference_beyond_the_short_digest_is_found_at_the_end() -> None:
     lines, digest = recorded()
     end = json.loads(lines[-1])
     end["digest"] = digest[:8] + "0" * 24
@@ -138,7 +138,7 @@ def test_a_decision_that_a_longer_digest_alone_would_show_is_found_at_the_end() 
         replay(recording_of([*lines[:-1], json.dumps(end) + "\n"]))
 
 
-def test_every_event_survives_the_tape_exactly() -> None:
+def test_every_event_is_recorded_exactly() -> None:
     key = Key.from_tokens(range(8), 4, namespace="lora é\n")
     for event in (
         Arrived(3, key, 9, 2),
@@ -162,7 +162,7 @@ def test_every_event_survives_the_tape_exactly() -> None:
         assert step.time_ns == 77
 
 
-def test_long_runs_are_checked_on_the_way_and_files_are_read(tmp_path: Path) -> None:
+def test_long_runs_have_intermediate_digests(tmp_path: Path) -> None:
     lines, digest = recorded(5, 60)
     recording = recording_of(lines)
     assert len(recording.checks) == 1 + recording.events // CHECK_EVERY > 1
@@ -172,7 +172,7 @@ def test_long_runs_are_checked_on_the_way_and_files_are_read(tmp_path: Path) -> 
     assert recording.made == {"seed": 5}
 
 
-def test_a_tape_of_nothing_has_a_digest_too() -> None:
+def test_an_empty_recording_has_a_digest() -> None:
     recording = recording_of([HEADER + "\n", f'{{"op":"end","events":0,"digest":"{EMPTY}"}}\n'])
     with pytest.raises(DivergedError, match="ends with digest"):
         replay(recording)
@@ -238,7 +238,7 @@ def test_every_field_of_every_decision_counts() -> None:
     assert len(found | {apart.digest()}) == len(answers) + 1
 
 
-def test_starts_are_noted_once_and_decide_nothing() -> None:
+def test_starts_are_recorded_once_and_change_no_decision() -> None:
     lines: list[str] = []
     recorder = Recorder(CONFIG, lines.append)
     driver = Driver(Core(CONFIG), ImmediateExecutor(), (recorder,))
@@ -325,7 +325,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_bad_tapes_are_one_line(fault: str) -> None:
+def test_bad_recordings_are_refused_in_one_line(fault: str) -> None:
     lines, number, expected = BAD[fault]
     with pytest.raises(CallerError) as caught:
         recording_of([line + "\n" for line in lines])
@@ -335,7 +335,7 @@ def test_bad_tapes_are_one_line(fault: str) -> None:
     assert "\n" not in message
 
 
-def test_a_tape_cut_anywhere_is_refused() -> None:
+def test_a_truncated_recording_is_refused() -> None:
     lines, _ = recorded(1, 4)
     text = "".join(lines).encode()
     for cut in range(0, len(text), 97):
@@ -343,7 +343,7 @@ def test_a_tape_cut_anywhere_is_refused() -> None:
             parse("t.recording", text[:cut].splitlines(keepends=True))
 
 
-def test_long_lines_and_missing_files_are_one_line(tmp_path: Path) -> None:
+def test_long_lines_and_missing_files_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(CallerError, match="at most 67108864 bytes"):
         parse("t.recording", [b" " * (MAX_LINE_BYTES + 1)])
     with pytest.raises(CallerError, match="No such file"):

@@ -63,7 +63,7 @@ def test_a_window_reads_the_whole_pages_that_its_first_token_attends_to(
 
 
 @given(st.sampled_from([4, 8, 20]), st.integers(1, 60), st.integers(1, 30), st.booleans())
-def test_decode_leaves_in_each_half_what_single_steps_would(
+def test_decode_of_many_steps_writes_slots_as_single_steps_do(
     interval: int, since: int, steps: int, half: bool
 ) -> None:
     tracks = (11, -1) if half else (11, 12)
@@ -89,7 +89,7 @@ def test_decode_leaves_in_each_half_what_single_steps_would(
     assert final == left
 
 
-def test_a_state_is_copied_before_the_pass_and_left_behind_it() -> None:
+def test_a_state_is_copied_before_the_pass_and_written_after_it() -> None:
     slots = StateSlots("mamba", 3, 10, (11, 12), 4, ((12, 11), (20, 12)))
     made = accesses(8, 4, "mamba")
     states = [one for one in made.first(prefill(8, 22, 4, slots)) if one.state]
@@ -109,7 +109,7 @@ def test_a_state_is_copied_before_the_pass_and_left_behind_it() -> None:
     assert not [one for one in made.first(prefill(0, 22, 4, own)) if one.state]
 
 
-def test_what_no_pass_can_do_is_a_defect() -> None:
+def test_impossible_accesses_are_core_bugs() -> None:
     made = accesses(8, 4, "mamba")
     good = prefill(8, 16, 4)
     holes = (good.tables[0], np.where(np.arange(len(good.tables[1])) == 3, -1, good.tables[1]))

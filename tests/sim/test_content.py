@@ -43,7 +43,7 @@ def test_tags_are_equal_exactly_where_prefixes_are(
         assert (tags[0][page] == tags[1][page]) == same
 
 
-def test_a_row_tells_its_tag_and_differs_by_layer_and_component() -> None:
+def test_a_row_determines_its_tag_and_differs_by_layer_and_component() -> None:
     tags = content.prefix_tags(Key.from_tokens(range(40), 4))
     rows = content.rows(tags, "full", 2)
     assert [content.tag_of(row, "full", 2) for row in rows] == tags.tolist()

@@ -65,7 +65,7 @@ def reference_layer_ns(name: str, batch: tuple[list[tuple[int, int]], int, int])
 @pytest.mark.parametrize("name", RANKS)
 @settings(max_examples=60, deadline=None)
 @given(batch=BATCH)
-def test_a_layer_is_the_slower_of_its_flops_and_its_bytes(
+def test_layer_time_is_the_larger_of_compute_and_memory_time(
     name: str, batch: tuple[list[tuple[int, int]], int, int]
 ) -> None:
     assert cost_of(name).layer_ns(*batch) == reference_layer_ns(name, batch)
@@ -74,7 +74,7 @@ def test_a_layer_is_the_slower_of_its_flops_and_its_bytes(
 @pytest.mark.parametrize("name", RANKS)
 @settings(max_examples=60, deadline=None)
 @given(batch=BATCH)
-def test_a_step_is_its_layers_and_its_overhead(
+def test_step_time_is_layers_plus_overhead(
     name: str, batch: tuple[list[tuple[int, int]], int, int]
 ) -> None:
     cost = cost_of(name)
@@ -117,7 +117,7 @@ def test_a_longer_prompt_costs_strictly_more_and_a_hit_strictly_less() -> None:
     assert cost.step_ns([], 8, 80_000) > cost.step_ns([], 8, 40_000)
 
 
-def test_figures_have_the_published_magnitude() -> None:
+def test_costs_have_the_published_magnitude() -> None:
     """Public serving benchmarks of this pair: an 8 k prompt takes a few hundred milliseconds, a
     token of a lone sequence 6 to 8."""
     cost = cost_of("llama-3.1-8b")
@@ -162,7 +162,7 @@ def reference_hybrid_ns(name: str, batch: tuple[list[tuple[int, int]], int, int]
 @pytest.mark.parametrize("name", HYBRIDS)
 @settings(max_examples=40, deadline=None)
 @given(batch=BATCH)
-def test_windows_and_states_cost_what_they_are(
+def test_windows_and_states_cost_their_bytes(
     name: str, batch: tuple[list[tuple[int, int]], int, int]
 ) -> None:
     cost = CostModel(models.get(name), hardware.get("b200"), HYBRIDS[name])
@@ -184,7 +184,7 @@ def test_ranks_share_the_work() -> None:
     assert all(abs(times[0] - time * 2**power) <= 2**power for power, time in enumerate(times))
 
 
-def test_ranks_that_cannot_be_are_refused() -> None:
+def test_impossible_tp_sizes_are_refused() -> None:
     profile = hardware.get("h100")
     for tp in (0, 3, 64):
         with pytest.raises(CallerError, match="tp: expected a divisor of 32 attention heads"):
@@ -206,7 +206,7 @@ def test_a_profile_is_complete_and_reaches_less_than_its_peak(name: str) -> None
     assert min(profile.hbm_bytes, profile.copy_latency_ns, profile.step_overhead_ns) > 0
 
 
-def test_profiles_stand_in_the_order_of_their_generations() -> None:
+def test_newer_profiles_are_faster() -> None:
     chosen = [hardware.get(name) for name in ("a100", "h100", "h200", "b200")]
     for older, newer in pairwise(chosen):
         assert older.flops_per_s <= newer.flops_per_s
@@ -226,6 +226,6 @@ def test_host_bandwidth_scales_the_link_and_nothing_else() -> None:
             hardware.scaled_host_bandwidth(profile, numerator, denominator)
 
 
-def test_unknown_hardware_is_told_what_exists() -> None:
+def test_unknown_hardware_is_refused_with_those_that_exist() -> None:
     with pytest.raises(CallerError, match="a100, b200, h100, h200, found 'h1000'; did you mean h1"):
         hardware.get("h1000")

@@ -56,7 +56,7 @@ def test_counters_equal_a_token_by_token_model(rows: list[tuple[int, int, int, i
     assert sorted(ended) == list(range(len(rows)))
 
 
-def test_a_due_step_of_before_a_retraction_counts_no_more() -> None:
+def test_a_due_step_from_before_a_retraction_is_ignored() -> None:
     """It was to end at step 3; it left, and its table is full at step 3 instead."""
     decode = DecodeSet()
     sequence = Sequence(Job(0, 0, 4, 4), 4, 4, 0, generated=1, held=4, table=np.arange(3))

@@ -140,7 +140,7 @@ def _overwritten_midway(chunks: int) -> str:
     return ""
 
 
-def test_the_same_reuse_after_the_reply_is_neither() -> None:
+def test_the_same_reuse_after_the_reply_is_no_hazard() -> None:
     bench = Bench()
     bench.seen.wait(bench.write, bench.fill(bench.seen, pages(0, 1), "ab"))
     bench.seen.copy(bench.write, CopyJob(D2H, "full", pages(0, 1), pages(6, 7), ALL, "backup"))
@@ -168,7 +168,7 @@ def test_waiting_for_one_layer_is_not_waiting_for_the_next() -> None:
         bench.seen.touch(bench.compute, Touch("full", pages(5), "r", (1, 2), "prefill"))
 
 
-def test_the_host_may_learn_late_and_never_early() -> None:
+def test_the_host_learns_late_but_never_early() -> None:
     bench = Bench()
     late = []
     for _ in range(20):

@@ -146,7 +146,7 @@ def test_small_pools_evict_and_load_each_component(
 
 
 @pytest.mark.parametrize("components", CONFIGURATIONS, ids=_NAMES)
-def test_what_is_loaded_crosses_the_link_and_nothing_else(components: tuple[str, ...]) -> None:
+def test_only_loaded_pages_cross_the_link(components: tuple[str, ...]) -> None:
     """In as many groups as there are layers, so that each holds the pool of one component."""
     rules = _rules(components, 6, PAGE)
     sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
@@ -221,7 +221,7 @@ def test_prompts_longer_than_the_window_pool_come_in_shorter_chunks() -> None:
         assert len(result.requests) == 4
 
 
-def test_what_capped_a_hit_is_named() -> None:
+def test_the_component_that_limits_a_hit_is_named() -> None:
     """The second prompt leaves the first where that left neither a window nor a state; it leaves
     both there itself, so the third hits."""
     prompts = [list(range(1000 * n, 1000 * n + 80)) for n in range(3)]
@@ -240,7 +240,7 @@ def test_what_capped_a_hit_is_named() -> None:
         assert [one.device_tokens for one in results] == [0, 0, 40]
 
 
-def test_a_pool_too_small_says_which_and_what_it_needs() -> None:
+def test_a_pool_that_is_too_small_is_named_with_its_need() -> None:
     rules = _rules(("full", "swa"), 8, PAGE)
     with pytest.raises(CallerError, match=r"device pool of full: expected at least 10 pages for"):
         run(_growing_answers(), (9, 12), (0, 0), **rules)
@@ -268,7 +268,7 @@ class _LateCheckpoint(Accesses):
 
 
 @pytest.mark.parametrize("broken", [_WrongHalf, _LateCheckpoint])
-def test_a_state_that_is_not_of_its_depth_is_found(
+def test_a_state_of_the_wrong_depth_is_found(
     broken: type[Accesses], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = _rules(("full", "mamba"), 0, PAGE)
@@ -291,7 +291,7 @@ class _Shifted(Core):
         ]
 
 
-def test_a_window_that_is_read_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_read_from_the_wrong_pages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = _rules(("full", "swa"), 8, PAGE)
     monkeypatch.setattr("sim.world.Core", _Shifted)
     with pytest.raises((WrongBytesError, CoreBug)):

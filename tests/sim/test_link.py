@@ -88,7 +88,7 @@ def test_transfers_end_when_the_reference_says(
         assert link.bytes_moved(way) == sum(count for _, to, count in sends if to == way)
 
 
-def test_two_directions_share_what_the_link_has() -> None:
+def test_two_directions_share_the_link() -> None:
     alone, _ = _simulated([(0, D2H, 10_000)], 10**9, 10**9, 100, 1)
     both, link = _simulated([(0, D2H, 10_000), (0, H2D, 10_000)], 10**9, 10**9, 100, 1)
     free, _ = _simulated([(0, D2H, 10_000), (0, H2D, 10_000)], 10**9, 2 * 10**9, 100, 1)
@@ -104,6 +104,6 @@ def test_one_direction_takes_turns_in_order() -> None:
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**12), st.integers(1, 7))
-def test_the_end_is_rounded_up_once_however_many_parts(count: int, rate: int, parts: int) -> None:
+def test_the_end_time_is_rounded_up_once(count: int, rate: int, parts: int) -> None:
     ends, _ = _simulated([(0, D2H, count)], rate, rate, 0, parts)
     assert ends == {0: ceil(Fraction(count * SECOND_NS, rate))}

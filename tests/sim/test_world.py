@@ -70,7 +70,7 @@ def test_fast_forward_saves_events() -> None:
     assert scheduled[0] * 10 < scheduled[1]
 
 
-def test_what_arrives_at_the_very_end_of_a_step_joins_the_next() -> None:
+def test_arrivals_at_the_end_of_a_step_join_the_next_one() -> None:
     """Alone, a request ends a step every so often; a second one arrives at exactly such a time."""
     alone = Prompts([Job(0, 0, 9, 2)], [list(range(9))])
     first = run(alone, 200, 0).requests[0]
@@ -97,7 +97,7 @@ def test_too_many_long_answers_are_retracted_and_all_end(policy: str, host: int)
     assert sum(request.retractions for request in result.requests) > 0
 
 
-def test_a_pool_smaller_than_one_request_says_so() -> None:
+def test_a_pool_smaller_than_one_request_is_refused() -> None:
     with pytest.raises(CallerError) as caught:
         make(_growing_answers(), 9, 40)
     assert str(caught.value) == (
@@ -154,7 +154,7 @@ def test_a_prefill_that_does_not_wait_for_its_load_is_a_hazard(
         run(_visits(), 30, 200)
 
 
-def test_ctrl_c_keeps_what_is_known() -> None:
+def test_ctrl_c_keeps_partial_results() -> None:
     def stop(ended: int, _: int) -> None:
         if ended == 2:
             raise KeyboardInterrupt
@@ -191,7 +191,7 @@ def test_the_digest_is_the_same_in_another_process_and_tells_runs_apart() -> Non
     assert len(digests) == 3
 
 
-def test_directions_are_counted_apart() -> None:
+def test_directions_are_counted_separately() -> None:
     result = run(_visits(), 30, 200)
     assert result.d2h.bytes > result.h2d.bytes > 0
     assert result.d2h.busy_ns > 0

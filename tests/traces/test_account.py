@@ -28,7 +28,7 @@ def test_three_hit_rates_and_two_halves() -> None:
     assert account.hit_tokens([1, 2]) == (1012, 1600)
 
 
-def test_nothing_served_is_no_division_by_zero() -> None:
+def test_no_served_request_gives_zero_rates() -> None:
     paged = read(mooncake([1])).paged(64)
     account = Account(paged.jobs, 64, ceiling_of(paged, whole_prompts=False))
     assert account.whole().hit_rate == account.whole().block_rate == 0.0
@@ -40,7 +40,7 @@ def test_an_engine_computes_the_last_token() -> None:
     assert ceiling_of(paged, whole_prompts=False).tolist() == [0, 448, 512]
 
 
-def test_a_known_answer_can_be_hit_but_for_its_last_token() -> None:
+def test_a_known_answer_can_be_hit_except_its_last_token() -> None:
     first = native(("q", 64), output=("a", 64))
     again = native(("q", 64), ("a", 64), ("r", 1), output=("b", 1), after=0)
     for tokens, ceiling in ((64, 64), (65, 128)):

@@ -190,7 +190,7 @@ def test_directory_and_missing_file(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("", "--json: expected a name, found none"),
     ],
 )
-def test_results_replace_nothing_that_is_read(
+def test_outputs_never_overwrite_inputs(
     command: str,
     name: str,
     word: str,

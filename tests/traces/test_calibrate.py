@@ -63,7 +63,7 @@ def test_a_calibration_is_a_profile(profile: Path) -> None:
     assert set(found.curves) == {"d2h", "h2d"}
 
 
-def test_a_replay_takes_it_where_a_name_is_expected(
+def test_a_replay_accepts_a_measured_profile(
     profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.json"
@@ -93,7 +93,7 @@ def test_a_changed_profile_is_refused(
     assert "changed since" in message
 
 
-def test_no_byte_of_a_profile_can_change(profile: Path, tmp_path: Path) -> None:
+def test_any_changed_byte_of_a_profile_is_found(profile: Path, tmp_path: Path) -> None:
     text = profile.read_text()
     path = tmp_path / "changed.json"
     for at in range(0, len(text), 37):
@@ -126,7 +126,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_sealed_profile_that_is_not_whole_is_refused(
+def test_an_incomplete_profile_with_a_valid_hash_is_refused(
     fault: str, profile: Path, tmp_path: Path
 ) -> None:
     change, expected = FAULTS[fault]
@@ -137,7 +137,7 @@ def test_a_sealed_profile_that_is_not_whole_is_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_other_files_are_one_line(
+def test_other_files_are_refused_in_one_line(
     profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -195,7 +195,7 @@ def test_a_curve_is_exact_at_its_points_and_never_falls(curve: Curve, one: int, 
 
 
 @given(curves(), st.integers(1, 10**9))
-def test_a_copy_alone_takes_what_its_curve_says(curve: Curve, count: int) -> None:
+def test_a_single_copy_takes_the_time_of_its_curve(curve: Curve, count: int) -> None:
     clock = Clock()
     latency = min(ns for _, ns in curve.points) // 2
     link = Link(clock, 10**9, 2 * 10**9, latency, {"d2h": curve})

@@ -57,7 +57,7 @@ def test_every_model_pool_layout_backend_dtype_and_direction_is_tried(
     assert f"{len(asked)} of {len(asked)} illegal choices were refused by name" in shown
 
 
-def test_a_cut_model_keeps_what_decides_where_bytes_go() -> None:
+def test_a_cut_model_keeps_its_byte_layout() -> None:
     for name in models.names():
         model = models.get(name)
         size = page_size(model)
@@ -84,7 +84,7 @@ def test_the_seed_decides_and_the_sample_rate_changes_no_page_set(tmp_path: Path
     )
 
 
-def test_a_run_in_the_shadow_is_part_of_it(
+def test_the_check_includes_a_shadow_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = run(tmp_path, "--model", LLAMA, "--sets", "1", "--shadow", "12")
@@ -133,7 +133,7 @@ def test_a_copy_that_is_wrong_is_found_and_named(
     assert "wrong" in said.out
 
 
-def test_an_illegal_choice_that_is_let_pass_is_a_failure(
+def test_an_accepted_illegal_choice_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lenient(layout: str, backend: str) -> None:

@@ -66,7 +66,7 @@ def test_round_trip(turns: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "hit rate, token-weighted" in report
 
 
-def test_document_has_the_names_that_tools_read(turns: str, tmp_path: Path) -> None:
+def test_document_has_the_documented_names(turns: str, tmp_path: Path) -> None:
     timed = replayed(tmp_path, turns)
     counted = replayed(tmp_path, turns, "--mode", "hits", "--check", "off")
     names = {
@@ -116,7 +116,7 @@ def test_page_sizes(mode: str, size: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["timed", "hits"])
-def test_interrupt_prints_what_is_known(
+def test_interrupt_prints_partial_results(
     mode: str,
     turns: str,
     tmp_path: Path,
@@ -180,9 +180,7 @@ def test_closed_pipe_is_silent() -> None:
     assert complaint == b""
 
 
-def test_a_document_on_standard_output_stands_alone(
-    turns: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_on_stdout_is_the_only_output(turns: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", turns, "--json", "-"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["trace"]["requests"] == 20
@@ -288,7 +286,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(
         (["base"], "expected one of calibrate, check-device,"),
     ],
 )
-def test_what_is_no_command_is_one_line(
+def test_unknown_commands_are_refused_in_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2

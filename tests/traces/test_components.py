@@ -49,7 +49,7 @@ def options_for(components: str, sizes: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["hits", "timed"])
-def test_states_on_host_hit_all_that_can_hit(mode: str, turns: str, tmp_path: Path) -> None:
+def test_states_on_host_reach_every_possible_hit(mode: str, turns: str, tmp_path: Path) -> None:
     """Published: 0.897569 and twelve rates, with 50 states on the device and twice as many on host.
 
     A round's committed history is one token short of a page, hence (8r - 1) / (8r + 4). Without a
@@ -90,7 +90,7 @@ def test_every_configuration_serves_every_request(
 
 
 @pytest.mark.parametrize("components", COMPONENTS)
-def test_with_room_for_all_they_hit_like_full_alone(
+def test_with_enough_room_hybrids_hit_like_full_alone(
     components: str, turns: str, tmp_path: Path
 ) -> None:
     given = ["--mode", "hits", "--check", "off"]
@@ -103,7 +103,7 @@ def test_with_room_for_all_they_hit_like_full_alone(
 
 @pytest.mark.parametrize("order", ["lru", "lru_path"])
 @pytest.mark.parametrize("states", [14, 16, 20, 32])
-def test_states_go_in_the_order_that_a_naive_cache_says(order: str, states: int) -> None:
+def test_states_are_evicted_in_the_order_of_a_naive_cache(order: str, states: int) -> None:
     chat = Chat(clients=6, rounds=5, tokens=128, page=64)
     paged = conversations(chat)
     config = Config(64, (10_000, states), (0, 0), ("full", "mamba"), eviction_policy=order)
@@ -138,7 +138,7 @@ def hits_of(paged: Any, config: Config, lookups: Lookups | None = None) -> list[
     return [account.hit_tokens([job.index])[0] for job in paged.jobs]
 
 
-def test_a_hit_says_what_ended_it() -> None:
+def test_a_hit_reports_the_component_that_limited_it() -> None:
     """Three prompts leave their first block apart; two more come back for what is left of them."""
     trunk, size = [f"b{number}" for number in range(8)], 64
     records: list[object] = [HEADER]
@@ -169,7 +169,9 @@ def test_a_hit_says_what_ended_it() -> None:
     assert [row[0] for row in found("swa", "mamba")] == ["unseen", "together", "together", "unseen"]
 
 
-def test_what_a_short_pool_takes_along_is_told_apart(turns: str, tmp_path: Path) -> None:
+def test_evictions_caused_by_another_pool_are_counted_separately(
+    turns: str, tmp_path: Path
+) -> None:
     """Leaves go whole: full attention's pages leave though their own pool has room."""
     options = ["--mode", "hits", "--check", "off", *STATES, "12", "--device-tokens", "1M"]
     found = replayed(tmp_path, turns, *options)
@@ -180,7 +182,9 @@ def test_what_a_short_pool_takes_along_is_told_apart(turns: str, tmp_path: Path)
     assert {row["capped_by"] for row in found["lookups"]} == {"unseen", "full"}
 
 
-def test_two_orders_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_eviction_orders_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = str(tmp_path / "turns.jsonl")
     sizes = ["--clients", "16", "--rounds", "8"]
     assert main(["generate", "multiturn", *sizes, "-o", path]) == 0
@@ -208,7 +212,7 @@ def test_report_of_three_components(turns: str, capsys: pytest.CaptureFixture[st
     assert "there is no ground truth" not in " ".join(report.split())
 
 
-def test_ids_alone_tell_no_windows_and_states(
+def test_hashed_ids_have_no_reference_for_windows_and_states(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = {"timestamp": 0, "input_length": 1024, "output_length": 9, "hash_ids": [1, 2]}
@@ -222,7 +226,7 @@ def test_ids_alone_tell_no_windows_and_states(
         assert "there is no reference to compare them with" in report
 
 
-def test_turns_continue_each_other_and_do_not_just_queue() -> None:
+def test_turns_continue_their_conversation() -> None:
     first = native(("q", 128), output=("a", 64))
     second = native(("q", 128), ("a", 64), ("r", 64), output=("b", 64), after=0)
     queued = native(("x", 512), output=("y", 64), after=1)

@@ -46,7 +46,7 @@ def test_both_tiers_hit_what_one_lru_of_their_summed_size_hits(
     capsys.readouterr()
 
 
-def test_the_report_says_what_the_exchange_takes(
+def test_the_report_shows_pages_kept_for_exchanges(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hit_tokens(trace, 400, 800, *EXCLUSIVE)
@@ -62,7 +62,7 @@ def test_the_report_says_what_the_exchange_takes(
         ["--host-ratio", "0", "--write-policy", "write_back", "--exclusive"],
     ],
 )
-def test_without_a_host_that_is_written_on_eviction_it_is_one_line(
+def test_exclusive_without_write_back_is_refused_in_one_line(
     trace: Path, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", str(trace), "--device-tokens", "64K", *options]) == 2
@@ -75,7 +75,7 @@ def test_without_a_host_that_is_written_on_eviction_it_is_one_line(
     ("write_policy", "exchange"),
     [("write_through", (1,)), ("write_back", (4,)), ("write_back", (0, 0))],
 )
-def test_the_core_refuses_an_exchange_that_cannot_be(
+def test_the_core_refuses_an_impossible_exchange(
     write_policy: str, exchange: tuple[int, ...]
 ) -> None:
     with pytest.raises(CallerError, match="exchange_pages: expected"):

@@ -59,7 +59,7 @@ def told(*options: str) -> dict[str, Any]:
 # -- the story
 
 
-def test_the_story_leads_from_the_sentence_to_the_line(
+def test_the_story_leads_from_the_check_to_the_source_line(
     failing: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", failing]) == 11
@@ -89,7 +89,9 @@ def test_the_story_leads_from_the_sentence_to_the_line(
     assert main(["explain", failing, "--plant", ""]) == 0
 
 
-def test_a_clean_tape_is_said_to_be_clean(failing: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clean_tape_is_reported_as_clean(
+    failing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["explain", failing, "--plant", ""]) == 0
     said = capsys.readouterr().out
     assert said == "tape.jsonl: 4 entries, 8 events: no failure\n"
@@ -109,7 +111,7 @@ def test_any_page_node_request_or_component_can_be_asked_about(failing: str) -> 
     assert any("Arrived" in row["what"] for row in one["story"])
 
 
-def test_a_leak_is_told_by_the_pages_that_are_missing() -> None:
+def test_a_leak_is_explained_by_the_missing_pages() -> None:
     """Found only at the end, when everything is evicted: no check named anybody."""
     with planted("duplicate-pages-leak"):
         account = found_by(lambda failure: True, range(1, 4), checks=[])
@@ -165,7 +167,7 @@ def test_a_hazard_names_the_page_and_the_line_that_issued_the_copy() -> None:
     assert first.via[0].file == "invariants/planted/_lanes.py"
 
 
-def test_where_nobody_is_named_it_is_the_request_of_the_last_event() -> None:
+def test_without_a_named_subject_the_last_request_is_explained() -> None:
     with planted("waiting-request-releases-a-lock"):
         account = found_by(lambda failure: failure.code == 10, range(1, 9))
     (one,) = explain.named(account)
@@ -183,7 +185,7 @@ BUGS = (
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_what_is_shown_contains_the_planted_lines(bug: str) -> None:
+def test_the_shown_places_contain_the_planted_lines(bug: str) -> None:
     with planted(bug):
         account = found_by(lambda failure: True, range(1, 12))
     file = f"invariants/planted/{bug.replace('-', '_')}.py"
@@ -203,7 +205,7 @@ def some_tapes() -> list[Tape]:
     return [*[corpus.read(path) for path in corpus.paths(CORPUS)[:3]], work.drawn(several)]
 
 
-def test_a_recorded_replay_is_the_same_replay() -> None:
+def test_a_replay_with_instruments_decides_the_same() -> None:
     ops = operations.load()
     before = (vars(Pool).copy(), dict(_HANDLERS), vars(insertion).copy())
     for tape in some_tapes():
@@ -216,7 +218,7 @@ def test_a_recorded_replay_is_the_same_replay() -> None:
     assert all("__setattr__" not in vars(one) for one in (Pool, Node, Request, Flight))
 
 
-def test_every_change_of_a_page_is_told() -> None:
+def test_every_change_of_a_page_is_recorded() -> None:
     """Added up, the changes that were told are the ledger itself, after every tape."""
     ops = operations.load()
     for tape in some_tapes():

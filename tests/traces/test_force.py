@@ -50,7 +50,7 @@ def real(recording: Recording, drop: int = -1, hold: Hold | None = None) -> Forc
         return on_device(recording, MODEL, cpu, drop, hold)
 
 
-def test_with_every_wait_in_place_both_are_clean_and_decide_as_the_recording(
+def test_with_all_waits_device_and_simulator_are_clean(
     recording: Recording,
 ) -> None:
     shown = simulated(recording)
@@ -87,15 +87,13 @@ def test_a_failure_of_the_simulator_is_forced_on_a_device_every_time(
 
 
 @pytest.mark.parametrize("stream", [COMPUTE, WRITE, LOAD])
-def test_where_all_waits_are_kept_no_lane_that_is_slow_throughout_changes_a_byte(
-    recording: Recording, stream: str
-) -> None:
+def test_with_all_waits_a_slow_lane_changes_no_byte(recording: Recording, stream: str) -> None:
     found = real(recording, hold=Hold(stream, 1_000_000))
     assert found.held > 10
     assert found.wrong == ()
 
 
-def test_a_tape_with_failed_transfers_is_refused() -> None:
+def test_a_recording_with_failed_transfers_is_refused() -> None:
     copies = iter(range(1_000_000))
     failing, _ = serve(
         shared_prefixes(7, 40, longest=60),
@@ -107,7 +105,7 @@ def test_a_tape_with_failed_transfers_is_refused() -> None:
         real(failing)
 
 
-def test_a_stream_cannot_be_held_for_less_than_nothing() -> None:
+def test_a_negative_hold_time_is_refused() -> None:
     expected = pytest.raises(CallerError, match="hold: expected 0 ns or more, found -1")
     with CpuDevice(MODEL, 2, {"full": 1}, {"full": 1}) as cpu, expected:
         cpu.hold(cpu.stream(LOAD), -1)

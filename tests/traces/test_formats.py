@@ -26,7 +26,7 @@ SAMPLES = {
 }
 
 
-def test_mooncake_pages_are_named_by_block_and_place() -> None:
+def test_mooncake_pages_are_identified_by_block_and_offset() -> None:
     trace = read(mooncake([70, 80], 600), mooncake([70, 90], 1024))
     first, second = trace.jobs
     paged = trace.paged(128)
@@ -54,7 +54,7 @@ def test_equal_ids_behind_different_blocks_are_different_pages() -> None:
     assert not set(first.tolist()) & set(second.tolist())
 
 
-def test_native_tokens_are_stream_and_offset() -> None:
+def test_native_tokens_are_identified_by_stream_and_offset() -> None:
     trace = read(
         HEADER,
         native(("a", 3), ("b", 2), output=("c", 4)),
@@ -93,7 +93,7 @@ def test_closed_loop_fields() -> None:
     assert read(*SAMPLES["mooncake"]).jobs[1].arrival_ns == 1_500_000
 
 
-def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
+def test_gzip_is_recognised_by_its_content(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     text = b"\n".join(as_lines(SAMPLES["mooncake"]))
     path.write_bytes(gzip.compress(text))
@@ -102,7 +102,7 @@ def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
     assert list(trace.line_numbers) == [1, 3]
 
 
-def test_a_limit_does_not_read_further(tmp_path: Path) -> None:
+def test_a_limit_stops_reading(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(as_lines(SAMPLES["mooncake"])[0] + b"not json")
     assert len(open_trace(str(path), limit=1).jobs) == 1

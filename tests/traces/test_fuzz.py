@@ -66,7 +66,7 @@ def _under(real: Callable[[bool], Any], call: Callable[..., Any]) -> Callable[..
 # -- runs
 
 
-def test_a_clean_run_says_what_it_did_and_leaves_no_folder(
+def test_a_clean_run_prints_a_summary_and_leaves_no_folder(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert fuzz("--sequences", "4", "--seed", "7") == 0
@@ -93,7 +93,7 @@ def test_a_run_is_a_function_of_its_seed_whatever_the_number_of_workers() -> Non
     assert counted("--seed", "70") != one
 
 
-def test_what_is_fixed_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fixed_options_hold_for_every_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work(25, ("full", "swa"), "write_back")
     for seed in range(8):
         config = work.swarm(seed).config
@@ -124,7 +124,7 @@ def test_the_budget_of_seconds_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert report("--seconds", "4")["sequences"] == 3
 
 
-def test_a_document_on_standard_output_stands_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_on_stdout_is_the_only_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz("--sequences", "2", "--seed", "7", "--json", "-") == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["sequences"] == 2
@@ -144,7 +144,7 @@ def test_the_seed_comes_from_the_commit_and_is_0_outside_git(
 # -- failures
 
 
-def test_a_failure_leaves_a_tape_that_fails_again_and_words_that_name_it(
+def test_a_failure_is_kept_as_tape_and_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     planted(monkeypatch)
@@ -183,7 +183,7 @@ def test_of_every_kind_the_smallest_failure_is_kept() -> None:
         assert tally.code() == (code if WORST.index(code) <= WORST.index(11) else 11)
 
 
-def test_a_failure_that_its_tape_does_not_show_is_one_of_ours(
+def test_a_failure_that_does_not_replay_is_a_harness_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     work = Work(25)
@@ -195,7 +195,7 @@ def test_a_failure_that_its_tape_does_not_show_is_one_of_ours(
     assert (found.code, found.kind) == (17, "REPLAY")
 
 
-def test_ctrl_c_keeps_what_was_found(
+def test_ctrl_c_keeps_findings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(work: Work, seeds: Iterator[int], jobs: int) -> Iterator[Result]:
@@ -225,7 +225,7 @@ def test_a_sequence_without_end_is_a_failure_of_liveness(monkeypatch: pytest.Mon
     assert "still at work" in found.text
 
 
-def test_a_worker_that_dies_is_told_after_what_was_found(
+def test_a_lost_worker_is_reported_after_the_findings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def dying(work: Work, seeds: Iterator[int], jobs: int) -> Iterator[Result]:
@@ -246,17 +246,17 @@ def test_the_canary_is_found() -> None:
     assert list(Path().iterdir()) == []
 
 
-def test_a_canary_that_nobody_sees_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_canary_that_is_not_found_survives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_work, "canary", lambda on: canary(False))
     assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
 
 
-def test_a_bug_that_was_there_before_is_no_canary(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_bug_does_not_count_as_the_canary(monkeypatch: pytest.MonkeyPatch) -> None:
     planted(monkeypatch)
     assert fuzz("--canary", "--sequences", "3", "--seed", "7") == 19
 
 
-def test_the_canary_flies_off() -> None:
+def test_canary_is_removed_after_the_run() -> None:
     before = fuzz_canary.Pool.give_back
     with canary(True):
         assert fuzz_canary.Pool.give_back is not before
@@ -266,12 +266,12 @@ def test_the_canary_flies_off() -> None:
 # -- twice
 
 
-def test_two_processes_leave_one_trail() -> None:
+def test_two_processes_produce_the_same_trail() -> None:
     found = report("--sequences", "1", "--seed", "7", "--twice", "100")
     assert (found["run_twice"], found["exit_code"]) == (1, 0)
 
 
-def test_a_run_that_depends_on_its_process_is_named_by_its_first_event(
+def test_nondeterminism_is_named_by_the_first_different_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (Path() / "sitecustomize.py").write_text(
@@ -293,7 +293,7 @@ def test_a_run_that_depends_on_its_process_is_named_by_its_first_event(
     assert found.text.endswith(f"replay: {again}")
 
 
-def test_the_first_difference_is_the_first() -> None:
+def test_the_first_different_event_is_named() -> None:
     run = [Step("a", "Arrived"), Step("b", "AdmitWanted"), Step("c", "Finished")]
     assert first_difference(run, run) == ""
     other = [run[0], Step("x", "Aborted"), Step("y", "Finished")]
@@ -301,7 +301,7 @@ def test_the_first_difference_is_the_first() -> None:
     assert first_difference(run, run[:2]).endswith("(ended)")
 
 
-def test_the_fresh_process_has_other_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_new_process_has_another_hash_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = []
 
     def ran(command: list[str], **how: Any) -> SimpleNamespace:

@@ -40,7 +40,7 @@ KINDS = ("full", "full,swa", "full,mamba", "full,swa,mamba")
 OWED = {"": 1000, "Retracted": 1000, "AdmitWanted": 1000, "LoadDone": 1}
 
 
-def test_a_run_that_misses_a_state_it_owes_is_code_18_and_names_it(
+def test_a_run_that_misses_a_required_state_exits_with_18_and_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blind(monkeypatch)
@@ -60,7 +60,7 @@ def test_a_run_that_misses_a_state_it_owes_is_code_18_and_names_it(
     ],
     ids=["few sequences", "short ones", "of one policy"],
 )
-def test_a_run_that_owes_nothing_is_clean(
+def test_a_run_that_requires_no_state_is_clean(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blind(monkeypatch)
@@ -68,7 +68,7 @@ def test_a_run_that_owes_nothing_is_clean(
     assert fuzz("--seed", "7", "--check", "off", *words) == 0
 
 
-def test_the_rates_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_rates_can_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fuzz("--sequences", "4", "--rates", "made.json") == 0
     monkeypatch.setattr(rates, "PATH", Path("made.json"))
     rates.table.cache_clear()
@@ -78,7 +78,7 @@ def test_the_rates_are_written_as_they_are_read(monkeypatch: pytest.MonkeyPatch)
     assert all(0 < count <= row[""] for row in found.values() for count in row.values())
 
 
-def test_the_summary_audits_the_generator(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_shows_the_gauges(capsys: pytest.CaptureFixture[str]) -> None:
     found = report("--sequences", "4")
     assert "Audit of the generator" in capsys.readouterr().out
     assert found["audit"]["events_per_thousand"]["AdmitWanted"] > 0

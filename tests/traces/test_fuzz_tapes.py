@@ -67,13 +67,13 @@ def trails(hash_seed: str) -> dict[str, str]:
     return found
 
 
-def test_every_tape_of_the_corpus_leaves_one_trail_whatever_the_hash_seed() -> None:
+def test_every_tape_of_the_corpus_plays_the_same_under_every_hash_seed() -> None:
     one, other = trails("0"), trails("4242")
     assert sorted(one) == [path.stem for path in corpus.paths(CORPUS)]
     assert [name for name in one if one[name] != other[name]] == []
 
 
-def test_the_corpus_is_there() -> None:
+def test_the_corpus_has_enough_tapes() -> None:
     assert len(corpus.paths(CORPUS)) >= 6
 
 
@@ -233,7 +233,9 @@ def test_a_bad_tape_is_one_line(text: str, word: str, capsys: pytest.CaptureFixt
     assert [path.name for path in Path().iterdir()] == ["bad.jsonl"]
 
 
-def test_a_tape_that_is_not_there_or_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_and_binary_tapes_are_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert fuzz("--replay", "gone.jsonl") == 2
     one_line(capsys, "gone.jsonl", "readable tape")
     Path("raw.jsonl").write_bytes(b"\xff\xfe")
@@ -241,7 +243,9 @@ def test_a_tape_that_is_not_there_or_not_text(capsys: pytest.CaptureFixture[str]
     one_line(capsys, "raw.jsonl", "readable tape", "found: byte 0xff, not UTF-8")
 
 
-def test_what_is_no_file_is_one_line_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipes_and_directories_are_refused_in_one_line_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     os.mkfifo("pipe.jsonl")
     Path("loop.jsonl").symlink_to("loop.jsonl")
     with open("huge.jsonl", "wb") as stream:
@@ -279,7 +283,7 @@ def test_what_is_no_file_is_one_line_at_once(capsys: pytest.CaptureFixture[str])
         (f"TAPE = {'-' * 100_000}1", "expected a test that shrink exported"),
     ],
 )
-def test_a_test_that_is_none_is_one_line(
+def test_a_file_that_is_no_exported_test_is_refused_in_one_line(
     text: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("test_it.py").write_text(text)
@@ -339,7 +343,7 @@ def test_a_bad_option_is_one_line(
     assert [path.name for path in Path().iterdir()] == ["file"]
 
 
-def test_a_folder_without_the_right_to_write(
+def test_an_unwritable_folder_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(dir: Path) -> None:

@@ -39,7 +39,7 @@ def test_without_a_gpu_it_says_in_one_line_what_is_missing(
 
 
 @pytest.mark.parametrize("name", registry.names(gpu_check.CHECKS))
-def test_every_check_says_what_it_is_and_breaks_into_a_fault(name: str) -> None:
+def test_every_gpu_check_has_a_summary_and_reports_a_fault(name: str) -> None:
     entry = registry.load(gpu_check.CHECKS, name)
     assert entry.SUMMARY
     assert "\n" not in entry.SUMMARY
@@ -49,7 +49,7 @@ def test_every_check_says_what_it_is_and_breaks_into_a_fault(name: str) -> None:
         assert "expected a" in result["faults"][0]
 
 
-def test_a_report_hides_nothing() -> None:
+def test_a_report_shows_every_figure_and_fault() -> None:
     good = Outcome([Figure("share", 0.95, "", 0.9), Figure("speed", 51.2345, "GB/s")])
     slow = Outcome([Figure("share", 0.5, "", 0.9)])
     wrong = Outcome([Figure("pages", 100, "pages")], ["page 7 differs"])
@@ -78,7 +78,7 @@ def test_a_report_hides_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda-at-once"])
-def test_the_loss_of_any_one_wait_is_caught_on_issue_calls_of_a_device(kind: str) -> None:
+def test_the_loss_of_any_wait_is_caught_from_issue_calls(kind: str) -> None:
     def make() -> CpuDevice | CudaDevice:
         sizes = (grouped(), 2, {"full": hazards.PAGES}, {"full": hazards.PAGES})
         if kind == "cpu":

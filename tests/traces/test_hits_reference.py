@@ -13,7 +13,7 @@ from .rig import read, replay_hits
 
 @settings(max_examples=80, deadline=None)
 @given(random_traces(), st.integers(0, 12))
-def test_one_tier_is_lru(records: list[dict[str, object]], spare: int) -> None:
+def test_one_tier_hits_as_lru(records: list[dict[str, object]], spare: int) -> None:
     paged = read(*records).paged(512)
     capacity = max(len(paged.chain(job)) for job in paged.jobs) + spare
     account, core, _ = replay_hits(paged, capacity)

@@ -113,7 +113,7 @@ class _WrongHalf(Accesses):
         return super().decoded(tables, turned, *rest)
 
 
-def test_a_state_in_the_wrong_half_is_read_as_wrong_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_in_the_wrong_slot_is_found_as_wrong_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each prompt goes on from where the one before it ended, so its state is the one decoded."""
     prompts: list[list[int]] = []
     for turn in range(6):

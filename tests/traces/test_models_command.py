@@ -18,7 +18,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_the_page_in_docs_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_match_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert PAGE.read_text() == shown(capsys, "--markdown"), "run: hicache models --markdown"
 
 

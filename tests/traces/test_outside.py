@@ -130,7 +130,7 @@ def test_a_scheduler_from_a_file_admits_in_its_own_order(mine: str) -> None:
     assert found["config"]["scheduler"] == "shortest"
 
 
-def test_an_order_that_is_not_declared_is_said_to_be_unjudged(
+def test_an_undeclared_order_is_reported_as_unchecked(
     mine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = replayed("--eviction", f"{mine}:Silent")
@@ -152,7 +152,7 @@ def test_an_order_that_is_not_declared_is_said_to_be_unjudged(
         ("--scheduler {}:Mine", "expected no exception, found TypeError"),
     ],
 )
-def test_what_cannot_be_used_is_one_line(
+def test_an_unusable_file_is_refused_in_one_line(
     mine: str, option: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert words in fails(capsys, "replay", "trace.jsonl", *option.format(mine).split())
@@ -173,7 +173,7 @@ class Falling:
         (SimpleNamespace(policy=Lru), "expected name 'falling', as the file, found 'lru'"),
     ],
 )
-def test_a_new_file_of_the_folder_is_held_to_the_contract_before_a_run(
+def test_a_new_entry_must_pass_its_contract_before_a_run(
     mine: str, entry: SimpleNamespace, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     registry.add(registry.EVICTION_POLICIES, "falling", entry)
@@ -193,7 +193,7 @@ def test_an_error_of_a_users_file_during_a_run_names_its_line(
     assert "Late.rank: expected no exception, found RuntimeError: no rank" in said
 
 
-def test_a_file_that_does_not_load_is_one_line(
+def test_a_file_that_does_not_load_is_refused_in_one_line(
     mine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for text, words in (("import nothing_of_that_name", "ModuleNotFoundError"), ("1 +", "Syntax")):
@@ -215,7 +215,7 @@ def test_an_entry_point_is_loaded_when_it_is_named(
     assert entries.options() == ["--eviction", "installed"]
 
 
-def test_the_fuzzer_takes_it_and_its_tapes_are_refused_without_it(
+def test_the_fuzzer_accepts_outside_policies_and_their_tapes_need_them(
     mine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = ["--eviction", f"{mine}:Mine"]
@@ -239,7 +239,7 @@ def test_the_fuzzer_takes_it_and_its_tapes_are_refused_without_it(
         assert "found 'mine'; for your own: --eviction path.py:Name" in said
 
 
-def test_a_tape_that_fails_says_how_to_play_it_again(
+def test_a_failing_tape_prints_its_replay_command(
     mine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = ["--eviction", f"{mine}:Mine"]

@@ -29,7 +29,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_the_bug_is_there_for_the_whole_run_and_gone_after_it(
+def test_the_bug_is_planted_for_the_whole_run_only(
     jobs: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main([*HUNT, "--jobs", jobs, "--plant", BUG, "--json", "out.json"])
@@ -51,7 +51,7 @@ def test_the_bug_is_there_for_the_whole_run_and_gone_after_it(
         assert main([*HUNT, "--jobs", "1"]) == 0
 
 
-def test_what_is_to_be_done_next_runs_as_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_printed_next_commands_run(capsys: pytest.CaptureFixture[str]) -> None:
     main([*HUNT, "--jobs", "1", "--plant", BUG, "--output", "a folder", "--json", "out.json"])
     first = json.loads(Path("out.json").read_text())["failures"][0]
     capsys.readouterr()
@@ -64,7 +64,7 @@ def test_what_is_to_be_done_next_runs_as_it_is_said(capsys: pytest.CaptureFixtur
         assert main(words[1:]) == first["code"]
 
 
-def test_the_fresh_process_of_a_double_run_has_the_bug_too() -> None:
+def test_the_new_process_of_a_double_run_has_the_bug_too() -> None:
     """One that decides otherwise and breaks nothing that is asked here: the trails are equal."""
     work = Work(60, ("full",), "write_through", "off", plant="most-recently-used-is-evicted-first")
     for seed in range(8, 40):
@@ -78,7 +78,7 @@ def test_the_fresh_process_of_a_double_run_has_the_bug_too() -> None:
     assert work.run_twice(tape) is None
 
 
-def test_a_bug_is_hunted_where_it_can_be() -> None:
+def test_a_bug_is_hunted_with_its_required_components_and_ranks() -> None:
     options = ("--seed", "4", "--jobs", "1", "--plant", "ranks-do-not-agree-on-success")
     options += ("--json", "out.json")
     assert main([*HUNT, *options]) == 15
@@ -97,7 +97,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("command", WRONG.values(), ids=WRONG.keys())
-def test_a_bug_that_is_not_there_is_one_line(
+def test_an_unknown_bug_is_refused_in_one_line(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     tapes.write(Path("tape.jsonl"), Work(5).drawn(7))
@@ -113,7 +113,7 @@ def test_a_bug_that_is_not_there_is_one_line(
     ("bug", "ranks"),
     [("loads-do-not-wait-for-passes", "2"), ("reduction-omits-the-last-rank", "1")],
 )
-def test_ranks_on_which_there_is_no_such_bug_are_refused(
+def test_ranks_that_cannot_have_the_bug_are_refused(
     bug: str, ranks: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*HUNT, "--plant", bug, "--ranks", ranks]) == 2
@@ -127,7 +127,7 @@ def test_a_canary_is_the_only_bug_of_its_run(capsys: pytest.CaptureFixture[str])
     assert "beside --canary" in capsys.readouterr().err
 
 
-def test_every_failure_ends_with_what_plays_it_again() -> None:
+def test_every_failure_ends_with_its_replay_command() -> None:
     """A crash, a check, and the end of a run, drawn and replayed."""
     ops = operations.load()
     kinds = set()

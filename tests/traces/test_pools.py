@@ -28,7 +28,7 @@ def settled(trace: str, arguments: str) -> Settings:
     return resolve(options, open_trace(trace))[0]
 
 
-def test_full_alone_has_the_pools_it_always_had(trace: str) -> None:
+def test_full_alone_gives_the_documented_pools(trace: str) -> None:
     found = settled(trace, "")
     assert found.core.components == ("full",)
     assert found.model.name == "llama-3.1-8b"
@@ -58,7 +58,7 @@ def test_a_model_implies_components_window_and_interval(
 
 @pytest.mark.parametrize("components", ["full", "full,swa", "full,mamba", "full,swa,mamba"])
 @pytest.mark.parametrize("more", ["", "--hardware h200 --page-size 16", "--tp 2 --max-running 8"])
-def test_a_device_that_is_not_given_is_shared_out_and_filled(
+def test_device_memory_is_divided_among_pools_and_filled(
     trace: str, components: str, more: str
 ) -> None:
     found = settled(trace, f"--components {components} {more}")
@@ -72,7 +72,7 @@ def test_a_device_that_is_not_given_is_shared_out_and_filled(
     assert full > 0.2 * memory  # what runs does not crowd out what is cached
 
 
-def test_sizes_as_given_and_their_hosts(trace: str) -> None:
+def test_given_sizes_and_ratios_are_used(trace: str) -> None:
     given = "--components full,mamba,swa --device-pages 100 --swa-tokens 1152 --mamba-states 50"
     core = settled(trace, f"{given} --host-ratio 2").core
     assert core.components == ("full", "swa", "mamba")
@@ -85,7 +85,7 @@ def test_sizes_as_given_and_their_hosts(trace: str) -> None:
     assert settled(trace, f"{given} --host-pages 0").core.host_pages == (0, 0, 0)
 
 
-def test_what_is_not_given_follows_from_what_runs_and_what_is_cached(trace: str) -> None:
+def test_missing_sizes_follow_from_running_and_cached_requests(trace: str) -> None:
     given = "--components full,swa,mamba --swa-window 100 --device-tokens 640K --token-budget 640"
     timed = settled(trace, f"{given} --max-running 10").core
     prefixes = -(-10_000 * 64 // 4096)
@@ -112,7 +112,7 @@ def test_host_bytes_are_the_total_of_all_pools(trace: str) -> None:
     assert 0.99 * 80e9 < 2 * taken <= 80e9
 
 
-def test_a_hybrid_of_a_full_model_keeps_its_layers_and_figures() -> None:
+def test_making_a_full_model_hybrid_keeps_its_layers() -> None:
     plain = models.get("llama-3.1-8b")
     made = models.as_hybrid(plain, ("full", "swa", "mamba"), 1024, 64)
     assert [pool.component for pool in made.pools] == ["full", "swa", "mamba"]

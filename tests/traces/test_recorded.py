@@ -19,14 +19,14 @@ TAPES = corpus.paths(generic_work.RECORDED)
 
 
 @pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
-def test_the_core_decides_as_it_did(path: Path) -> None:
+def test_the_core_decides_as_recorded(path: Path) -> None:
     tape = corpus.read(path)
     outcome, digest, _ = ground.play(tape, checked=False)
     assert outcome.failure is None
     assert digest == tape.notes[ground.NOTE], "meant so? hicache mutants --record"
 
 
-def test_another_order_of_victims_is_seen_and_recorded(
+def test_another_eviction_order_is_found_and_can_be_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tape = corpus.read(TAPES[0])
@@ -43,7 +43,7 @@ def test_another_order_of_victims_is_seen_and_recorded(
     assert corpus.read(changed).entries == tape.entries
 
 
-def test_a_hunt_does_not_begin_on_tapes_that_the_plain_core_decides_otherwise(
+def test_a_hunt_refuses_tapes_with_stale_decisions(
     tmp_path: Path,
 ) -> None:
     """Found in a whole run: with one such tape, every mutant that ran it counted as seen."""

@@ -45,7 +45,7 @@ def failing(tmp_path: Path) -> Path:
     return path
 
 
-def test_from_a_tape_to_a_test(
+def test_shrink_exports_a_test_that_fails(
     failing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small, folder, out = tmp_path / "small.jsonl", tmp_path / "new" / "regress", tmp_path / "o.json"
@@ -83,7 +83,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_tape_goes_to_stdout_and_the_report_beside_it(
+def test_tape_on_stdout_sends_the_report_to_stderr(
     failing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["shrink", str(failing), "--plant", BUG, "--plays", "3"]) == 0
@@ -92,7 +92,7 @@ def test_the_tape_goes_to_stdout_and_the_report_beside_it(
     assert "stopped by --plays 3" in said.err
 
 
-def test_a_fresh_process_that_sees_something_else_stops_it(
+def test_a_different_result_in_a_new_process_stops_shrinking(
     failing: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -175,7 +175,7 @@ def test_a_bad_tape_is_one_line(
     assert sorted(tmp_path.iterdir()) == [path]
 
 
-def test_a_tape_that_plays_clean_is_one_line(
+def test_a_clean_tape_is_refused_in_one_line(
     failing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refused([str(failing)], capsys)
@@ -206,14 +206,14 @@ def test_a_bad_option_is_one_line(
     assert list(tmp_path.iterdir()) == [failing]
 
 
-def test_a_tape_that_is_not_there_is_one_line(
+def test_a_missing_tape_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "readable tape" in refused([str(tmp_path / "none.jsonl")], capsys)
     assert "readable tape" in refused([str(tmp_path)], capsys)
 
 
-def test_a_tape_without_end_is_a_failure(
+def test_an_endless_tape_is_a_failure(
     failing: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "allowed_s", lambda entries: 0.2)

@@ -64,7 +64,7 @@ def is_gone(group: int) -> bool:
     ("number", "jobs"),
     [(signal.SIGINT, 2), (signal.SIGTERM, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)],
 )
-def test_a_hunt_that_is_told_to_end_keeps_what_it_found(
+def test_an_interrupted_hunt_keeps_its_findings(
     number: signal.Signals, jobs: int, tmp_path: Path
 ) -> None:
     with hunting(tmp_path, jobs) as process:
@@ -84,14 +84,14 @@ def test_a_hunt_that_is_told_to_end_keeps_what_it_found(
         assert is_gone(process.pid)
 
 
-def test_workers_go_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     with hunting(tmp_path, 2) as process:
         process.kill()
         process.wait(PATIENCE_S)
         assert is_gone(process.pid)
 
 
-def test_a_second_word_ends_it_at_once_and_what_is_ignored_stays_ignored() -> None:
+def test_second_signal_kills_immediately() -> None:
     code = """
 import os, signal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)

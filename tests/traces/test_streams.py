@@ -67,7 +67,7 @@ GONE = "true; echo ${PIPESTATUS[0]}"
     ],
     ids=["left", "left both", "closed"],
 )
-def test_a_reader_who_leaves_changes_neither_code_nor_files(shell: str, failing: str) -> None:
+def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: str) -> None:
     for words in ((*HUNT, "--json", "out.json"), ("explain", failing, "--json", "out.json")):
         out, err = ran(words, shell)
         assert out == "11\n"
@@ -78,19 +78,19 @@ def test_a_reader_who_leaves_changes_neither_code_nor_files(shell: str, failing:
     assert len(list(Path("fuzz-failures").iterdir())) == 2
 
 
-def test_a_document_for_a_reader_who_left_changes_no_code(failing: str) -> None:
+def test_json_into_a_closed_pipe_changes_no_exit_code(failing: str) -> None:
     for words in ((*HUNT, "--json", "-"), ("explain", failing, "--json", "-")):
         assert ran(words, f"hicache 2>/dev/null | {GONE}") == ("11\n", "")
     assert ran(("mutants", "--list"), f"hicache | {GONE}") == ("0\n", "")
 
 
 @pytest.mark.parametrize("shell", [f"hicache 2>&1 | {GONE}", "hicache 2>/dev/full; echo $?"])
-def test_bad_input_is_code_2_whoever_listens(shell: str) -> None:
+def test_bad_input_exits_with_2_even_with_closed_streams(shell: str) -> None:
     assert ran(("fuzz", "--jobs", "0"), shell) == ("2\n", "")
     assert ran(("explain", "gone.jsonl"), shell) == ("2\n", "")
 
 
-def test_a_full_disk_is_one_line(failing: str) -> None:
+def test_a_full_disk_is_reported_in_one_line(failing: str) -> None:
     out, err = ran(("explain", failing), "hicache >/dev/full; echo $?")
     assert out == "2\n"
     assert err.count("\n") == 1
@@ -98,9 +98,7 @@ def test_a_full_disk_is_one_line(failing: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_character_that_the_stream_lacks_is_shown_by_its_number(
-    encoding: str, failing: str
-) -> None:
+def test_unencodable_characters_are_escaped(encoding: str, failing: str) -> None:
     Path(failing).rename("failing…")
     whole, _ = ran(("explain", "*iling*"), "hicache; echo $?")
     out, err = ran(("explain", "*iling*"), f"PYTHONIOENCODING={encoding} hicache; echo $?")
@@ -120,7 +118,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("words", SAME.values(), ids=SAME.keys())
-def test_no_tape_is_replaced_by_what_is_said_of_it(
+def test_outputs_never_overwrite_the_tape(
     words: tuple[str, ...], failing: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("link.jsonl").symlink_to(failing)
@@ -133,7 +131,7 @@ def test_no_tape_is_replaced_by_what_is_said_of_it(
     assert sorted(path.name for path in Path().iterdir()) == [failing, "link.jsonl"]
 
 
-def test_a_folder_that_is_gone_is_one_line() -> None:
+def test_a_missing_working_folder_is_reported_in_one_line() -> None:
     Path("gone").mkdir()
     out, err = ran(("explain", "tape.jsonl"), "cd gone; rmdir ../gone; hicache; echo $?")
     assert out == "2\n"
@@ -144,7 +142,7 @@ def test_a_folder_that_is_gone_is_one_line() -> None:
 # -- the files of a hunt
 
 
-def test_a_failure_that_cannot_be_written_is_told_and_can_be_drawn_again(
+def test_an_unwritten_failure_is_reported_with_its_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(path: str, pieces: Iterable[str]) -> None:
@@ -160,7 +158,7 @@ def test_a_failure_that_cannot_be_written_is_told_and_can_be_drawn_again(
     assert main([*line.split()[1:], "--jobs", "1"]) == 11
 
 
-def test_a_folder_that_is_taken_away_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_removed_output_folder_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     Path("folder").write_text("")
     files = Files(Path("folder/below"))
     files.keep(FoundFailure(11, "OWN-D", "text", 1, "tape\n", "11-own-d"), Tally())
@@ -197,7 +195,7 @@ def test_two_hunts_into_one_folder_leave_each_other_alone() -> None:
         assert all(Path(path).exists() for path in files.paths.values())
 
 
-def test_nothing_is_kept_of_a_canary_and_it_is_said_why(
+def test_no_file_is_kept_of_a_canary(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     canary = ["fuzz", "--canary", "--sequences", "64", "--seed", "7", "--jobs", "1"]
@@ -206,7 +204,7 @@ def test_nothing_is_kept_of_a_canary_and_it_is_said_why(
     assert list(Path().iterdir()) == []
 
 
-def test_two_documents_do_not_share_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_documents_cannot_both_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*HUNT, "--json", "-", "--rates", "-"]) == 2
     assert "--rates: expected a file, since --json goes to stdout" in capsys.readouterr().err
     assert main(["fuzz", "--sequences", "1", "--jobs", "1", "--rates", "-", "--twice", "0"]) == 0

@@ -105,7 +105,7 @@ def account_of(
 # -- the format
 
 
-def test_every_event_has_what_its_kind_needs(lively: Account) -> None:
+def test_every_trace_event_has_the_fields_of_its_kind(lively: Account) -> None:
     events = written(lively)
     assert {one["ph"] for one in events} == NEEDED.keys()
     for one in events:
@@ -123,14 +123,14 @@ def test_every_event_has_what_its_kind_needs(lively: Account) -> None:
     assert {(one["pid"], one["tid"]) for one in timed if one["ph"] != "C"} == named
 
 
-def test_what_begins_also_ends_and_can_be_seen(account: Account) -> None:
+def test_every_slice_ends_and_is_visible(account: Account) -> None:
     """A viewer draws what has no length as a mark without its name."""
     slices = imported(account).slices
     assert all(one.end >= one.start + 0.5 for one in slices)
     assert {one.args.get("open", False) for one in slices} <= {True, False}
 
 
-def test_words_are_lines_since_viewers_show_a_break_as_two_letters(account: Account) -> None:
+def test_texts_contain_no_line_breaks(account: Account) -> None:
     def words(value: Any) -> Iterator[str]:
         if isinstance(value, str):
             yield value
@@ -141,7 +141,7 @@ def test_words_are_lines_since_viewers_show_a_break_as_two_letters(account: Acco
     assert not [one for one in words(written(account)) if "\n" in one]
 
 
-def test_the_command_writes_it(
+def test_the_command_writes_the_timeline(
     failed: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -155,7 +155,7 @@ def test_the_command_writes_it(
 # -- where things are
 
 
-def test_rows_are_ordered_by_numbers_that_no_viewer_takes_for_its_main_thread(
+def test_row_numbers_do_not_collide_with_main_threads(
     lively: Account,
 ) -> None:
     """The number of a row says where it is, for viewers that do not know of sort_index."""
@@ -178,7 +178,7 @@ def test_rows_are_ordered_by_numbers_that_no_viewer_takes_for_its_main_thread(
     assert sorted(kinds, key=kinds.index) == kinds
 
 
-def test_an_event_begins_at_its_number_and_takes_one(account: Account) -> None:
+def test_an_event_starts_at_its_number_and_lasts_one_unit(account: Account) -> None:
     picture = imported(account)
     assert [(one.start, one.end, one.name) for one in picture.of("events")] == [
         (step.number, step.number + 1, f"{step.number} {type(step.event).__name__}")
@@ -195,14 +195,14 @@ def test_an_event_begins_at_its_number_and_takes_one(account: Account) -> None:
     assert told == [0, *(step.now for step in account.steps)]
 
 
-def test_an_event_says_what_it_changed_and_by_which_line(failed: Account) -> None:
+def test_an_event_lists_its_changes_and_their_source_lines(failed: Account) -> None:
     words = [line for one in imported(failed).of("events") for line in one.args["changes"]]
     assert any(
         "node 1: device full locked by backup 2 (hicache/core/backup" in one for one in words
     )
 
 
-def test_the_failure_comes_first_and_is_as_long_as_it_must_be_to_be_read(failed: Account) -> None:
+def test_the_failure_row_comes_first_and_is_long_enough_to_read(failed: Account) -> None:
     failure = failed.outcome.failure
     assert failure is not None
     picture = imported(failed)
@@ -215,7 +215,7 @@ def test_the_failure_comes_first_and_is_as_long_as_it_must_be_to_be_read(failed:
     assert one.args == {"concerns": "node 1", "text": failure.text.splitlines()}
 
 
-def test_a_failure_at_the_end_of_much_is_a_tenth_of_it() -> None:
+def test_the_failure_slice_is_a_tenth_of_a_long_timeline() -> None:
     seen = [(Aborted(at), []) for at in range(41)]
     picture = imported(account_of(*seen, failure=play.Failure(13, "HAZARD", "so", 41)))
     (one,) = picture.of("failure")
@@ -225,7 +225,7 @@ def test_a_failure_at_the_end_of_much_is_a_tenth_of_it() -> None:
 # -- what is shown
 
 
-def test_a_request_waits_is_seated_and_decodes(lively: Account) -> None:
+def test_a_request_waits_is_admitted_and_decodes(lively: Account) -> None:
     picture = imported(lively)
     stages = [one for one in picture.slices if one.name in STAGES]
     assert {one.depth for one in stages} == {0}
@@ -249,7 +249,7 @@ def test_a_request_waits_is_seated_and_decodes(lively: Account) -> None:
     assert any(one.name == "decodes" for one in stages)
 
 
-def test_a_transfer_says_which_pages_go_where_and_of_which_nodes(lively: Account) -> None:
+def test_a_transfer_lists_its_pages_and_nodes(lively: Account) -> None:
     picture = imported(lively)
     drawn = {one.name.split(":")[0].split()[-1]: one for one in picture.of("loads")}
     drawn |= {one.name.split(":")[0].split()[-1]: one for one in picture.of("backups")}
@@ -300,7 +300,7 @@ def test_evictions_of_one_event_are_one_slice(lively: Account) -> None:
         assert {one.depth for one in some.values()} <= {0}
 
 
-def test_a_lock_names_its_holder_and_lasts_as_long_as_it_does(account: Account) -> None:
+def test_a_lock_slice_names_its_holder_and_lasts_until_release(account: Account) -> None:
     """Each (node, tier, component, holder) is as often there as it is locked, and from then on."""
     expected: list[tuple[Any, ...]] = []
     held: dict[Any, tuple[int, str]] = {}
@@ -327,7 +327,7 @@ def test_a_lock_names_its_holder_and_lasts_as_long_as_it_does(account: Account) 
     assert sorted(drawn) == sorted(expected) != []
 
 
-def test_the_counters_are_the_pools_and_leave_out_what_no_page_ever_is(account: Account) -> None:
+def test_counters_show_the_used_page_states_of_each_pool(account: Account) -> None:
     counters = [one for one in imported(account).counters if one["name"] != "tape"]
     view = account.outcome.hand.core.view
     sizes = {
@@ -369,7 +369,7 @@ def _pages(*numbers: int) -> Any:
     return np.array(numbers, dtype=np.int32)
 
 
-def test_an_arrow_leaves_a_load_that_ends_before_its_pass_does() -> None:
+def test_an_arrow_starts_at_a_load_that_ends_before_its_pass() -> None:
     """The viewer forgets an arrow whose end it meets before its beginning."""
     copy = Copy("full", _pages(3), _pages(4))
     reads = Prefill(2, 5, 1, 2, (_pages(4, 6),), (1,), False)
@@ -395,7 +395,7 @@ def test_an_arrow_leaves_a_load_that_ends_before_its_pass_does() -> None:
     ]
 
 
-def test_a_pass_that_outlives_its_request_has_a_lane_of_its_own() -> None:
+def test_a_pass_that_outlives_its_request_has_its_own_row() -> None:
     prefill = Prefill(2, 5, 0, 2, (_pages(4, 6),), (), True)
     picture = imported(
         account_of(
@@ -415,7 +415,7 @@ def test_a_pass_that_outlives_its_request_has_a_lane_of_its_own() -> None:
     ]
 
 
-def test_transfers_that_overlap_lie_beside_each_other() -> None:
+def test_overlapping_transfers_are_in_separate_rows() -> None:
     copy = Copy("full", _pages(3), _pages(4))
     picture = imported(
         account_of(

@@ -78,9 +78,7 @@ def serve(
 
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_a_device_did_is_decided_again_by_a_core_alone_and_by_the_simulator(
-    seed: int, policy: str
-) -> None:
+def test_a_device_run_replays_on_a_core_and_on_the_simulator(seed: int, policy: str) -> None:
     """The order of completions is the device's own; no time and no byte has a part in decisions."""
     recording, real = serve(shared_prefixes(seed, 25), write_policy=policy)
     assert len(real.requests) == 25
@@ -96,7 +94,7 @@ def test_what_a_device_did_is_decided_again_by_a_core_alone_and_by_the_simulator
         assert same == [(one.direction, one.pages, one.layers, one.bytes) for one in real.timings]
 
 
-def test_loads_happen_and_are_read_as_they_arrive() -> None:
+def test_device_runs_contain_loads_and_replay_the_same() -> None:
     """Prompts that come back after the device has forgotten them."""
     recording, real = serve(shared_prefixes(7, 60, longest=60), device_pages=22, host_pages=200)
     loads = [one for one in real.timings if one.direction is Direction.HOST_TO_DEVICE]
@@ -106,7 +104,7 @@ def test_loads_happen_and_are_read_as_they_arrive() -> None:
     assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest
 
 
-def test_failed_copies_are_choices_of_the_recording() -> None:
+def test_failed_copies_are_replayed_from_the_recording() -> None:
     copies = iter(range(1_000_000))
     recording, real = serve(
         shared_prefixes(7, 40, longest=60),
@@ -132,7 +130,7 @@ def test_the_cuda_device_serves_and_records_as_the_cpu_device_does() -> None:
     assert OnSimulator(recording, MODEL, hardware.get("h100")).run().digest == real.digest
 
 
-def test_waiting_for_copies_changes_the_order_not_the_answer() -> None:
+def test_waiting_for_copies_changes_the_order_only() -> None:
     workload = shared_prefixes(4, 20)
     recording, real = serve(workload, alone=True)
     assert replay(recording) == real.digest
@@ -155,7 +153,7 @@ def test_a_wrong_byte_on_the_device_ends_the_run() -> None:
         serve(shared_prefixes(7, 60, longest=60), device_pages=22, host_pages=200, spoil=spoil)
 
 
-def test_different_copies_are_no_twins(profile: Path) -> None:
+def test_different_copies_are_refused(profile: Path) -> None:
     recording, real = serve(shared_prefixes(1, 8))
     found = hardware.read(str(profile))
     predicted = OnSimulator(recording, MODEL, hardware.of(found)).run().timings
@@ -203,7 +201,7 @@ def test_the_command(
     assert "are outside the calibrated range" in page
 
 
-def test_json_on_standard_output_stands_alone(
+def test_json_on_stdout_is_the_only_output(
     profile: Path, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["twin", str(trace), "--profile", str(profile), "--limit", "3", "--json", "-"]) == 0
@@ -244,7 +242,7 @@ def test_options(
     assert BAD[given] in fails(capsys, *arguments)
 
 
-def test_no_cuda_is_one_line(
+def test_missing_cuda_is_reported_in_one_line(
     profile: Path, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch = pytest.importorskip("torch")
