@@ -1,8 +1,10 @@
-"""Planted in `write_policies.write_through_selective`: see TITLE."""
+"""Planted in `backup.consider`: see TITLE."""
 
 from __future__ import annotations
 
-from hicache.core.write_policies.write_through_selective import WriteThroughSelective
+from typing import Any
+
+from hicache.core import backup
 
 from .base import Patch
 
@@ -10,6 +12,16 @@ ROWS: tuple[str, ...] = ()
 TITLE = "Under write_through_selective the first use begins the copy to host already."
 KILLS = "backup-due"
 
+_consider = backup.consider
+
+
+def _one_use_early(state: Any, path: Any) -> None:
+    for node in path:
+        node.hits += 1
+    _consider(state, path)
+    for node in path:
+        node.hits -= 1
+
 
 def plant(patch: Patch) -> None:
-    patch(WriteThroughSelective, "threshold", 1)
+    patch(backup, "consider", _one_use_early)
