@@ -204,3 +204,26 @@ def test_a_policy_is_known_by_its_name() -> None:
 def test_a_policy_without_its_parts_or_with_a_taken_name_is_refused(maker, said) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(CallerError, match=said):
         add_eviction_policy(maker)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"page_size": "4"}, "page_size: expected a whole number, an int, found '4'"),
+        ({"page_size": 4.0}, "page_size: expected a whole number"),
+        ({"device_pages": 6}, r"device_pages: expected a tuple .* such as \(1000,\), found 6"),
+        ({"device_pages": (6.5,)}, "device_pages: .* found 6.5"),
+        ({"host_pages": [6]}, "host_pages: .* found "),
+        ({"components": "full"}, "components: expected a tuple of names"),
+        ({"components": (3,)}, "components: .* found 3"),
+        ({"eviction_policy": Sound}, "eviction_policy: expected the name of a policy"),
+        ({"write_policy": None}, "write_policy: expected the name of a policy, found None"),
+        ({"max_backups": None}, "max_backups: expected a whole number"),
+        ({"settings": (3,)}, "settings: expected a tuple of Settings"),
+    ],
+)
+def test_a_config_with_values_of_a_wrong_type_is_refused_in_one_line(
+    given: dict[str, object], said: str
+) -> None:
+    with pytest.raises(CallerError, match=said):
+        Config(**{"page_size": 4, "device_pages": (6,), **given})  # type: ignore[arg-type]
