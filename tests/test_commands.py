@@ -1,0 +1,158 @@
+"""Every command that the README, the docs and `--help` show runs, and ends as the page says.
+
+A trace is the public one where it is beside the checkout, and a small one otherwise. What would
+take minutes is given a bound of its own here (`SHORTER`); everything else runs as it is shown.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from hicache.core.errors import CallerError
+from tests.shown import Shown, commands, pages, spans
+from tests.traces.rig import CONVERSATION
+from traces.cli import main, parse
+from traces.outside import entries
+
+PAGES = pages()
+PLANTED = "donated-slot-stays-with-its-request"
+FAILING = ("fuzz", "--plant", PLANTED, "--seed", "16", "--sequences", "4", "--jobs", "1")
+# Words that a page leaves for the reader to fill in.
+STANDS_FOR = {
+    "NAME": PLANTED,
+    "TAPE": "TAPE.jsonl",
+    "TRACE": "TRACE.jsonl",
+    "COMMAND": "replay",
+}
+LETTERS = {"--components": "full", "--write-policy": "write_back", "--page-size": "512"}
+# Options that bound what would take minutes: the first row whose words are all in the command.
+SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
+    ({"fuzz", "--replay"}, ()),
+    ({"fuzz", "--plant"}, ("--jobs", "1")),
+    ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
+    ({"mutants", "--only"}, ("--jobs", "1")),
+    ({"mutants"}, ("--only", PLANTED, "--jobs", "1")),
+    ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
+    ({"calibrate"}, ("--pages", "16")),
+)
+# A tape that fails may be what a command reads, or what it looks for.
+FINDS = {"fuzz": (0, 11), "explain": (0, 11), "mutants": (0, 17)}
+
+
+def small_trace(path: Path) -> None:
+    """A trace in the Mooncake format: 40 requests that share blocks."""
+    lines = [
+        json.dumps(
+            {
+                "timestamp": number * 50,
+                "input_length": 3 * 512 - 100,
+                "output_length": 20,
+                "hash_ids": [0, 1 + number % 3, 10 + number],
+            }
+        )
+        for number in range(40)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tape that fails."""
+    folder = tmp_path_factory.mktemp("failing")
+    assert main([*FAILING, "-o", str(folder)]) == 11
+    return next(folder.glob("11-*.jsonl"))
+
+
+def furnish(folder: Path, tape: Path, text: str) -> None:
+    """What the commands of a page read: a trace, a tape that fails, the classes that it shows."""
+    for name in ("TRACE.jsonl", "trace.jsonl"):
+        if CONVERSATION.exists():
+            (folder / name).symlink_to(CONVERSATION)
+        else:
+            small_trace(folder / name)
+    (folder / "fuzz-failures").mkdir()
+    for place in ("TAPE.jsonl", "small.jsonl", "fuzz-failures/TAPE.jsonl"):
+        shutil.copy(tape, folder / place)
+    for classes in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        (folder / "mine.py").write_text(classes)
+
+
+def runnable(words: tuple[str, ...]) -> list[str]:
+    """The arguments of a command, with something for every placeholder, within bounds."""
+    filled = [
+        LETTERS.get(option, "8") if len(word) == 1 else STANDS_FOR.get(word, word)
+        for option, word in pairwise(words)
+    ]
+    named = [_newest(word) if "*" in word else word for word in filled]
+    bound = next((extra for asked, extra in SHORTER if asked <= {*named}), ())
+    return [*named, *bound]
+
+
+def _newest(pattern: str) -> str:
+    return max(glob.glob(pattern), key=os.path.getmtime)
+
+
+@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if commands(text)])
+def test_every_command_in_a_block_runs(
+    page: str,
+    failing: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    furnish(tmp_path, failing, PAGES[page])
+    try:
+        for shown in commands(PAGES[page]):
+            code = piped(shown) if shown.pipe else main(runnable(shown.words))
+            text = capsys.readouterr()
+            wanted = {shown.code, *FINDS.get(shown.words[1], ())}
+            assert code in wanted, f"{shown}\n{text.out[-2000:]}\n{text.err[-2000:]}"
+    finally:
+        entries.forget()
+
+
+def piped(shown: Shown) -> int:
+    """The exit code of a command whose output another command reads."""
+    hicache = (sys.executable, "-m", "traces")
+    first = subprocess.Popen([*hicache, *shown.words[1:]], stdout=subprocess.PIPE)
+    second = subprocess.run([*hicache, *shown.pipe[1:]], stdin=first.stdout, check=False)
+    assert first.stdout is not None
+    first.stdout.close()
+    return first.wait(60) or second.returncode
+
+
+@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if spans(text)])
+def test_every_command_in_the_text_has_options_that_exist(
+    page: str,
+    tmp_path: Path,
+    failing: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    furnish(tmp_path, failing, PAGES[page])
+    for shown in spans(PAGES[page]):
+        command = [STANDS_FOR.get(word, word) for word in shown.words[1:2]]
+        command += [word for word in shown.words[2:3] if command == ["generate"]]
+        with pytest.raises(SystemExit):
+            parse([*command, "--help"])
+        known = {*re.findall(r"--?[a-z][a-z-]*", capsys.readouterr().out), "--help"}
+        asked = {word for word in shown.words if word.startswith("-") and word != "-"}
+        assert asked <= known, shown
+        if "--help" not in asked:
+            try:
+                parse(runnable(shown.words))
+            except CallerError as error:  # the text may name an option without its value
+                if not re.search("expected one argument|are required", str(error)):
+                    raise
