@@ -71,7 +71,7 @@ def test_document_has_the_documented_names(turns: str, tmp_path: Path) -> None:
     counted = replayed(tmp_path, turns, "--mode", "hits", "--check", "off")
     names = {
         *("trace", "config", "whole", "steady", "transfers", "evicted_pages", "checks"),
-        *("digest", "wall_s", "components", "turns"),
+        *("digest", "wall_s", "components", "turns", "skipped"),
     }
     assert set(counted) == names
     assert set(timed) == names | {"latency_s"}
@@ -80,7 +80,9 @@ def test_document_has_the_documented_names(turns: str, tmp_path: Path) -> None:
         assert set(found["whole"]) == set(found["steady"]) == SHARE
         assert set(found["whole"]["hit_tokens"]) == {"device", "host", "storage"}
         assert set(found["transfers"]) == {"d2h", "h2d"}
-        assert set(found["transfers"]["d2h"]) == {"bytes", "busy_s"}
+        assert set(found["transfers"]["d2h"]) == {
+            *("bytes", "bytes_per_rank", "bytes_total", "busy_s"),
+        }
         assert set(found["evicted_pages"]) == {"device", "host"}
         assert set(found["checks"]) == {
             *("level", "operations", "incremental", "full", "violations", "not_judged"),
@@ -88,7 +90,8 @@ def test_document_has_the_documented_names(turns: str, tmp_path: Path) -> None:
         assert set(found["components"]) == {"full"}
         assert set(found["components"]["full"]) == {
             *("page_bytes", "capacity", "backed_up", "loaded", "evicted"),
-            *("cached_at_rest", "garbage_at_rest"),
+            *("cached_at_rest", "garbage_at_rest", "page_bytes_per_rank", "page_bytes_total"),
+            *("pool_bytes_per_rank", "pool_bytes_total"),
         }
         assert set(found["turns"][0]) == {
             *("turn", "requests", "input_tokens", "hit_tokens", "hit_rate"),

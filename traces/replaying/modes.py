@@ -22,6 +22,7 @@ from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
 from . import timed as replay_timed
 from .account import Account, ceiling_of
+from .fitting import without
 from .hits import HitsReplay
 from .lookups import Lookups
 from .run import Checks, ComponentUse, Run, Transfer
@@ -75,6 +76,7 @@ class _Observers:
 def run(trace: Trace, paged: Paged, settings: Settings, watch: Watch | None, start: float) -> Run:
     """One replay in the mode of the settings. start: time.perf_counter() when the command began."""
     timed = settings.mode == "timed"
+    whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=not timed)
     account = Account(trace.jobs, paged.page_size, ceiling)
     observers = _Observers(settings, ceiling, watch)
@@ -82,7 +84,7 @@ def run(trace: Trace, paged: Paged, settings: Settings, watch: Watch | None, sta
     return replace(
         result,
         components=observers.components(settings, None if result.interrupted else view),
-        turns=by_turn(account, turns_of(paged)),
+        turns=by_turn(account, turns_of(whole), settings.skipped.requests),
         wall_s=time.perf_counter() - start,
     )
 

@@ -7,7 +7,7 @@ of any format.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,13 +47,15 @@ def turns_of(trace: Paged) -> list[int]:
     return turns
 
 
-def by_turn(account: Account, turns: Sequence[int]) -> list[Turn]:
-    """One entry for each turn; empty if no request continues another."""
+def by_turn(account: Account, turns: Sequence[int], skipped: Container[int] = ()) -> list[Turn]:
+    """One entry for each turn; empty if no request continues another. skipped: requests that were
+    left out."""
     if not any(turns):
         return []
     groups: list[list[int]] = [[] for _ in range(max(turns) + 1)]
     for index, turn in enumerate(turns):
-        groups[turn].append(index)
+        if index not in skipped:
+            groups[turn].append(index)
     result = []
     for turn, indices in enumerate(groups):
         hit, total = account.hit_tokens(indices)
