@@ -12,8 +12,8 @@ from typing import Self
 from hicache.core import registry
 
 from ..generators import base
+from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.options import name as name_of_file
 from ..terminal.output import write_whole
 from ..terminal.parser import Formatter
 
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         subparser = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
         generator.add_options(subparser)
         subparser.add_argument(
-            "-o", "--output", type=name_of_file, default="-", metavar="FILE", help="- is stdout"
+            "-o", "--output", type=read.output, default="-", metavar="FILE", help="- is stdout"
         )
 
 

@@ -62,14 +62,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the statistics to this file as JSON; - is stdout",
     )
 
 
 def run(options: Options, command: str) -> int:
-    check_apart(trace=options.trace, json=options.json)
+    check_apart({"trace": options.trace}, json=options.json)
     if options.json:
         check_writable(options.json)
     trace = open_trace(options.trace, options.format, options.limit)

@@ -96,7 +96,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=read.name,
+        type=read.output,
         default="-",
         metavar="FILE",
         help="write the small tape to this file; - is stdout",
@@ -123,7 +123,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the result to this file as JSON; - is stdout",
     )
@@ -169,7 +169,8 @@ def _check(options: Options) -> None:
     """Raises CallerError, before long work, if an output cannot be written."""
     if options.output == "-" == options.json and not options.as_is:
         raise CallerError("--json: expected a file, since the tape goes to stdout, found -")
-    check_apart(tape=options.tape, output=options.output, json=options.json)
+    inputs = {"tape": options.tape, **entries.files()}
+    check_apart(inputs, output=options.output, json=options.json)
     for path in (options.output, options.json):
         if path:
             check_writable(path)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from rich.table import Table
+from rich.text import Text
 
 from hicache.core.components.base import residency
 
@@ -24,7 +25,8 @@ from .settings import Settings
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
     out = console(stream)
     if run.interrupted:
-        out.print("[bold]Interrupted.[/bold] This report covers the requests served so far.\n")
+        rest = " This report covers the requests served so far.\n"
+        out.print(Text.assemble(("Interrupted.", "bold"), rest))
     out.print(_setting(trace, settings))
     out.print(_hits(run.account.whole(), run.account.steady(), settings))
     for rows in component_tables(settings, run):
