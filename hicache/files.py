@@ -39,7 +39,8 @@ def text_of(path: str, what: str, most_bytes: int, advice: str = "check the path
     """
     try:
         with open(path, "rb", opener=_at_once) as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
                 _unreadable(path, what, "a pipe or a device", "write it to a file first")
             content = stream.read(most_bytes + 1)
     except IsADirectoryError:
@@ -51,7 +52,8 @@ def text_of(path: str, what: str, most_bytes: int, advice: str = "check the path
         _unreadable(path, what, f"a file packed with {packed}", "unpack it first")
     if len(content) > most_bytes:
         raise CallerError(
-            f"{path}: expected at most {most_bytes} bytes, found more; is this a {what}?"
+            f"{path}: expected at most {most_bytes} bytes, found {max(found.st_size, most_bytes)}"
+            f"; is this a {what}?"
         )
     try:
         return content.decode("utf-8-sig")

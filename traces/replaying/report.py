@@ -16,6 +16,7 @@ from hicache.core.components.base import residency
 
 from ..formats.base import Trace
 from ..terminal.tables import console, pairs, percent, table
+from ..terminal.text import name as shown
 from .account import Share
 from .components import NO_TRUTH, component_tables, order_table, turn_table
 from .run import NS_PER_S, Run, Spread, spread
@@ -52,7 +53,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
     core, engine = settings.core, settings.engine
     tokens = sum(job.input_length for job in trace.jobs)
     rows = [
-        ("trace", f"{trace.path} ({trace.format})"),
+        ("trace", f"{shown(trace.path)} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {tokens:,} input tokens"),
         ("mode", _MODE[settings.mode]),
         *_sizes(settings),

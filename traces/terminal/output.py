@@ -21,6 +21,7 @@ from hicache.core.errors import CallerError
 
 from .streams import raw
 
+_ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH  # root could write without
 # Names of open streams. A file behind one is added to and never replaced.
 _OPEN_STREAM = re.compile(r"/dev/(std(in|out|err)$|fd/)|/proc/")
 
@@ -39,14 +40,18 @@ def write_whole(path: str, pieces: Iterable[str]) -> None:
     write_all([(path, pieces)])
 
 
-def write_all(files: Sequence[tuple[str, Iterable[str]]]) -> None:
+def write_all(files: Sequence[tuple[str, Iterable[str]]], folder: str = "") -> None:
     """Writes several files as `write_whole` writes one: all of them, or none.
 
-    Standard output, devices and pipes, which cannot be taken back, come after all files.
+    Standard output, devices and pipes, which cannot be taken back, come after all files. folder:
+    is made if it is missing, and removed again if not all can be written.
     """
     targets = [(_target(path), pieces) for path, pieces in files if path != "-"]
     drafts: list[tuple[_Target, Path]] = []
+    missing = _missing(Path(folder)) if folder else []
     try:
+        if missing:
+            _make(folder)
         for target, pieces in targets:
             if not target.special:
                 draft = target.file.with_name(f".hicache-{os.getpid()}-{len(drafts)}.tmp")
@@ -64,6 +69,7 @@ def write_all(files: Sequence[tuple[str, Iterable[str]]]) -> None:
         for _, draft in drafts:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
+        _remove_empty(missing)
     for path, pieces in files:
         if path == "-":
             stream = raw(sys.stdout)
@@ -141,7 +147,10 @@ def _target(path: str) -> _Target:
             raise unwritable(path, "a directory")
         if file.is_symlink():
             raise unwritable(path, "a link to itself")
-        special = file.exists() and not file.is_file()
+        found = file.stat() if file.exists() else None
+        special = found is not None and not stat.S_ISREG(found.st_mode)
+        if found is not None and not special and not found.st_mode & _ANYONE_WRITES:
+            raise unwritable(path, "a read-only file")
         return _Target(path, file, special or bool(_OPEN_STREAM.match(path)))
     except OSError as error:  # a name that is too long
         raise unwritable(path, error.strerror) from None
@@ -159,8 +168,8 @@ def check_folder(path: str, what: str) -> None:
 
     A folder that does not exist counts as writable if it can be created. Nothing is left behind.
     """
-    folder = Path(path).absolute()
-    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    folder = Path(path)
+    missing = _missing(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -172,6 +181,23 @@ def check_folder(path: str, what: str) -> None:
             f"{what}: expected a folder that can be written, found: {reason}; name another"
         ) from None
     finally:
-        for parent in missing:
-            with contextlib.suppress(OSError):
-                parent.rmdir()
+        _remove_empty(missing)
+
+
+def _make(folder: str) -> None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error.strerror) from None
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folder and those above it that do not exist, the deepest first."""
+    whole = folder.absolute()
+    return [parent for parent in (whole, *whole.parents) if not parent.exists()]
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
