@@ -77,7 +77,7 @@ def furnish(folder: Path, tape: Path, text: str) -> None:
     """What the commands of a page read: a trace, a tape that fails, the classes that it shows."""
     for name in ("TRACE.jsonl", "trace.jsonl"):
         if CONVERSATION.exists():
-            (folder / name).symlink_to(CONVERSATION)
+            shutil.copy(CONVERSATION, folder / name)  # a page may write a trace of this name
         else:
             small_trace(folder / name)
     (folder / "fuzz-failures").mkdir()

@@ -17,6 +17,7 @@ from typing import cast
 
 from hicache.core import registry
 from hicache.core.errors import CallerError, CoreBug
+from hicache.version import VERSION
 
 from .commands.base import COMMANDS, Command
 from .terminal.options import OptionRecord
@@ -24,9 +25,11 @@ from .terminal.parser import Formatter, Parser
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
     check_current_folder,
+    escaped_std_streams,
     flush,
     harden_std_streams,
     print_error,
+    print_failure,
     silence_std_streams,
 )
 
@@ -68,18 +71,24 @@ exit codes:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Bad input never causes a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    typed = shlex.join(["hicache", *given])
     harden_std_streams()
+    with escaped_std_streams():
+        return _run(given, shlex.join(["hicache", *given]))
+
+
+def _run(given: Sequence[str], typed: str) -> int:
+    """Runs the command; turns what it raises into a message and an exit code."""
+    told: Sequence[float] = ()
+    options: OptionRecord | None = None
     try:
-        with interruptible():
+        with interruptible() as told:
             check_current_folder()
             command, options = parse(given)
             code = command.run(options, typed)
             flush()
             return code
     except KeyboardInterrupt:
-        print_error("interrupted")
-        return INTERRUPTED
+        return _interrupted()
     except BrokenPipeError:
         silence_std_streams()  # the reader closed the pipe (head)
         return 0
@@ -87,13 +96,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(_with_option(str(error), given))
         return BAD_INPUT
     except MemoryError:
-        print_error(
-            "the trace and the bookkeeping for pools this large do not fit in RAM; give smaller "
-            "pools or a shorter trace"
-        )
+        print_error(_no_memory(given, options))
         return BAD_INPUT
     except Exception as error:
-        return _failed(error, typed)
+        # a library that is interrupted while it loads may raise another error
+        loading = options is None or isinstance(error, ImportError)
+        return _interrupted() if told and loading else _failed(error, typed)
+
+
+def _interrupted() -> int:
+    print_error("interrupted")
+    return INTERRUPTED
+
+
+def _no_memory(given: Sequence[str], options: OptionRecord | None) -> str:
+    """The error of a command that ran out of memory, with an advice that its options allow."""
+    advice = {"device_pages": "give smaller pools", "limit": "read fewer requests (--limit)"}
+    advice |= {"jobs": "run fewer at once (--jobs)"}
+    ways = [how for field, how in advice.items() if hasattr(options, field)]
+    return (
+        f"hicache {' '.join(given[:1])}: expected its input and its bookkeeping to fit in RAM, "
+        f"found that no more is free; {', or '.join(ways) or 'give a smaller input'}"
+    )
 
 
 def _with_option(message: str, given: Sequence[str]) -> str:
@@ -121,7 +145,7 @@ def _failed(error: Exception, typed: str) -> int:
     code = getattr(error, "exit_code", None)
     if isinstance(code, int) and not isinstance(error, CoreBug):
         text = str(error)
-        print_error(text if "\nreplay: " in text else f"{text}\nreplay: {typed}")
+        print_failure(text if "\nreplay: " in text else f"{text}\nreplay: {typed}")
         return code
     traceback.print_exception(error)
     print_error(f"this is a defect of hicache; please report it with the lines above and: {typed}")
@@ -164,6 +188,7 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"hicache {VERSION}")
     commands = top.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
@@ -171,7 +196,3 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
         commands.add_parser(name, help=registry.summary(COMMANDS, name))
     command: str = top.parse_args(given[:1]).command
     return command
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=read.name,
+        type=read.output,
         default="-",
         metavar="FILE",
         help="write the profile to this file; - is stdout",

@@ -67,13 +67,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     entries.add_options(parser)
     add(
         "--trace",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="write a timeline for ui.perfetto.dev to this file",
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the result to this file as JSON; - is stdout",
     )
@@ -83,7 +83,8 @@ def run(options: Options, command: str) -> int:
     """Returns 0 for a tape that does not fail, or the exit code of its failure."""
     if options.trace == "-" == options.json:
         raise CallerError("--json: expected a file, since the trace goes to stdout, found -")
-    check_apart(tape=options.tape, trace=options.trace, json=options.json)
+    inputs = {"tape": options.tape, **entries.files()}
+    check_apart(inputs, trace=options.trace, json=options.json)
     for path in (options.trace, options.json):
         if path:
             check_writable(path)

@@ -22,6 +22,7 @@ from sim.hardware import measured
 
 from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import Trace
+from ..outside import entries
 from ..replaying import builtin, modes
 from ..replaying.options import (
     CHECKS,
@@ -82,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the results to this file as JSON; - is stdout",
     )
@@ -132,7 +133,8 @@ def _check_files(options: ReplayOptions) -> None:
     """
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
-    check_apart(trace=options.trace, model=model, hardware=profile, json=options.json)
+    inputs = {"trace": options.trace, "model": model, "hardware": profile, **entries.files()}
+    check_apart(inputs, json=options.json)
     if options.json:
         check_writable(options.json)
 

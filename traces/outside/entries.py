@@ -114,6 +114,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def files() -> dict[str, str]:
+    """The files that were loaded, by a name for messages: inputs, which no output may replace."""
+    return {
+        f"file of {text}": text.rpartition(":")[0] for text in _texts.values() if ".py:" in text
+    }
+
+
 def forget() -> None:
     """What was loaded here is unknown again."""
     for package, name in _texts:

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import TextIO
 
 from rich.table import Table
+from rich.text import Text
 
 from ..formats.base import Trace
 from ..terminal.tables import console, pairs, percent, table
+from ..terminal.text import name as shown
 from .account import Share
 from .components import NO_TRUTH, component_tables, order_table, turn_table
 from .run import NS_PER_S, Run, Spread, spread
@@ -23,7 +25,8 @@ from .size_rows import hardware_row, model_rows, size_rows
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
     out = console(stream)
     if run.interrupted:
-        out.print("[bold]Interrupted.[/bold] This report covers the requests served so far.\n")
+        rest = " This report covers the requests served so far.\n"
+        out.print(Text.assemble(("Interrupted.", "bold"), rest))
     out.print(_setting(trace, settings))
     out.print(_hits(run.account.whole(), run.account.steady(), settings))
     for rows in component_tables(settings, run):
@@ -49,7 +52,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
     core, engine = settings.core, settings.engine
     tokens = sum(job.input_length for job in trace.jobs)
     rows = [
-        ("trace", f"{trace.path} ({trace.format})"),
+        ("trace", f"{shown(trace.path)} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {tokens:,} input tokens"),
         ("mode", _MODE[settings.mode]),
         *size_rows(trace, settings),

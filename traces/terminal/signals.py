@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -21,16 +21,16 @@ GRACE_S = 1.0  # one Ctrl-C can arrive twice: for the process, and for its group
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[Sequence[float]]:
     """The first signal raises KeyboardInterrupt in the block.
 
     A later one, after the grace period, kills the process at once. Signals that are ignored (nohup)
-    stay ignored.
+    stay ignored. Yields the time of the first signal, once there was one.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     first: list[float] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield first
+        return
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if not first:
@@ -45,7 +45,7 @@ def interruptible() -> Iterator[None]:
         if previous[end] is not signal.SIG_IGN:
             signal.signal(end, on_signal)
     try:
-        yield
+        yield first
     finally:
         if not first:  # otherwise a second signal still kills the process while it exits
             for end in ENDS:
