@@ -78,17 +78,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: Sequence[str], typed: str) -> int:
     """Runs the command; turns what it raises into a message and an exit code."""
-    told: Sequence[float] = ()
     options: OptionRecord | None = None
     try:
-        with interruptible() as told:
-            check_current_folder()
-            command, options = parse(given)
+        check_current_folder()
+        command, options = parse(given)
+        with interruptible():
             code = command.run(options, typed)
             flush()
-            return code
+        return code
     except KeyboardInterrupt:
-        return _interrupted()
+        print_error("interrupted")
+        return INTERRUPTED
     except BrokenPipeError:
         silence_std_streams()  # the reader closed the pipe (head)
         return 0
@@ -99,14 +99,7 @@ def _run(given: Sequence[str], typed: str) -> int:
         print_error(_no_memory(given, options))
         return BAD_INPUT
     except Exception as error:
-        # a library that is interrupted while it loads may raise another error
-        loading = options is None or isinstance(error, ImportError)
-        return _interrupted() if told and loading else _failed(error, typed)
-
-
-def _interrupted() -> int:
-    print_error("interrupted")
-    return INTERRUPTED
+        return _failed(error, typed)
 
 
 def _no_memory(given: Sequence[str], options: OptionRecord | None) -> str:

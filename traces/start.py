@@ -1,27 +1,28 @@
 """The first code of the `hicache` command: it makes Ctrl-C quiet, then loads everything else.
 
-Imports nothing of the project, since a Ctrl-C during an import would end in a traceback. Does not
-know what the command does; see cli.
+Until the command runs, Ctrl-C ends the process at once. An exception instead would leave a
+traceback wherever an import is, or be taken for an error by a library that is being loaded.
+Imports nothing that takes time. Does not know what the command does; see cli.
 """
 
-from __future__ import annotations
-
+import _signal  # type: ignore[import-not-found]  # `signal` takes milliseconds to load
 import os
-import signal
-from importlib import import_module
-from types import FrameType
 
 _INTERRUPTED = 130
 
 
-def main() -> int:
-    """Runs the command; returns its exit code."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored (nohup)
-        signal.signal(signal.SIGINT, _end)
-    code: int = import_module("traces.cli").main()
-    return code
-
-
-def _end(number: int, frame: FrameType | None) -> None:
+def _end(number: int, frame: object) -> None:
     os.write(2, b"hicache: interrupted\n")
     os._exit(_INTERRUPTED)
+
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else ignored, as by nohup
+    _signal.signal(_signal.SIGINT, _end)
+
+from importlib import import_module  # noqa: E402
+
+
+def main() -> int:
+    """Runs the command; returns its exit code."""
+    code: int = import_module("traces.cli").main()
+    return code

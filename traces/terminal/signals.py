@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -21,16 +21,16 @@ GRACE_S = 1.0  # one Ctrl-C can arrive twice: for the process, and for its group
 
 
 @contextmanager
-def interruptible() -> Iterator[Sequence[float]]:
+def interruptible() -> Iterator[None]:
     """The first signal raises KeyboardInterrupt in the block.
 
     A later one, after the grace period, kills the process at once. Signals that are ignored (nohup)
-    stay ignored. Yields the time of the first signal, once there was one.
+    stay ignored.
     """
-    first: list[float] = []
     if threading.current_thread() is not threading.main_thread():
-        yield first
+        yield
         return
+    first: list[float] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if not first:
@@ -45,7 +45,7 @@ def interruptible() -> Iterator[Sequence[float]]:
         if previous[end] is not signal.SIG_IGN:
             signal.signal(end, on_signal)
     try:
-        yield first
+        yield
     finally:
         if not first:  # otherwise a second signal still kills the process while it exits
             for end in ENDS:
