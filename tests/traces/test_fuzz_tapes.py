@@ -328,7 +328,7 @@ OPTIONS = {
     "--seconds -1": "--seconds",
     "--seconds 1e9": "a number such as 1M",
     "--seed 1e999": "a number such as 1M",
-    "--seed 9999999999999999": "a number such as 1M",
+    "--seed 9999999999999999": "expected at most 281474976710656",
     "--replay=": "--replay: expected a name, found none",
     "--json=": "--json: expected a name",
     "--rates=": "--rates: expected a name",
