@@ -49,6 +49,8 @@ class Source(Protocol):
     def eviction(self) -> str: ...
     @property
     def outside(self) -> Outside: ...
+    @property
+    def device(self) -> str: ...
 
     def command(self, seed: int) -> str:
         """The command that plays the sequence of a seed again."""
@@ -92,6 +94,7 @@ def trail_of(tape: Tape) -> list[Step]:
     for entry in tape.entries:
         play.step(hand, ops, entry)
     play.end(hand)
+    hand.close()
     return follower.steps
 
 
@@ -134,6 +137,7 @@ def _run_child(tape: Tape, source: Source) -> dict[str, Any]:
         "plant": source.plant,
         "eviction": source.eviction,
         "outside": source.outside,
+        "device": source.device,
     }
     hash_seed = int(sha256(text.encode()).hexdigest()[:6], 16)
     child = subprocess.run(
