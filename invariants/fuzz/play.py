@@ -127,6 +127,8 @@ def replay(
     if twin is None or outcome.failure is not None:
         return outcome
     failure = compared(outcome, _played(twin, ops, level, command, checks))
+    if failure is not None and command and "\nreplay: " not in failure.text:
+        failure = replace(failure, text=f"{failure.text}\nreplay: {command}")
     return replace(outcome, failure=failure)
 
 
