@@ -16,6 +16,8 @@ from pathlib import Path
 
 from hicache.core.errors import CallerError
 
+from .leftovers import draft_name, remove_leftovers
+
 _SHOWN = 60
 
 
@@ -27,7 +29,9 @@ def write_whole(path: str, pieces: Iterable[str]) -> None:
         sys.stdout.flush()
         return
     target, special = _target(path)
-    temporary = target if special else target.with_name(f".hicache-{os.getpid()}.tmp")
+    temporary = target if special else target.with_name(draft_name())
+    if not special:
+        remove_leftovers(target.parent)
     try:
         with open(temporary, "w", encoding="utf-8") as stream:
             stream.writelines(pieces)
