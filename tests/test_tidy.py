@@ -228,7 +228,8 @@ def test_no_file_is_dead() -> None:
     """Every module is imported somewhere, or is an entry that a registry finds by its name."""
     everyone = [*SOURCES, ROOT / "hicache/__init__.pyi", *sorted((ROOT / "tests").rglob("*.py"))]
     imported = {target for path in everyone for target, _ in imports(path)}
-    entry_points = {"traces.__main__", "hicache.__main__", "traces.fuzzing.double_run_child"}
+    children = {"traces.fuzzing.double_run_child", "traces.fuzzing.exported_child"}
+    entry_points = {"traces.__main__", "hicache.__main__", *children}
     dead = [
         module
         for module in map(module_of, SOURCES)

@@ -62,7 +62,7 @@ def sweep(
     """Yields (description, outcome) for a failure of each action, then of each allocation."""
     plain = replay(tape, ops)
     yield "nothing fails", plain
-    for number, (entry, turn) in enumerate(plain.hand.issued):
+    for number, (entry, turn, _) in enumerate(plain.hand.issued):
         for way in ways if entry >= 0 else ():
             made = with_fault(tape, entry, turn, way)
             yield f"action {number}: {way}", replay(made, ops)

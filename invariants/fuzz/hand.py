@@ -28,7 +28,7 @@ from .content import Content
 from .faults.base import LOST, NONE, kind_of
 from .reach.gauges import Gauges
 from .reach.probes import Probes
-from .records import Job, Pending
+from .records import Issued, Job, Pending
 from .schedules.base import by_time, schedule_of
 from .tapes.tape import Act
 
@@ -79,8 +79,9 @@ class Hand:
         self.events = 0
         self.acts: tuple[Act, ...] = ()
         self.entry = -1  # the current entry, or -1
-        self.issued: list[tuple[int, int]] = []  # (entry, turn within it) of each action
-        self.answers: dict[int, tuple[int, ...]] = {}
+        self.issued: list[Issued] = []
+        self.prompts: dict[int, tuple[int, ...]] = {}
+        self.answers: dict[int, tuple[int, ...]] = {}  # prompts read back from their pages
         self._fresh: list[Pending] = []  # issued by the current operation
         self._turn, self._audit_at = 0, AUDIT_EVERY
         self._driver = Driver(self.core, self, (self.watch, self.probes, self.gauges))
@@ -117,9 +118,10 @@ class Hand:
     def submit(self, action: Action) -> None:
         """Executor of the driver: starts an action."""
         act = self.acts[self._turn % len(self.acts)] if self.acts else PLAIN
-        self.issued.append((self.entry, self._turn) if self.acts else (-1, 0))
-        self._turn += 1
         site = type(action).__name__
+        place = (self.entry, self._turn) if self.acts else (-1, 0)
+        self.issued.append(Issued(*place, site))
+        self._turn += 1
         kind = kind_of(act.fault, site)
         due = kind.due(self, self.now + self.schedule.later(act.delay))
         due = max(due, self.slow.get(site, 0))
@@ -262,6 +264,9 @@ class Hand:
         """Checks the content of all cached pages, when nothing is in flight."""
         if self.content is not None:
             self.content.audit(self.core.view)
+
+    def close(self) -> None:
+        """Ends what the hand started. Does nothing here: there is no device."""
 
     # -- requests
 

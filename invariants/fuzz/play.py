@@ -21,6 +21,7 @@ from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
 from ..source_lines import SourceLine, raised
+from . import twins
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
@@ -101,6 +102,7 @@ def generate(
         end(hand)
     except Exception as error:
         failure = _told(error, len(entries), command)
+    _close(hand, failure)
     return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
 
@@ -113,14 +115,45 @@ def replay(
     checks: Sequence[str] | None = None,
     follow: Callable[[Hand], None] | None = None,
 ) -> Outcome:
-    """Plays a tape. checks: names of the checks to run; default all. follow: called with the hand
-    before it plays.
+    """Plays a tape, and its twin if the notes name one. checks: names of the checks to run; default
+    all. follow: called with the hand before it plays.
 
     Raises CallerError for an invalid entry, before anything is played.
     """
     check(tape, ops, name)
-    asked = None if checks is None else [load_check(one) for one in checks]
+    twin = twins.named(tape, tape.notes[twins.NOTE]) if twins.NOTE in tape.notes else None
     command = f"hicache fuzz --replay {name}" if name else ""
+    outcome = _played(tape, ops, level, command, checks, follow)
+    if twin is None or outcome.failure is not None:
+        return outcome
+    failure = compared(outcome, _played(twin, ops, level, command, checks))
+    if failure is not None and command and "\nreplay: " not in failure.text:
+        failure = replace(failure, text=f"{failure.text}\nreplay: {command}")
+    return replace(outcome, failure=failure)
+
+
+def compared(outcome: Outcome, twin: Outcome) -> Failure | None:
+    """The failure of a twin that fails, or answers otherwise than the tape itself; else None."""
+    name, at = outcome.tape.notes[twins.NOTE], len(outcome.tape.entries)
+    if twin.failure is not None:
+        return replace(twin.failure, at=at, text=f"in the twin {name!r}:\n{twin.failure.text}")
+    difference = twins.difference(outcome.hand, twin.hand)
+    if not difference:
+        return None
+    rule = "A request gets the same content under every setting."
+    text = f"TWIN: {rule}\n    {difference} in the twin {name!r}"
+    return Failure(WRONG_BYTES, f"TWIN {name}", text, at)
+
+
+def _played(
+    tape: Tape,
+    ops: dict[str, Operation],
+    level: Level,
+    command: str,
+    checks: Sequence[str] | None,
+    follow: Callable[[Hand], None] | None = None,
+) -> Outcome:
+    asked = None if checks is None else [load_check(one) for one in checks]
     hand = hand_of(tape, Watch(level, command, asked))
     if follow is not None:
         follow(hand)
@@ -133,7 +166,14 @@ def replay(
         end(hand)
     except Exception as error:
         failure = _told(error, done, command)
+    _close(hand, failure)
     return Outcome(tape, failure, hand)
+
+
+def _close(hand: Hand, failure: Failure | None) -> None:
+    """Ends the hand. A device that does not get on is left alone, since its end waits for it."""
+    if failure is None or failure.code != LIVENESS:
+        hand.close()
 
 
 def step(hand: Hand, ops: dict[str, Operation], entry: Entry) -> None:

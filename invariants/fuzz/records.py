@@ -1,4 +1,5 @@
-"""Records of a run: a request as the engine knows it, and a pending reply. Data only."""
+"""Records of a run: a request as the engine knows it, an issued action, and a pending reply. Data
+only."""
 
 from __future__ import annotations
 
@@ -26,6 +27,14 @@ class Job:
     loads: tuple[int, ...] = ()
     ids: list[int] = field(default_factory=list)
     asked: int = 0
+
+
+class Issued(NamedTuple):
+    """Where an action was issued: the entry, or -1, and its turn there. action: its kind."""
+
+    entry: int
+    turn: int
+    action: str
 
 
 class Pending(NamedTuple):

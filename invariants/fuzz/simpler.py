@@ -14,7 +14,7 @@ from hicache.core.config import Config
 from hicache.core.errors import CallerError
 from hicache.runtime.config_document import document, replaced, settings_names, token_settings
 
-from .executors import PLAIN, REPLIES, settings_of, spelled
+from .executors import PLAIN, REPLIES, device_of, settings_of, spelled
 from .ops.arrive import pack, unpack
 from .tapes.tape import Act, Entry, Tape
 
@@ -80,11 +80,14 @@ def weight(tape: Tape) -> Weight:
 
 
 def _devices(executor: str) -> int:
-    """0 for plain replies, else 1 plus the distance of the device from a plain one."""
+    """0 for plain replies, else 1 plus the distance of the device from a plain one; more with real
+    bytes.
+    """
     settings = settings_of(executor)
-    return (
-        0 if settings is None else 1 + sum(abs(a - b) for a, b in zip(settings, PLAIN, strict=True))
-    )
+    if settings is None:
+        return 0
+    distance = sum(abs(a - b) for a, b in zip(settings, PLAIN, strict=True))
+    return 1 + distance + (bool(device_of(executor)) << 40)
 
 
 def _rank(fault: str) -> int:
@@ -172,15 +175,19 @@ def schedules(tape: Tape, at: int) -> Iterator[Tape]:
 
 
 def executors(tape: Tape) -> Iterator[Tape]:
-    """Simplifies the executor: replies, the plain device, or a plainer device."""
+    """Simplifies the executor: replies, the simulated device, a plain device or a plainer one."""
     settings = settings_of(tape.executor)
     if settings is None:
         return
+    name = device_of(tape.executor)
     yield replace(tape, executor=REPLIES)
-    yield replace(tape, executor=spelled(PLAIN))
-    for name, plain in PLAIN._asdict().items():
-        for value in (plain, (plain + getattr(settings, name)) // 2):
-            yield replace(tape, executor=spelled(settings._replace(**{name: value})))
+    if name:
+        yield replace(tape, executor=spelled(settings))
+    yield replace(tape, executor=spelled(PLAIN, name))
+    for field, plain in PLAIN._asdict().items():
+        for value in (plain, (plain + getattr(settings, field)) // 2):
+            made = settings._replace(**{field: value})
+            yield replace(tape, executor=spelled(made, name))
 
 
 # -- configuration

@@ -17,7 +17,7 @@ from hicache.core.errors import CallerError
 
 from ..books.kinds import KNOWN
 from .draws import Draws
-from .executors import DEVICE, REPLIES, draw_device
+from .executors import REPLIES, device_of, draw_device, on_device
 from .faults.base import names
 
 
@@ -79,7 +79,7 @@ def draw_swarm(
     chosen_components = components or draws.one(COMPONENTS)
     config = draw_config(draws, chosen_components, policy or draws.one(POLICIES), eviction)
     some = Draws(seed, "ranks")
-    drawn = 1 if executor == DEVICE else some.weighted(RANKS)
+    drawn = 1 if executor not in ("", REPLIES) else some.weighted(RANKS)
     size = ranks or drawn
     chosen = _draw_executor(seed, executor) if max(size, drawn) == 1 else REPLIES
     if chosen != REPLIES:
@@ -105,8 +105,8 @@ def draw_swarm(
 def _draw_executor(seed: int, kind: str) -> str:
     """Draws an executor: a device for one sequence in six, unless a kind is given."""
     draws = Draws(seed, "executor")
-    device = draws.below(6) == 0 if not kind else kind == DEVICE
-    return draw_device(draws) if device else REPLIES
+    device = draws.below(6) == 0 if not kind else kind != REPLIES
+    return on_device(draw_device(draws), device_of(kind)) if device else REPLIES
 
 
 def _copying(config: Config, weights: dict[str, int]) -> tuple[Config, dict[str, int]]:

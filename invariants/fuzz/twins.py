@@ -1,30 +1,38 @@
-"""Metamorphic tests: plays a tape under other settings. Each run must succeed with the same
-answers.
+"""Twins of a tape: the same operations under other settings. Each must end with the same answers.
 
 An answer is the prompt of a request, read back from its pages when it was computed. The pools
 decide which requests get that far, so answers are compared if both runs have one; liveness checks
 ensure that the other requests were given up properly. Adds no faults: a twin changes settings,
-times and orders only.
+times, orders and the chunks and batches of prefill only. Does not play a tape (see play).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 
 from ..books.kinds import kinds_of
-from .executors import REPLIES
+from .executors import REPLIES, USUAL, device_of, settings_of, spelled
 from .faults.ballast import FIRST as BALLAST
-from .ops.base import Operation
-from .play import Outcome, replay
 from .swarm import ORDERS, POLICIES
+from .tapes.lines import quoted
+from .tapes.schema import MOST_TOKENS
 from .tapes.tape import Act, Tape
 
+NOTE = "twin"  # of a tape that fails only in comparison with its twin of this name
 DEVICES = ("device:2:4:2:1", "device:3:1:20:8")
+
+
+class Answers(Protocol):
+    """What a hand knows of each request: its prompt, and the prompt as read back."""
+
+    prompts: dict[int, tuple[int, ...]]
+    answers: dict[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -56,32 +64,50 @@ def twins(tape: Tape) -> Iterator[Twin]:
             yield Twin(name, replace(tape, config=changed))
     for name, delay in (("prompt replies", 0), ("slow replies", 50)):
         yield Twin(name, _delayed(tape, delay))
-    if tape.ranks == 1:
-        yield Twin("two ranks", replace(tape, ranks=2))
+    for name, tokens in (("prefill at once", MOST_TOKENS), ("prefill by page", config.page_size)):
+        yield Twin(name, _chunked(tape, tokens))
     for order in ("time", "priority", "heavy", "starve:1:4", "pct:7:3:64"):
         if order != tape.order:
             yield Twin(f"order {order}", replace(tape, order=order))
+    if tape.ranks == 1 and tape.executor == REPLIES:
+        yield Twin("two ranks", replace(tape, ranks=2))
+    if tape.ranks == 1 and not tape.pairs:
+        yield from _executors(tape)
+
+
+def _executors(tape: Tape) -> Iterator[Twin]:
+    """Yields the tape with other executors, and with its passes merged into batches or split."""
     for executor in (REPLIES, *DEVICES):
         if executor != tape.executor:
             yield Twin(f"executor {executor}", replace(tape, executor=executor))
+    settings, name = settings_of(tape.executor) or USUAL, device_of(tape.executor)
+    batched = settings._replace(batched=1 - settings.batched)
+    yield Twin(
+        "prefill in batches" if batched.batched else "prefill one by one",
+        replace(tape, executor=spelled(batched, name)),
+    )
 
 
-def compare(tape: Tape, ops: dict[str, Operation]) -> list[tuple[str, Outcome, str]]:
-    """Returns (name, outcome, error or "") of the tape itself and of each twin."""
-    first = replay(tape, ops)
-    found = [("itself", first, _failed(first))]
-    for twin in twins(tape):
-        other = replay(twin.tape, ops)
-        found.append((twin.name, other, _failed(other) or difference(first, other)))
+def named(tape: Tape, name: str) -> Tape:
+    """Returns the twin of this name. Raises CallerError if the tape has none."""
+    found = next((twin.tape for twin in twins(tape) if twin.name == name), None)
+    if found is None:
+        raise CallerError(
+            f"notes: twin: expected the name of a twin of this tape, found {quoted(name)}; see "
+            "docs/fuzzing.md"
+        )
     return found
 
 
-def difference(one: Outcome, other: Outcome) -> str:
-    """Describes the first request with different answers; "" if there is none."""
-    for number, answer in one.hand.answers.items():
-        if number >= BALLAST:
-            continue  # requests made by faults depend on the sizes of the pools
-        again = other.hand.answers.get(number, answer)
+def difference(one: Answers, other: Answers) -> str:
+    """Describes the first request with the same prompt and different answers; "" if there is none.
+
+    Prompts of faults depend on the sizes of pools, and some of `revisit` on the size of a page.
+    """
+    for number, answer in one.answers.items():
+        if number >= BALLAST or other.prompts.get(number) != one.prompts.get(number):
+            continue
+        again = other.answers.get(number, answer)
         if again != answer:
             at = next(
                 (
@@ -93,10 +119,6 @@ def difference(one: Outcome, other: Outcome) -> str:
             )
             return f"request {number}: another answer from token {at} on"
     return ""
-
-
-def _failed(outcome: Outcome) -> str:
-    return f"{outcome.failure.kind}: {outcome.failure.text}" if outcome.failure else ""
 
 
 def _next(config: Config) -> str:
@@ -133,6 +155,15 @@ def _delayed(tape: Tape, delay: int) -> Tape:
     """Returns the tape with this delay for every reply, and the same faults."""
     entries = tuple(
         one._replace(acts=tuple(Act(delay, act.tie, act.fault) for act in one.acts))
+        for one in tape.entries
+    )
+    return replace(tape, entries=entries)
+
+
+def _chunked(tape: Tape, tokens: int) -> Tape:
+    """Returns the tape with chunks of at most this many tokens."""
+    entries = tuple(
+        one._replace(args={**one.args, "chunk": tokens}) if "chunk" in one.args else one
         for one in tape.entries
     )
     return replace(tape, entries=entries)

@@ -148,7 +148,7 @@ def varied(tape: Tape, every: int = 1) -> Iterator[Tape]:
     """
     made = [
         with_fault(tape, entry, turn, way)
-        for entry, turn in replay(tape, _OPS, "off").hand.issued
+        for entry, turn, _ in replay(tape, _OPS, "off").hand.issued
         if entry >= 0
         for way in WAYS
     ]

@@ -28,6 +28,7 @@ from traces.fuzzing.executors import base as executors
 from traces.fuzzing.executors import local
 from traces.fuzzing.report import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
+from traces.terminal import workers
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")
@@ -308,7 +309,7 @@ def test_the_new_process_has_another_hash_seed(monkeypatch: pytest.MonkeyPatch) 
         seeds.append(how["env"]["PYTHONHASHSEED"])
         return SimpleNamespace(returncode=1, stderr="no\n")
 
-    monkeypatch.setattr(double_run.subprocess, "run", ran)
+    monkeypatch.setattr(workers.subprocess, "run", ran)
     for seed in (7, 8):
         tape = Work(5).drawn(seed)
         assert "(failed: no)" in double_run.differs(tape, Work(5))

@@ -113,7 +113,7 @@ def test_a_different_result_in_a_new_process_stops_shrinking(
         ([right, "it passes"], "expected of the test that it fails with"),
     ):
         left = iter(answers)
-        monkeypatch.setattr(command, "_run_python", lambda *_, left=left: next(left))
+        monkeypatch.setattr(command, "_run", lambda *_, left=left: next(left))
         assert main(arguments) == NONDETERMINISM
         said = capsys.readouterr().err
         assert "nothing was written" in said

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
-from invariants.fuzz import play
-from invariants.fuzz.ops import base as operations
+from invariants.fuzz.device import real
+from invariants.fuzz.executors import REAL
 from invariants.fuzz.reach import probes, rates
 from invariants.fuzz.swarm import COMPONENTS
 from invariants.fuzz.tapes.tape import MOST_RANKS
@@ -29,9 +29,9 @@ from invariants.watch import Level
 from ..fuzzing import planting
 from ..fuzzing.executors import base as executors
 from ..fuzzing.files import Files
+from ..fuzzing.replaying import replay
 from ..fuzzing.report import Kind, Tally, document, reached, show
-from ..fuzzing.tape_file import open_tape
-from ..fuzzing.work import Work, allowed_s, limit
+from ..fuzzing.work import Work
 from ..outside import entries
 from ..replaying.options import CHECKS
 from ..terminal import options as read
@@ -69,6 +69,9 @@ class Options(OptionRecord):
     rates: str | None
     replay: str | None
     canary: bool
+    device: str
+    twins: bool
+    fail_each_transfer: bool
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +144,23 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
     """Adds the options that name a file or a planted bug."""
     add = parser.add_argument
     add(
+        "--device",
+        type=read.choice(("", *REAL)),
+        default="",
+        metavar="NAME",
+        help=f"carry out every copy on real memory, too, and compare the bytes: {', '.join(REAL)}",
+    )
+    add(
+        "--twins",
+        action="store_true",
+        help="also play each sequence under other settings, and compare the contents",
+    )
+    add(
+        "--fail-each-transfer",
+        action="store_true",
+        help="also play each sequence with its first transfer failing, its second, and so on",
+    )
+    add(
         "-o",
         "--output",
         type=read.name,
@@ -182,6 +202,17 @@ def _check(options: Options) -> None:
     for path in (options.json, options.rates):
         if path:
             check_writable(path)
+    if options.device and options.ranks > 1:
+        raise CallerError(
+            f"--ranks: expected 1 with --device, found {options.ranks}; leave one of them out"
+        )
+    variants = options.twins or options.fail_each_transfer
+    if variants and (options.canary or options.replay):
+        other = "--canary" if options.canary else "--replay"
+        raise CallerError(
+            f"{other}: expected no --twins or --fail-each-transfer beside it, found one; a tape of "
+            "a twin plays its twin by itself"
+        )
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
 
@@ -190,7 +221,11 @@ def run(options: Options, command: str) -> int:
     """Returns 0, or the exit code of the worst failure."""
     _check(options)
     if options.replay:
-        return _replay(options.replay, options, command)
+        return replay(
+            options.replay, options.plant, options.device, options.check, options.json, command
+        )
+    if options.device:
+        real.check(options.device)
     executor = executors.load(options.executor)
     if not options.canary:
         check_folder(options.output, f"--output {options.output}")
@@ -213,6 +248,9 @@ def run(options: Options, command: str) -> int:
         plant=plant,
         eviction=options.eviction or "",
         outside=entries.given(),
+        device=options.device,
+        twins=options.twins,
+        fail_each_transfer=options.fail_each_transfer,
     )
     if options.sequences is None and options.seconds is None:
         options = replace(options, seconds=SECONDS)
@@ -277,7 +315,7 @@ def _missed(tally: Tally, options: Options) -> list[str]:
     Empty if the options differ from those with which the expected rates were measured.
     """
     usual = options.operations >= rates.OPERATIONS
-    usual &= not (options.write_policy or options.eviction or options.ranks)
+    usual &= not (options.write_policy or options.eviction or options.ranks or options.device)
     if not usual or options.canary or options.plant or options.rates:
         return []
     return probes.missed(tally.probes, tally.played, options.components)
@@ -323,44 +361,12 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
         "ranks": options.ranks or "",
         "planted": options.plant,
         "checks": options.check,
+        "device": options.device,
+        "twins": "yes" if options.twins else "",
+        "each transfer fails": "yes" if options.fail_each_transfer else "",
         "executor": options.executor,
         "jobs": options.jobs or "",
     }
-
-
-def _replay(path: str, options: Options, command: str) -> int:
-    """Plays one tape exactly and prints the result. Returns the exit code."""
-    tape = open_tape(path)
-    plant = planting.wanted(options.plant, tape, path)
-    with planting.planted(plant), limit(allowed_s(len(tape.entries))):
-        outcome = play.replay(tape, operations.load(), options.check, path)
-    failure, hand = outcome.failure, outcome.hand
-    code = failure.code if failure else 0
-    stream = sys.stderr if options.json == "-" else sys.stdout
-    bug = f", with {plant} planted" if plant else ""
-    text = f"{len(tape.entries)} entries, {hand.events} events: no failure{bug}"
-    if failure:
-        at = f"failed at entry {failure.at} of {len(tape.entries)}"
-        text = f"{failure.text.rstrip()}\n{at}: {code} {failure.kind}{bug}"
-    with ignore_broken_pipe():
-        print(text, file=stream)
-    if options.json:
-        summary = {"code": code, "kind": failure.kind, "at": failure.at} if failure else None
-        write_json(
-            options.json,
-            {
-                "format": "hicache-fuzz-replay",
-                "version": 1,
-                "command": command,
-                "exit_code": code,
-                "failure": summary,
-                "entries": len(tape.entries),
-                "events": hand.events,
-                "counts": dict(sorted(hand.counts.items())),
-                "probes": dict(sorted(hand.probes.seen.items())),
-            },
-        )
-    return code
 
 
 def _ranks(text: str) -> int:

@@ -10,9 +10,7 @@ import argparse
 import json
 import os
 import shlex
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +31,7 @@ from ..fuzzing.tape_file import open_tape
 from ..fuzzing.work import allowed_s, limit
 from ..outside import entries
 from ..terminal import options as read
+from ..terminal.leftovers import temporary_folder
 from ..terminal.options import OptionRecord
 from ..terminal.output import (
     as_json,
@@ -44,27 +43,14 @@ from ..terminal.output import (
 )
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.text import name as name_of
+from ..terminal.workers import run_child
 
 SUMMARY = "make a failing tape smaller with the same failure, and export it as a test"
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HASH_SEEDS = ("0", "1")
 _MOST_OUTPUT = 200
-# Runs an exported test without pytest and prints whether it fails.
-_RUN_EXPORTED = """\
-import runpy, sys
-from traces.fuzzing.planting import planted
-found = runpy.run_path(sys.argv[1])
-with planted(sys.argv[2]):
-    try:
-        for name in found:
-            if name.startswith("test_the"):
-                found[name]()
-    except AssertionError:
-        print("it fails")
-    else:
-        print("it passes")
-"""
+_EXPORTED = "traces.fuzzing.exported_child"
 
 
 class Unsteady(AssertionError):
@@ -214,14 +200,14 @@ def _verify(shrunk: shrinker.Shrunk, plant: str, text: str, hint: str) -> None:
     there is one. hint: the command that replays the original tape, for the error message.
     """
     wanted = f"{shrunk.failure.code} {shrunk.failure.kind}"
-    with tempfile.TemporaryDirectory() as folder:
-        tape, test = Path(folder) / "small.jsonl", Path(folder) / "test_small.py"
+    with temporary_folder() as folder:
+        tape, test = folder / "small.jsonl", folder / "test_small.py"
         tapes.write(tape, shrunk.tape)
         test.write_text(text, encoding="utf-8")
         for seed in _HASH_SEEDS:
-            arguments = ["-m", "traces", "shrink", str(tape), "--as-is", "--json", "-"]
+            arguments = ["shrink", str(tape), "--as-is", "--json", "-"]
             arguments += [*entries.options(), "--plant", plant]
-            seen = _verdict(_run_python(arguments, seed))
+            seen = _verdict(_run("traces", arguments, seed))
             if seen != wanted:
                 raise Unsteady(
                     f"shrink: expected the small tape to fail with {wanted} in a fresh process, "
@@ -229,7 +215,7 @@ def _verify(shrunk: shrinker.Shrunk, plant: str, text: str, hint: str) -> None:
                 )
             for bug in dict.fromkeys((plant, "")) if not entries.given() else ():
                 verdict = "it fails" if bug == plant else "it passes"
-                output = _run_python(["-c", _RUN_EXPORTED, str(test), bug], seed).strip()
+                output = _run(_EXPORTED, [str(test), bug], seed).strip()
                 if output != verdict:
                     raise Unsteady(
                         f"shrink: expected of the test that {verdict} with "
@@ -252,20 +238,18 @@ def _verdict(text: str) -> str:
         return (text.strip().splitlines() or ["no message"])[-1][-_MOST_OUTPUT:]
 
 
-def _run_python(arguments: Sequence[str], hash_seed: str) -> str:
-    """Runs the interpreter in a new process; returns its output, or its errors if it has none."""
+def _run(module: str, arguments: Sequence[str], hash_seed: str) -> str:
+    """Runs a module in a new process; returns its output, or its errors if it has none.
+
+    The process keeps its asserts, since an exported test is one.
+    """
     paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     settings = {
         "PYTHONHASHSEED": hash_seed,
+        "PYTHONOPTIMIZE": "",
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
     }
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_child(module, arguments, settings)
     return done.stdout or done.stderr
 
 

@@ -7,9 +7,6 @@ of two trails. Does not choose the seeds that run twice; see work.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
@@ -27,6 +24,7 @@ from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Watch
 
 from ..outside.entries import Outside
+from ..terminal.workers import run_child
 
 _SHOWN = 160
 _LIMIT_S = 120
@@ -49,6 +47,8 @@ class Source(Protocol):
     def eviction(self) -> str: ...
     @property
     def outside(self) -> Outside: ...
+    @property
+    def device(self) -> str: ...
 
     def command(self, seed: int) -> str:
         """The command that plays the sequence of a seed again."""
@@ -92,6 +92,7 @@ def trail_of(tape: Tape) -> list[Step]:
     for entry in tape.entries:
         play.step(hand, ops, entry)
     play.end(hand)
+    hand.close()
     return follower.steps
 
 
@@ -134,15 +135,14 @@ def _run_child(tape: Tape, source: Source) -> dict[str, Any]:
         "plant": source.plant,
         "eviction": source.eviction,
         "outside": source.outside,
+        "device": source.device,
     }
     hash_seed = int(sha256(text.encode()).hexdigest()[:6], 16)
-    child = subprocess.run(
-        [sys.executable, "-m", "traces.fuzzing.double_run_child"],
+    child = run_child(
+        "traces.fuzzing.double_run_child",
+        (),
+        {"PYTHONHASHSEED": str(hash_seed)},
         input=json.dumps(given),
-        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=_LIMIT_S,
     )
     if child.returncode:

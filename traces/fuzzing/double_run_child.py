@@ -28,6 +28,7 @@ if __name__ == "__main__":
         ranks=given["ranks"],
         plant=given["plant"],
         eviction=given["eviction"],
+        device=given["device"],
     )
     with planted(work.plant):
         trail = [astuple(step) for step in trail_of(tape)]

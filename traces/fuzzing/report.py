@@ -49,6 +49,7 @@ class Tally:
     events: int = 0
     busy_ns: int = 0
     twice: int = 0
+    variants: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
     readings: Readings = field(default_factory=Counter)
@@ -64,6 +65,7 @@ class Tally:
         self.events += result.events
         self.busy_ns += result.busy_ns
         self.twice += result.twice
+        self.variants += result.variants
         self.counts += result.counts
         self.probes += result.probes
         self.readings += result.readings
@@ -129,6 +131,7 @@ def show(
         ("operations", f"{tally.operations:,}"),
         ("events", f"{tally.events:,}, {tally.speed:,} per second and core"),
         ("run twice", f"{tally.twice:,}"),
+        *([("variants", f"{tally.variants:,}")] if tally.variants else []),
         ("faults used", f"{sum(faults.values()):,} of {len(faults)} kinds"),
         ("states reached", f"{len(tally.probes):,}"),
         ("failures", f"{tally.failures:,} of {len(tally.kinds)} kinds"),
@@ -235,6 +238,7 @@ def document(
         "events": tally.events,
         "events_per_second_and_core": tally.speed,
         "run_twice": tally.twice,
+        "variants": tally.variants,
         "failures": [
             {
                 "code": kind.smallest.code,

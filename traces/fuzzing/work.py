@@ -10,13 +10,14 @@ import re
 import shlex
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hicache.core import registry
 from invariants.base import HARNESS, NONDETERMINISM
-from invariants.fuzz import play
+from invariants.fuzz import play, variants
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
@@ -58,13 +59,16 @@ class FoundFailure:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one sequence. operations: entries of the tape; events: handled by the core."""
+    """The result of one sequence. operations: entries of the tape. variants: twins and failing
+    transfers that were played, too. events: handled by the core, with those of variants.
+    """
 
     seed: int
     operations: int
     events: int
     busy_ns: int
     twice: bool = False
+    variants: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     probes: Counter[str] = field(default_factory=Counter)
     readings: Readings = field(default_factory=Counter)
@@ -88,6 +92,9 @@ class Work:
     plant: str = ""  # the bug that is planted in every sequence
     eviction: str = ""
     outside: entries.Outside = ()  # policies of the user
+    device: str = ""  # the device with real bytes of every sequence
+    twins: bool = False  # also play the twins of every clean sequence
+    fail_each_transfer: bool = False
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
@@ -100,6 +107,12 @@ class Work:
         outcome = replace(outcome, tape=self.with_note(outcome.tape))
         hand = outcome.hand
         failure = self.judge(outcome) if outcome.failure else None
+        count, events = 0, hand.events
+        for variant in self.variants(outcome) if failure is None else ():
+            count, events = count + 1, events + variant.hand.events
+            if variant.failure:
+                failure = self.judge(variant)
+                break
         twice = failure is None and Draws(seed, "twice").chance(self.twice)
         if twice:
             failure = self.run_twice(outcome.tape)
@@ -108,9 +121,10 @@ class Work:
         return Result(
             seed,
             played,
-            hand.events,
+            events,
             busy,
             twice,
+            count,
             hand.counts,
             hand.probes.seen,
             hand.gauges.readings,
@@ -121,8 +135,30 @@ class Work:
     def swarm(self, seed: int) -> Swarm:
         weights = weights_of(operations.load())
         return draw_swarm(
-            seed, weights, self.components, self.policy, self.ranks, eviction=self.eviction
+            seed,
+            weights,
+            self.components,
+            self.policy,
+            self.ranks,
+            executor=self.device,
+            eviction=self.eviction,
         )
+
+    def variants(self, outcome: Outcome) -> Iterator[Outcome]:
+        """Plays the variants that were asked for. Each has the time limit of a sequence."""
+        ops, makers = operations.load(), []
+        if self.fail_each_transfer:
+            makers.append(variants.failed_transfers(outcome, ops, self.level))
+        if self.twins:
+            makers.append(variants.played_twins(outcome, ops, self.level))
+        with planted(self.plant):
+            for maker in makers:
+                played: Outcome | None = outcome
+                while played is not None:
+                    with self.time_limit():
+                        played = next(maker, None)
+                    if played is not None:
+                        yield played
 
     def judge(self, outcome: Outcome) -> FoundFailure | None:
         """Repeats a failure from its tape; returns what the replay found.
@@ -192,6 +228,9 @@ class Work:
         ):
             words += [flag, entries.spelled(package, name)] if name else []
         words += ["--ranks", str(self.ranks)] if self.ranks else []
+        words += ["--device", self.device] if self.device else []
+        words += ["--twins"] if self.twins else []
+        words += ["--fail-each-transfer"] if self.fail_each_transfer else []
         words += ["--plant", self.plant] if self.plant else []
         return shlex.join(words)
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from hicache.core.errors import CallerError
 
+from .leftovers import draft_name, remove_leftovers
 from .streams import raw
 
 _ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH  # root could write without
@@ -54,7 +55,8 @@ def write_all(files: Sequence[tuple[str, Iterable[str]]], folder: str = "") -> N
             _make(folder)
         for target, pieces in targets:
             if not target.special:
-                draft = target.file.with_name(f".hicache-{os.getpid()}-{len(drafts)}.tmp")
+                draft = target.file.with_name(draft_name(len(drafts)))
+                remove_leftovers(target.file.parent)
                 drafts.append((target, draft))
                 _fill(target.name, draft, "w", pieces)
         for target, pieces in targets:

@@ -1,4 +1,4 @@
-"""The end of worker processes: they ignore signals, and exit when their parent is gone.
+"""Worker processes: they ignore signals, and exit when their parent is gone.
 
 Does not handle the signals of the command itself; see traces/terminal/signals.
 """
@@ -6,10 +6,16 @@ Does not handle the signals of the command itself; see traces/terminal/signals.
 from __future__ import annotations
 
 import os
+import runpy
 import signal
+import subprocess
+import sys
 import threading
 import time
-from multiprocessing import parent_process
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import parent_process, resource_tracker
+from multiprocessing.process import BaseProcess
 
 from .signals import ENDS
 
@@ -23,17 +29,71 @@ def ignore_signals() -> None:
     """
     for end in ENDS:
         signal.signal(end, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
     exit_with_parent()
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Processes that start in the block have the signals blocked until `ignore_signals`.
+
+    So Ctrl-C does not end a worker with a traceback while it imports. The command gets a signal of
+    this time when the block ends.
+    """
+    resource_tracker.ensure_running()  # it would unblock the signals when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def how_ended(processes: Sequence[BaseProcess]) -> str:
+    """Says how a worker ended that was not asked to, as far as that is known."""
+    asked = (None, 0, -signal.SIGTERM)
+    code = next((one.exitcode for one in processes if one.exitcode not in asked), None)
+    if code is None:
+        return "the reason is not known"
+    if code >= 0:
+        return f"it ended with exit code {code}; its own message is above"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
+    memory = ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
+    return f"it was ended by signal {-code} ({name}){memory}"
+
+
+def run_child(
+    module: str, arguments: Sequence[str], environment: dict[str, str], **given: str | float
+) -> subprocess.CompletedProcess[str]:
+    """Runs a module in a new process, which exits when this one is gone. given: as for `run`."""
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        [sys.executable, "-m", __name__, str(os.getpid()), module, *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        **given,  # type: ignore[call-overload]
+    )
+    return done
 
 
 def exit_with_parent() -> None:
     """Call in a worker: exits the process when the parent is gone."""
     parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_exit_after, args=(parent.pid,), daemon=True).start()
+    if parent is not None and parent.pid is not None:
+        _exit_with(parent.pid)
 
 
-def _exit_after(parent: int | None) -> None:
+def _exit_with(parent: int) -> None:
+    threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+
+
+def _exit_after(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_POLL_S)
     os._exit(1)
+
+
+if __name__ == "__main__":
+    _exit_with(int(sys.argv[1]))
+    del sys.argv[:2]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -33,10 +33,12 @@ from ..faults.base import kind_of
 from ..hand import Hand
 from ..records import Job, Pending
 from ..schedules.base import by_time
-from .rig import Plan, Rig
+from .planned import Plan
+from .rig import Rig
 from .states import DeviceStates
 
 LONGEST = 20_000  # maximum stall, so that no work is lost for ever
+_Pass = tuple[Prefill, Plan, Sequence]
 _LANES = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
 
 
@@ -50,16 +52,19 @@ class DeviceHand(Hand):
         order: str = "time",
         watch: Watch | None = None,
         remember: bool = True,
+        real: str = "",
+        seed: int = 0,
     ) -> None:
+        """real, seed: see `Rig`."""
         super().__init__(config, order, watch, remember)
-        self.rig = Rig(config, settings, self.core.view)
+        self.rig = Rig(config, settings, self.core.view, real, seed)
         self.states = DeviceStates(self.probes.seen, self.rig.device, self.done)
         observers = (self.watch, self.probes, self.gauges, self.states, self.rig.freed)
         self._driver = Driver(self.core, self, observers)
-        self._layers = settings.layers
+        self._layers, self._batched = settings.layers, bool(settings.batched)
         self._sequences: dict[int, Sequence] = {}
         self._queued: dict[str, list[tuple[Load | Backup, Plan]]] = {WRITE: [], LOAD: []}
-        self._passes: list[tuple[Prefill, Plan, Sequence]] = []
+        self._passes: list[_Pass] = []
         self._ended: dict[str, deque[int]] = {name: deque() for name in _LANES.values()}
         self._said: dict[int, bool] = {}  # success by flight
         self._pages: dict[int, str] = {}  # by tag, the first page with this content
@@ -121,8 +126,8 @@ class DeviceHand(Hand):
                 self.states.batch(name, len(queued))
                 queued.clear()
         passes, self._passes = self._passes, []
-        for one in passes:
-            self._launch(*one)
+        for batch in self._batches(passes):
+            self._launch(batch)
 
     def _merged(self, name: str, queued: list[tuple[Load | Backup, Plan]]) -> Plan:
         """Merges the plans of a batch by taking the maximum of each field."""
@@ -137,12 +142,31 @@ class DeviceHand(Hand):
             max(plan.failing % copies if plan.failing >= 0 else -1 for plan in plans),
         )
 
-    def _launch(self, action: Prefill, plan: Plan, sequence: Sequence) -> None:
+    def _batches(self, passes: list[_Pass]) -> list[list[_Pass]]:
+        """Each pass alone, or with `batched` all together. A pass that fails stays alone."""
+        batches: list[list[_Pass]] = []
+        for one in passes:
+            merges = self._batched and batches and one[1].failing < 0 > batches[-1][-1][1].failing
+            if merges:
+                batches[-1].append(one)
+            else:
+                batches.append([one])
+        return batches
+
+    def _launch(self, batch: list[_Pass]) -> None:
         rig = self.rig
-        rig.device.plan(rig.device.stream(COMPUTE), plan)
-        rig.passes.layer, rig.passes.rubbish = plan.stall, plan.failing >= 0
-        self.states.launched(action, rig.controller)
-        rig.forward.launch([(sequence, action)], 0, 0, lambda: self._passed(action))
+        plans = [plan for _, plan, _ in batch]
+        stall, lag = max(plan.stall for plan in plans), max(plan.lag for plan in plans)
+        rig.device.plan(rig.device.stream(COMPUTE), plans[0]._replace(stall=stall, lag=lag))
+        rig.passes.layer, rig.passes.rubbish = stall, plans[0].failing >= 0
+        for action, _, _ in batch:
+            self.states.launched(action, rig.controller)
+
+        def passed() -> None:
+            for action, _, _ in batch:
+                self._passed(action)
+
+        rig.forward.launch([(sequence, action) for action, _, sequence in batch], 0, 0, passed)
         rig.passes.rubbish = False
 
     def _sequence(self, job: Job, tokens: list[int]) -> Sequence:
@@ -293,5 +317,9 @@ class DeviceHand(Hand):
         audit(self.core.view, rig.memory)
         rig.shadow.sweep()
         rig.run_dry()
+        rig.device.check_at_rest()
         if not rig.shadow.check():
             raise StuckError("device: a look at a free page was never answered")
+
+    def close(self) -> None:
+        self.rig.device.close()

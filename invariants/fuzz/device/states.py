@@ -15,7 +15,7 @@ from hicache.core.view import CoreView
 from hicache.runtime.controller import TransferController
 
 from ..records import Pending
-from .rig import PlannedDevice
+from .planned import PlannedDevice
 
 _COPIES = {Tier.DEVICE: "load", Tier.HOST: "backup"}
 

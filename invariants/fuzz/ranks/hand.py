@@ -13,7 +13,7 @@ from hicache.core.events import Event, Reply
 from invariants.watch import Watch
 
 from ..device.hand import DeviceHand
-from ..executors import settings_of
+from ..executors import device_of, settings_of
 from ..hand import PLAIN, Hand
 from ..records import Pending
 from ..tapes.tape import Tape
@@ -78,5 +78,6 @@ def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:
         return RankedHand(tape.config, tape.order, watch, tape.ranks, tape.pairs)
     settings = settings_of(tape.executor)
     if settings is not None:
-        return DeviceHand(tape.config, settings, tape.order, watch)
+        real = device_of(tape.executor)
+        return DeviceHand(tape.config, settings, tape.order, watch, real=real, seed=tape.seed)
     return Hand(tape.config, tape.order, watch, pairs=tape.pairs)

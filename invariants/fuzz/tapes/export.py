@@ -18,6 +18,7 @@ from hicache.core.config import Config
 
 from ..executors import REPLIES
 from ..play import Failure
+from ..twins import NOTE as TWIN
 from .tape import Act, Entry, Tape, dumps
 
 WIDTH = 100
@@ -109,6 +110,8 @@ def _of_tape(tape: Tape) -> _Group:
         parts.append("pairs=True")
     if tape.order != "time":
         parts.append(f"order={_word(tape.order)}")
+    if TWIN in tape.notes:
+        parts.append(f'notes={{"{TWIN}": {_word(tape.notes[TWIN])}}}')
     if tape.executor != REPLIES:
         parts.append(f"executor={_word(tape.executor)}")
     if tape.ranks != 1:

@@ -10,12 +10,16 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from multiprocessing.process import BaseProcess
 
-from traces.terminal.workers import ignore_signals
+from hicache.core.errors import CallerError
 
+from ...terminal.workers import how_ended, ignore_signals, starting
 from ..work import Result
 from .base import AHEAD, Results, WorkerLost
+
+_PATIENCE_S = 5.0  # for the exit code of a worker that is gone
 
 
 def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Results:
@@ -34,7 +38,12 @@ class _Workers:
     """
 
     def __init__(self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> None:
-        self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), ignore_signals)
+        self._jobs = jobs
+        self._workers: list[BaseProcess] = []
+        try:
+            self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), ignore_signals)
+        except (OSError, ImportError, NotImplementedError) as error:
+            raise self._no_workers(error) from None
         self._results = self._played(work, seeds, jobs * AHEAD)
 
     def __iter__(self) -> Iterator[Result]:
@@ -54,23 +63,47 @@ class _Workers:
         try:
             while True:
                 for seed in islice(seeds, max(0, most - len(under_way))):
-                    under_way[self._pool.submit(work, seed)] = seed
+                    under_way[self._submitted(work, seed)] = seed
                 if not under_way:
                     return
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in sorted(done, key=under_way.__getitem__):
                     seed = under_way.pop(future)
-                    yield _result(future, seed, most)
+                    yield self._result(future, seed, most)
         finally:
             for future in under_way:
                 future.cancel()
 
+    def _submitted(self, work: Callable[[int], Result], seed: int) -> Future[Result]:
+        """Submits a sequence, which may start a worker."""
+        try:
+            with starting():
+                future = self._pool.submit(work, seed)
+        except OSError as error:
+            raise self._no_workers(error) from None
+        except BrokenProcessPool:
+            raise self._lost(seed, 1) from None
+        self._workers += [one for one in active_children() if one not in self._workers]
+        return future
 
-def _result(future: Future[Result], seed: int, open_sequences: int) -> Result:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        raise WorkerLost(
-            f"a worker died near the sequence of seed {seed}: out of memory, or killed; to repeat "
-            f"it, use the same options and --seed {seed} --sequences {open_sequences} --jobs 1"
-        ) from None
+    def _result(self, future: Future[Result], seed: int, open_sequences: int) -> Result:
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            raise self._lost(seed, open_sequences) from None
+
+    def _lost(self, seed: int, open_sequences: int) -> WorkerLost:
+        for worker in self._workers:
+            worker.join(_PATIENCE_S)
+        return WorkerLost(
+            f"a worker was lost near the sequence of seed {seed}: {how_ended(self._workers)}; to "
+            "repeat it in one process, use the same options and "
+            f"--seed {seed} --sequences {open_sequences} --jobs 1"
+        )
+
+    def _no_workers(self, error: Exception) -> CallerError:
+        reason = getattr(error, "strerror", None) or error
+        return CallerError(
+            f"--jobs {self._jobs}: expected that worker processes can be started, found: {reason}; "
+            "give --jobs 1"
+        )

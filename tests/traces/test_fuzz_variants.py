@@ -1,0 +1,253 @@
+"""`hicache fuzz` on devices with real bytes, with twins, and with every transfer failing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hicache.core.types import Pages, Tier
+from hicache.memory.arena import Arena
+from invariants.fuzz import play
+from invariants.fuzz.content import Content
+from invariants.fuzz.device import real
+from invariants.fuzz.executors import on_device
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.ops import base as operations
+from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.tapes.tape import Tape
+from traces.cli import main
+
+OPS = operations.load()
+CORPUS = sorted((Path(__file__).resolve().parents[1] / "corpus").glob("*.jsonl"))
+SMALL = ("--operations", "40", "--jobs", "1", "--twice", "0")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fuzz(*options: str) -> int:
+    return main(["fuzz", *SMALL, *options])
+
+
+def found() -> Path:
+    """The only tape of the failures."""
+    (path,) = Path("fuzz-failures").glob("*.jsonl")
+    return path
+
+
+def drawn(seed: int, executor: str = "") -> Tape:
+    return play.generate(
+        draw_swarm(seed, weights_of(OPS), executor=executor), OPS, seed, 40, "off"
+    ).tape
+
+
+# -- devices
+
+
+def test_sequences_run_on_the_cpu_device_and_compare_bytes() -> None:
+    assert fuzz("--device", "cpu", "--seed", "3", "--sequences", "3", "--json", "out.json") == 0
+    told = json.loads(Path("out.json").read_text())
+    assert told["settings"]["device"] == "cpu"
+    outcome = play.replay(drawn(3, "cpu"), OPS)
+    assert outcome.failure is None
+    assert outcome.hand.rig.device.compared > 50  # type: ignore[attr-defined]
+
+
+def test_a_device_with_real_bytes_changes_no_decision() -> None:
+    simulated, cpu = (play.replay(drawn(3, name), OPS) for name in ("device", "cpu"))
+    assert simulated.tape.entries == cpu.tape.entries
+    assert simulated.hand.counts == cpu.hand.counts
+    assert simulated.hand.now == cpu.hand.now
+
+
+def wrong_page(copy: Callable[..., None]) -> Callable[..., None]:
+    """The copy of the last page goes to the page of the first."""
+
+    def wrong(
+        self: Arena,
+        component: str,
+        source: tuple[Tier, Pages],
+        target: tuple[Tier, Pages],
+        layers: tuple[int, int],
+    ) -> None:
+        pages = np.append(target[1][:-1], target[1][0])
+        copy(self, component, source, (target[0], pages), layers)
+
+    return wrong
+
+
+def test_a_wrong_page_on_the_cpu_device_is_found_and_replays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Arena, "copy", wrong_page(Arena.copy))
+        assert fuzz("--device", "cpu", "--seed", "3", "--sequences", "3") == 12
+        tape = str(found())
+        assert "12-bytes-on-cpu" in tape
+        text = Path(tape).with_suffix(".txt").read_text()
+        assert text.startswith("cpu device, ")
+        assert ": expected page " in text
+        assert text.splitlines()[-1] == f"replay: hicache fuzz --replay {tape}"
+        capsys.readouterr()
+        assert main(["fuzz", "--replay", tape]) == 12
+        assert "12 BYTES on cpu" in capsys.readouterr().out
+        assert main(["explain", tape]) == 12
+        assert main(["fuzz", "--device", "cpu", "--replay", str(CORPUS[0])]) in (0, 12)
+    assert main(["fuzz", "--replay", tape]) == 0
+
+
+def test_wrong_bytes_of_a_write_are_found_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies are right; another page is written by each of them."""
+    copy = Arena.copy
+
+    def wide(self: Arena, component: str, source: Any, target: Any, layers: Any) -> None:
+        copy(self, component, source, target, layers)
+        for pool in self.pools(Tier.HOST, component):
+            pool.view[:, -1] = 0
+
+    monkeypatch.setattr(Arena, "copy", wide)
+    failure = play.replay(drawn(3, "cpu"), OPS).failure
+    assert failure is not None
+    assert (failure.code, failure.kind) == (12, "BYTES on cpu")
+
+
+def test_tapes_of_replies_and_of_the_simulated_device_run_on_the_cpu_device(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for tape in (drawn(2, "replies"), drawn(2, "device")):
+        tapes.write(Path("t.jsonl"), replace(tape, pairs=False, ranks=1))
+        assert main(["fuzz", "--device", "cpu", "--replay", "t.jsonl"]) == 0
+        assert "events on the cpu device: no failure" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without CUDA, on an accelerator that acts at once; the seeds choose plain copies."""
+    pytest.importorskip("torch")
+    at_once = pytest.importorskip("tests.devices.at_once")
+    cuda = pytest.importorskip("hicache.devices.cuda")
+    monkeypatch.setattr(
+        cuda, "CudaDevice", partial(cuda.CudaDevice, accelerator=at_once.AtOnce(late=True))
+    )
+    tape = drawn(3, "device")
+    tape = replace(tape, executor=on_device(tape.executor, "cuda"), seed=seed)
+    outcome = play.replay(tape, OPS)
+    assert outcome.failure is None
+    assert outcome.hand.rig.device.compared > 50  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--device", "gpu"), "--device: expected one of"),
+        (("--device", "cpu", "--ranks", "2"), "--ranks: expected 1 with --device, found 2"),
+        (("--twins", "--canary"), "--canary: expected no --twins"),
+        (("--fail-each-transfer", "--replay", "ranks.jsonl"), "--replay: expected no --twins"),
+        (("--device", "cpu", "--replay", "ranks.jsonl"), "found 2 ranks in ranks.jsonl"),
+        (("--device", "cpu", "--replay", "pairs.jsonl"), "found token pairs in pairs.jsonl"),
+    ],
+)
+def test_options_that_exclude_each_other(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tape = replace(drawn(2, "replies"), pairs=False, ranks=1)
+    tapes.write(Path("ranks.jsonl"), replace(tape, ranks=2))
+    tapes.write(Path("pairs.jsonl"), replace(tape, pairs=True))
+    assert main(["fuzz", *options]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+
+
+def test_a_missing_device_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = real.registry.load
+
+    def load(package: str, name: str) -> Any:
+        if package == "hicache.devices":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        return loaded(package, name)
+
+    monkeypatch.setattr(real.registry, "load", load)
+    assert fuzz("--device", "cuda", "--sequences", "1") == 2
+    told = capsys.readouterr().err
+    assert told == (
+        "hicache: device cuda: expected the package torch, found none; install it "
+        "(pip install hicache[torch]), or use --device cpu\n"
+    )
+
+
+# -- twins and failing transfers
+
+
+def otherwise_by_page(said: Callable[..., tuple[int, ...]]) -> Callable[..., tuple[int, ...]]:
+    def other(self: Content, table: Pages, length: int) -> tuple[int, ...]:
+        answer = said(self, table, length)
+        return answer if self.page > 1 else (answer[0] + 1, *answer[1:])
+
+    return other
+
+
+def test_an_answer_that_only_a_twin_gives_is_found_replayed_shrunk_and_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Content, "said", otherwise_by_page(Content.said))
+        assert fuzz("--seed", "4", "--sequences", "1") == 0
+        assert fuzz("--seed", "4", "--sequences", "1", "--twins", "--json", "out.json") == 12
+        told = json.loads(Path("out.json").read_text())
+        assert told["variants"] >= 5
+        assert [one["kind"] for one in told["failures"]] == ["TWIN page of 1"]
+        tape = str(found())
+        capsys.readouterr()
+        assert main(["fuzz", "--replay", tape]) == 12
+        said = capsys.readouterr().out
+        assert "TWIN: A request gets the same content under every setting." in said
+        assert "in the twin 'page of 1'" in said
+        assert f"replay: hicache fuzz --replay {tape}" in said
+        assert main(["explain", tape]) == 12
+    assert main(["fuzz", "--replay", tape]) == 0
+
+
+def test_a_failure_of_a_twin_is_saved_as_the_tape_of_the_twin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = Content.said
+
+    def broken(self: Content, table: Pages, length: int) -> tuple[int, ...]:
+        assert self.page > 1, "a defect of small pages"
+        return said(self, table, length)
+
+    monkeypatch.setattr(Content, "said", broken)
+    assert fuzz("--seed", "4", "--sequences", "1", "--twins") == 10
+    tape = tapes.read(found())
+    assert tape.config.page_size == 1
+    assert "twin" not in tape.notes
+
+
+def test_a_note_with_an_unknown_twin_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    tapes.write(Path("t.jsonl"), replace(drawn(2), notes={"twin": "of nobody"}))
+    assert main(["fuzz", "--replay", "t.jsonl"]) == 2
+    told = capsys.readouterr().err
+    assert "expected the name of a twin" in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("bug", ["failed-backup-keeps-its-lock", "failed-load-is-adopted"])
+def test_failing_each_transfer_finds_what_a_calm_sequence_does_not(bug: str) -> None:
+    options = ("--seed", "40", "--sequences", "1", "--plant", bug)
+    assert fuzz(*options) == 0
+    code = fuzz(*options, "--fail-each-transfer")
+    assert code in (11, 12)
+    assert main(["fuzz", "--replay", str(found())]) == code

@@ -1,0 +1,236 @@
+"""Workers that cannot start, are lost or lose their parent; and what killed commands left."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traces.cli import main
+from traces.fuzzing.executors import local
+from traces.terminal import leftovers, workers
+from traces.terminal.output import write_json
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+HUNT = ("fuzz", "--sequences", "4", "--operations", "25", "--seed", "7", "--jobs", "2")
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@contextmanager
+def started(*words: str, **given: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process in a group of its own."""
+    with subprocess.Popen(
+        [sys.executable, *words],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **given,
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def until(happens: Callable[[], object]) -> bool:
+    end = time.monotonic() + PATIENCE_S
+    while not happens() and time.monotonic() < end:
+        time.sleep(0.02)
+    return bool(happens())
+
+
+# -- workers that cannot start
+
+
+def test_no_file_descriptors_for_workers_is_one_line() -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+
+    with started("-m", "traces", *HUNT, preexec_fn=few) as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert said == (
+        "hicache: --jobs 2: expected that worker processes can be started, found: Too many open "
+        "files; give --jobs 1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (FileNotFoundError(2, "No such file or directory"), "No such file or directory"),
+        (ImportError("no working sem_open"), "no working sem_open"),
+    ],
+)
+def test_no_shared_memory_for_workers_is_one_line(
+    error: Exception,
+    found: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refused(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(local, "ProcessPoolExecutor", refused)
+    assert main(HUNT) == 2
+    assert capsys.readouterr().err == (
+        f"hicache: --jobs 2: expected that worker processes can be started, found: {found}; "
+        "give --jobs 1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("os._exit(7)", "it ended with exit code 7; its own message is above"),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            "it was ended by signal 9 (SIGKILL), as the system does when memory runs out",
+        ),
+    ],
+)
+def test_a_lost_worker_says_how_it_ended(end: str, said: str) -> None:
+    program = f"""
+import os, signal, sys
+from traces.cli import main
+from traces.fuzzing.work import Work
+class Dying(Work):
+    def __call__(self, seed):
+        {end}
+if __name__ == "__main__":
+    from traces.commands import fuzz
+    fuzz.Work = Dying
+    sys.exit(main({HUNT!r}))
+"""
+    Path("program.py").write_text(program)
+    with started("program.py") as process:
+        _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 17
+    assert "a worker was lost near the sequence of seed 7" in told
+    assert said in told
+
+
+def test_an_interrupt_while_workers_start_is_quiet() -> None:
+    """The workers of the pool wait in their first import, and the whole group gets the signal."""
+    Path("sitecustomize.py").write_text(
+        "import sys, time\n"
+        "if any('multiprocessing.spawn' in word for word in sys.argv + sys.orig_argv):\n"
+        "    open('begun', 'w').close()\n"
+        "    time.sleep(1)\n"
+    )
+    environment = ENVIRONMENT | {"PYTHONPATH": f"{Path.cwd()}{os.pathsep}{ROOT}"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "traces", *HUNT, "--seconds", "600"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert until(Path("begun").exists)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert said == "hicache: interrupted; found so far:\n"
+    assert process.returncode == 130
+
+
+# -- children without a parent
+
+
+def test_a_child_ends_when_its_parent_is_killed() -> None:
+    Path("endless.py").write_text(
+        "import os, time\nopen('child', 'w').write(f'{os.getpid()}.')\ntime.sleep(600)\n"
+    )
+    code = "from traces.terminal.workers import run_child; run_child('endless', (), {})"
+    with started("-c", code) as process:
+        assert until(lambda: Path("child").exists() and Path("child").read_text().endswith("."))
+        child = int(Path("child").read_text()[:-1])
+        assert leftovers._runs(child)
+        process.kill()
+        process.wait(PATIENCE_S)
+        assert until(lambda: not leftovers._runs(child))
+
+
+def test_a_child_gets_its_arguments_and_its_input() -> None:
+    Path("echo.py").write_text("import sys; print(sys.argv[1:], sys.stdin.read(), __name__)\n")
+    done = workers.run_child("echo", ("a", "-b"), {"PYTHONPATH": f".:{ROOT}"}, input="told")
+    assert (done.stdout, done.returncode) == ("['a', '-b'] told __main__\n", 0)
+
+
+# -- leftovers
+
+
+def dead() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_drafts_of_dead_processes_are_removed_and_nothing_else() -> None:
+    host, gone = leftovers._HOST, dead()
+    left = [f".hicache-{host}-{gone}-0.tmp", f"hicache-{host}-{gone}-abcdefgh"]
+    kept = [
+        f".hicache-{host}-{os.getppid()}-0.tmp",  # it runs
+        f".hicache-other-{gone}-0.tmp",  # of another machine
+        f".hicache-{host}-{gone}.json",
+        f"hicache-{host}-{gone}.jsonl",
+        f"my.hicache-{host}-{gone}-0.tmp",
+        f".{gone}.tmp",
+    ]
+    for name in (*left, *kept):
+        if name.endswith("-abcdefgh"):
+            Path(name).mkdir()
+            Path(name, "small.jsonl").touch()
+        else:
+            Path(name).write_text("mine")
+    write_json("out.json", {})
+    assert sorted(one.name for one in Path().iterdir()) == sorted([*kept, "out.json"])
+
+
+def test_a_link_is_removed_and_not_followed() -> None:
+    Path("precious").mkdir()
+    Path("precious", "file").touch()
+    Path(f"hicache-{leftovers._HOST}-{dead()}-abcdefgh").symlink_to("precious")
+    leftovers.remove_leftovers(Path())
+    assert [one.name for one in Path().iterdir()] == ["precious"]
+    assert Path("precious", "file").exists()
+
+
+def test_a_temporary_folder_removes_the_folders_of_killed_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(Path.cwd()))
+    code = """
+import os, tempfile
+tempfile.tempdir = os.getcwd()
+from traces.terminal.leftovers import temporary_folder
+with temporary_folder() as folder:
+    (folder / "small.jsonl").touch()
+    os.kill(os.getpid(), 9)
+"""
+    with started("-c", code) as process:
+        process.wait(PATIENCE_S)
+    assert len(list(Path().iterdir())) == 1
+    with leftovers.temporary_folder() as folder:
+        assert [one.name for one in Path().iterdir()] == [folder.name]
+    assert list(Path().iterdir()) == []

@@ -1,0 +1,89 @@
+"""Plays one tape for `hicache fuzz --replay`, and prints what it did.
+
+Does not open tapes (see tape_file) or play them (see invariants/fuzz/play).
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+
+from hicache.core.errors import CallerError
+from invariants.fuzz import play
+from invariants.fuzz.device import real
+from invariants.fuzz.executors import on_device
+from invariants.fuzz.ops import base as operations
+from invariants.fuzz.play import Outcome
+from invariants.fuzz.tapes.tape import Tape
+from invariants.watch import Level
+
+from ..terminal.output import write_json
+from ..terminal.streams import ignore_broken_pipe
+from . import planting
+from .tape_file import open_tape
+from .work import allowed_s, limit
+
+FORMAT, VERSION = "hicache-fuzz-replay", 1
+
+
+def replay(
+    path: str, given: str | None, device: str, level: Level, json: str | None, command: str
+) -> int:
+    """Plays one tape exactly and prints the result. Returns the exit code.
+
+    given: the bug that was asked for. device: the device that was asked for.
+    """
+    tape = open_tape(path)
+    if device:
+        tape = moved(tape, device, path)
+    plant = planting.wanted(given, tape, path)
+    with planting.planted(plant), limit(allowed_s(len(tape.entries))):
+        outcome = play.replay(tape, operations.load(), level, path)
+    code = outcome.failure.code if outcome.failure else 0
+    stream = sys.stderr if json == "-" else sys.stdout
+    with ignore_broken_pipe():
+        print(_told(outcome, f", with {plant} planted" if plant else "", device), file=stream)
+    if json:
+        write_json(json, _document(outcome, code, command))
+    return code
+
+
+def moved(tape: Tape, device: str, path: str) -> Tape:
+    """The tape on this device. Raises CallerError if it cannot run on one, or there is none."""
+    if tape.ranks > 1 or tape.pairs:
+        found = f"{tape.ranks} ranks" if tape.ranks > 1 else "token pairs"
+        raise CallerError(
+            f"--device: expected a tape of one rank without token pairs, found {found} in {path}; "
+            "leave the option out"
+        )
+    real.check(device)
+    return replace(tape, executor=on_device(tape.executor, device))
+
+
+def _told(outcome: Outcome, bug: str, device: str) -> str:
+    failure, entries = outcome.failure, len(outcome.tape.entries)
+    if failure is None:
+        where = f" on the {device} device" if device else ""
+        return f"{entries} entries, {outcome.hand.events} events{where}: no failure{bug}"
+    text = failure.text.rstrip()
+    if device:
+        text += shlex.join(["", "--device", device])
+    return f"{text}\nfailed at entry {failure.at} of {entries}: {failure.code} {failure.kind}{bug}"
+
+
+def _document(outcome: Outcome, code: int, command: str) -> dict[str, object]:
+    """The content of `--json`. Other programs read it: do not rename its keys."""
+    failure, hand = outcome.failure, outcome.hand
+    found = {"code": code, "kind": failure.kind, "at": failure.at} if failure else None
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "command": command,
+        "exit_code": code,
+        "failure": found,
+        "entries": len(outcome.tape.entries),
+        "events": hand.events,
+        "counts": dict(sorted(hand.counts.items())),
+        "probes": dict(sorted(hand.probes.seen.items())),
+    }
