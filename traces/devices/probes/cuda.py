@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -41,9 +42,18 @@ def machine() -> dict[str, Any]:
         "multiprocessors": properties.multi_processor_count,
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "",
+        "triton": _triton(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
+
+
+def _triton() -> str:
+    """The version that compiles the copy kernel: a build of torch for CUDA brings its own."""
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return "none"
 
 
 def rates() -> dict[str, int]:
