@@ -16,10 +16,18 @@ from hicache.core.errors import CallerError
 
 from .curve import Curve
 
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 16 << 20
 _MOST_PERMILLE = 2000
-_GEOMETRY = {"page_size": int, "model": str, "layout": str, "io_backend": str}
+_GEOMETRY = {
+    "page_size": int,
+    "model": str,
+    "layout": str,
+    "io_backend": str,
+    "component": str,
+    "shapes": list,
+}
+_SHAPE = {"pool": str, "layers": int, "pieces": int, "piece_bytes": int}
 _SECTIONS = ("curves", "geometry", "hardware", "hash", "made", "machine", "measured", "name")
 _DIRECTIONS = ("d2h", "h2d")
 _MOST = 1 << 62
@@ -31,7 +39,8 @@ class Measured:
     """A checked file. path: path of the file. curves: time of a copy without other traffic, by
     direction.
 
-    geometry: what was copied (model, page size, layout, backend). made, machine: how and on which
+    geometry: what was copied (model, component, page size, layout, backend), and the shape of each
+    pool (layers, pieces of a page in a layer, bytes of a piece). made, machine: how and on which
     machine it was measured. figures: all measurements. hardware: fields of a `HardwareProfile`.
     """
 
@@ -129,6 +138,9 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
     for name, kind in _GEOMETRY.items():
         if type(document["geometry"].get(name)) is not kind:
             raise ValueError(f"geometry.{name} is {document['geometry'].get(name)!r}")
+    for shape in document["geometry"]["shapes"]:
+        if {key: type(value) for key, value in shape.items()} != _SHAPE:
+            raise ValueError("geometry.shapes is no list of shapes")
     return Measured(
         path,
         str(document["name"]),

@@ -26,7 +26,7 @@ from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 from tests.sim.rig import Prompts, shared_prefixes
 from traces.cli import main
-from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
+from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.tiny import tiny
 from traces.devices.twin_report import compare
@@ -62,16 +62,9 @@ def serve(
     with make(MODEL, workload.page_size, *pages, options) as device:
         if spoil is not None:
             spoil(device)
-        run = DeviceRun(
-            AtOnce(workload),
-            core,
-            MODEL,
-            hardware.get("h100"),
-            device,
-            lines.append,
-            engine or EngineOptions(max_running=4, layer_groups=MODEL.layers),
-            alone=alone,
-        )
+        limits = engine or EngineOptions(max_running=4, layer_groups=MODEL.layers)
+        service = Service(AtOnce(workload), core, MODEL, hardware.get("h100"), limits)
+        run = DeviceRun(service, device, lines.append, alone=alone)
         result = run.run()
     return parse("t.recording", [line.encode() for line in lines]), result
 

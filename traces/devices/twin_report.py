@@ -12,6 +12,7 @@ import numpy as np
 
 from hicache.core.errors import CoreBug
 from hicache.devices.base import Direction
+from hicache.memory.pieces import Shape
 from sim.hardware.measured import Measured
 
 from .stopwatch import Timing
@@ -175,6 +176,15 @@ def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
         )
     if copies["failed"]:
         print(f"{copies['failed']} copies failed on the device and are left out", file=out)
+    unlike = [Shape(**shape) for shape in copies["shapes"]["outside"]]
+    if unlike:
+        measured = ", ".join(str(Shape(**shape)) for shape in copies["shapes"]["calibrated"])
+        print(
+            f"not calibrated: {', '.join(map(str, unlike))}; the profile was measured on "
+            f"{copies['shapes']['model']}, {measured}, and copies of as many bytes in other pieces "
+            f"take other times; measure this model with hicache calibrate --model",
+            file=out,
+        )
     outside = copies["outside_calibration"]
     if outside["count"]:
         low, high = outside["found_bytes"]
@@ -188,4 +198,5 @@ def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
             file=out,
         )
     else:
-        print("every copy lies within the calibrated range", file=out)
+        also = ", but not every copy its shape" if unlike else ""
+        print(f"every copy lies within the calibrated range of bytes{also}", file=out)
