@@ -18,7 +18,7 @@ from .pools import DEVICE_LAYOUT, PoolPlan
 from .runs import pair
 
 
-class Shape(NamedTuple):
+class CopyShape(NamedTuple):
     """One pool. layers: that it has. pieces: contiguous on both tiers, of one page in one layer.
     piece_bytes: of each."""
 
@@ -39,9 +39,9 @@ class Shape(NamedTuple):
         )
 
 
-def shapes(
+def copy_shapes(
     model: ModelDescription, component: str, page_size: int, layout: str, tp: int = 1
-) -> tuple[Shape, ...]:
+) -> tuple[CopyShape, ...]:
     """The shapes of a component's pools, between the device and a host of this layout. Pools
     without bytes are left out."""
     found = []
@@ -53,7 +53,7 @@ def shapes(
             steps = [_steps(plan) for plan in (near, far)]
             sizes = [near.shape[axis] for axis in axes(DEVICE_LAYOUT)]
             one = pair(sizes[2:], steps[0], steps[1], min(near.run_bytes, far.run_bytes))
-            found.append(Shape(pool.name, near.sizes.layer, one.pieces, one.length))
+            found.append(CopyShape(pool.name, near.sizes.layer, one.pieces, one.length))
     return tuple(found)
 
 
@@ -65,17 +65,19 @@ def _steps(plan: PoolPlan) -> list[int]:
 
 def all_shapes(
     model: ModelDescription, page_size: int, layout: str, tp: int = 1
-) -> tuple[Shape, ...]:
+) -> tuple[CopyShape, ...]:
     """The shapes of every component's pools."""
     return tuple(
         shape
         for component in model.components
-        for shape in shapes(model, component, page_size, layout, tp)
+        for shape in copy_shapes(model, component, page_size, layout, tp)
     )
 
 
-def outside(found: Iterable[Shape], measured: Iterable[Mapping[str, Any]]) -> tuple[Shape, ...]:
+def outside(
+    found: Iterable[CopyShape], measured: Iterable[Mapping[str, Any]]
+) -> tuple[CopyShape, ...]:
     """The shapes that no measured one is equal to, whatever their pools are called. measured: the
     fields of shapes, as in a measured profile."""
-    known = {Shape(**fields).of_copies for fields in measured}
+    known = {CopyShape(**fields).of_copies for fields in measured}
     return tuple(shape for shape in found if shape.of_copies not in known)

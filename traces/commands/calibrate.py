@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from hicache.core import registry
 from hicache.devices.base import Direction
-from hicache.memory.pieces import Shape, shapes
+from hicache.memory.pieces import CopyShape, copy_shapes
 from sim.hardware import measured
 
 from ..devices.copy_bench import Bench
@@ -142,7 +142,7 @@ def describe(geometry: Geometry) -> dict[str, Any]:
 
     The first component is what is measured (see copy_bench)."""
     component = geometry.model.components[0]
-    copied = shapes(geometry.model, component, geometry.page_size, geometry.layout)
+    copied = copy_shapes(geometry.model, component, geometry.page_size, geometry.layout)
     return {
         "model": geometry.model.name,
         "page_size": geometry.page_size,
@@ -179,7 +179,7 @@ def _hardware(figures: dict[str, Any]) -> dict[str, int]:
 
 
 def _print(figures: dict[str, Any], geometry: dict[str, Any], out: TextIO) -> None:
-    copied = ", ".join(str(Shape(**shape)) for shape in geometry["shapes"])
+    copied = ", ".join(str(CopyShape(**shape)) for shape in geometry["shapes"])
     print(f"copied: {geometry['model']}, {copied}; {geometry['layout']}", file=out)
     for way in Direction:
         one = figures[way.value]

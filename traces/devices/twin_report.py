@@ -12,7 +12,7 @@ import numpy as np
 
 from hicache.core.errors import CoreBug
 from hicache.devices.base import Direction
-from hicache.memory.pieces import Shape
+from hicache.memory.pieces import CopyShape
 from sim.hardware.measured import Measured
 
 from .stopwatch import Timing
@@ -176,9 +176,9 @@ def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
         )
     if copies["failed"]:
         print(f"{copies['failed']} copies failed on the device and are left out", file=out)
-    unlike = [Shape(**shape) for shape in copies["shapes"]["outside"]]
+    unlike = [CopyShape(**shape) for shape in copies["shapes"]["outside"]]
     if unlike:
-        measured = ", ".join(str(Shape(**shape)) for shape in copies["shapes"]["calibrated"])
+        measured = ", ".join(str(CopyShape(**shape)) for shape in copies["shapes"]["calibrated"])
         print(
             f"not calibrated: {', '.join(map(str, unlike))}; the profile was measured on "
             f"{copies['shapes']['model']}, {measured}, and copies of as many bytes in other pieces "
