@@ -142,10 +142,13 @@ def print_twin(document: dict[str, Any], out: TextIO) -> None:
         file=out,
     )
     _print_copies(document["copies"], out)
+    other = " of other pieces" if document["copies"]["shapes"]["outside"] else ""
     for when, drift in document["drift"].items():
         if drift:
             changes = ", ".join(f"{way} {100 * ratio:+.1f}%" for way, ratio in drift.items())
-            print(f"copies alone, {when} the run, against the calibration: {changes}", file=out)
+            print(
+                f"copies alone, {when} the run, against the calibration{other}: {changes}", file=out
+            )
 
 
 def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
