@@ -5,6 +5,7 @@ Does not record marks; see `_marks` and `cpu`.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import Generic, TypeVar
 
@@ -19,11 +20,13 @@ V = TypeVar("V")
 class Recent(Generic[V]):
     """Values of marks, of which the latest `most` are kept. what: names a value in messages.
 
-    Worker threads may call `note` while one other thread calls the rest.
+    Worker threads call `note`. The thread that learned from the device that a mark was reached
+    calls the rest.
     """
 
     def __init__(self, what: str, most: int = MOST) -> None:
         self._what = what
+        self._lock = threading.Lock()
         self._most = most
         self._values: dict[Mark, V] = {}
         self._order: deque[Mark] = deque()
@@ -34,12 +37,13 @@ class Recent(Generic[V]):
 
     def note(self, mark: Mark, value: V) -> None:
         """Keep a value. The oldest one is dropped where there are too many."""
-        self._values[mark] = value
-        self._order.append(mark)
-        if len(self._order) > self._most:
-            oldest = self._order.popleft()
-            if self._values.pop(oldest, None) is not None:
-                self._lost = max(self._lost, oldest)
+        with self._lock:
+            self._values[mark] = value
+            self._order.append(mark)
+            if len(self._order) > self._most:
+                oldest = self._order.popleft()
+                if self._values.pop(oldest, None) is not None:
+                    self._lost = max(self._lost, oldest)
 
     def find(self, mark: Mark) -> V | None:
         """The value; None if the mark never had one, or it was taken. Raises CallerError if it may

@@ -15,6 +15,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices._accelerator import Accelerator, unusable
 from hicache.devices._movers import direct
+from hicache.devices._recent import MOST
 from hicache.devices.base import Area, CopyJob, DeviceOptions, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
@@ -23,6 +24,7 @@ from hicache.memory.pools import PoolPlan
 from hicache.memory.runs import merged
 from hicache.memory.torch_arena import as_seeds, stamp_tensor
 from hicache.models import ModelDescription
+from traces.devices.stopwatch import Stopwatch
 
 from .at_once import AtOnce
 from .cases import (
@@ -204,6 +206,31 @@ def test_mark_times_use_the_given_timer() -> None:
         assert device.reached_ns(mark) == 1_501_000
     with make(AtOnce()) as device, pytest.raises(CallerError, match="timer"):
         device.reached_ns(device.record(device.stream("load")))
+
+
+def test_times_that_nobody_reads_do_not_grow() -> None:
+    with make(AtOnce(), timer=lambda: 1_000) as device:
+        stream = device.stream("load")
+        first = device.record(stream)
+        for _ in range(MOST + 10):
+            last = device.record(stream)
+        assert len(device._reached_ns) == MOST
+        assert device.reached_ns(last) == 1_501_000
+        with pytest.raises(CallerError, match="expected a mark whose time was not read"):
+            device.reached_ns(last)
+        with pytest.raises(CallerError, match="reached_ns: expected one of the 65536 latest marks"):
+            device.reached_ns(first)
+
+
+def test_a_stopwatch_reads_times_before_the_device_forgets_them() -> None:
+    job = CopyJob(H2D, "full", pages(0), pages(0), ALL, "test")
+    with make(AtOnce(), timer=lambda: 1_000) as device:
+        watch = Stopwatch(device, {"full": (1,) * LAYERS})
+        stream = device.stream("load")
+        for _ in range(3_000):
+            watch.copy(stream, job)
+        assert len(watch.timings) > 2_000
+        assert len(watch.settle(lambda: None)) == 3_000
 
 
 def test_a_failure_is_reported_by_the_next_mark_of_its_stream() -> None:

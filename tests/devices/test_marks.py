@@ -72,7 +72,7 @@ def test_what_is_known_of_marks_is_bounded_and_never_guessed() -> None:
     assert recent.find(Mark(8)) is None
 
 
-def test_failures_and_times_that_nobody_asks_about_do_not_grow() -> None:
+def test_failures_that_nobody_asks_about_do_not_grow() -> None:
     marks, line = Marks(), Line()
     for _ in range(MOST + 10):
         line.failed = True
