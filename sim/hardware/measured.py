@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from hicache.core.errors import CallerError
+from hicache.memory.layouts import check
 
 from .curve import Curve
 
@@ -31,6 +32,7 @@ _SHAPE = {"pool": str, "layers": int, "pieces": int, "piece_bytes": int}
 _SECTIONS = ("curves", "geometry", "hardware", "hash", "made", "machine", "measured", "name")
 _DIRECTIONS = ("d2h", "h2d")
 _MOST = 1 << 62
+_NAME = 100  # characters
 _AGAIN = "measure again with hicache calibrate"
 
 
@@ -135,12 +137,7 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
     for section in ("geometry", "machine", "made", "measured"):
         if type(document[section]) is not dict:
             raise ValueError(f"{section} is no object")
-    for name, kind in _GEOMETRY.items():
-        if type(document["geometry"].get(name)) is not kind:
-            raise ValueError(f"geometry.{name} is {document['geometry'].get(name)!r}")
-    for shape in document["geometry"]["shapes"]:
-        if {key: type(value) for key, value in shape.items()} != _SHAPE:
-            raise ValueError("geometry.shapes is no list of shapes")
+    _check_geometry(document["geometry"])
     return Measured(
         path,
         str(document["name"]),
@@ -152,6 +149,23 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
         document["made"],
         document["measured"],
     )
+
+
+def _check_geometry(geometry: dict[str, Any]) -> None:
+    for name, kind in _GEOMETRY.items():
+        if type(geometry.get(name)) is not kind:
+            raise ValueError(f"geometry.{name} is {geometry.get(name)!r}")
+    if type(geometry.get("numa_node")) not in (int, type(None)):
+        raise ValueError(f"geometry.numa_node is {geometry['numa_node']!r}")
+    names = [geometry["model"], geometry["component"]]
+    for shape in geometry["shapes"]:
+        if {key: type(value) for key, value in shape.items()} != _SHAPE:
+            raise ValueError("geometry.shapes is no list of shapes")
+        names.append(shape["pool"])
+    check(geometry["layout"], geometry["io_backend"])
+    for name in names:
+        if not name.isprintable() or len(name) > _NAME:
+            raise ValueError(f"geometry has the name {name[:_NAME]!r}")
 
 
 def _hash(content: dict[str, Any]) -> str:

@@ -173,6 +173,22 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
         lambda document: document["geometry"].update(shapes=[7]),
         "fault in it",
     ),
+    "a layout that is unknown": (
+        lambda document: document["geometry"].update(layout="diagonal"),
+        "layout: expected one of",
+    ),
+    "a name that moves the cursor": (
+        lambda document: document["geometry"]["shapes"][0].update(pool="\x1b[2J"),
+        "'\\x1b[2J'",
+    ),
+    "a name without end": (
+        lambda document: document["geometry"].update(model="m" * 101),
+        "geometry has the name",
+    ),
+    "a node in text": (
+        lambda document: document["geometry"].update(numa_node="0"),
+        "geometry.numa_node",
+    ),
     "machine a list": (lambda document: document.update(machine=[]), "machine"),
 }
 

@@ -92,7 +92,7 @@ class Stopwatch(Front[TimedDevice]):
         self._open.append((timing, before, after))
         if len(self._open) >= self._collected_at:
             self.collect()
-            self._collected_at = max(_COLLECT, 2 * len(self._open))
+            self._collected_at = len(self._open) + _COLLECT
 
     def collect(self) -> None:
         """Reads the times of every copy that has ended."""
