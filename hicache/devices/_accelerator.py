@@ -27,8 +27,21 @@ _DEVICE_POINTER = 3
 _BATCH_SINCE = 12_080
 # driver_types.h: cudaHostRegisterPortable | cudaHostRegisterMapped
 _REGISTER = 3
-# driver_types.h: cudaErrorNotSupported
-_NOT_SUPPORTED = 801
+# The memory was registered, but the device has it at another address: no code of CUDA.
+_ELSEWHERE = -1
+# driver_types.h: cudaErrorMemoryAllocation, cudaErrorHostMemoryAlreadyRegistered,
+# cudaErrorNotSupported
+_REFUSALS = {
+    2: "returned 2; ask for fewer pages, or raise the limit on locked memory (ulimit -l)",
+    712: "returned 712, because the memory is registered already; close the device that has it",
+    801: "returned 801, because it cannot use registered memory of the host; take another device",
+    _ELSEWHERE: "has it at another address than the host, where kernels do not find it; hide the "
+    "devices that cannot use host addresses (CUDA_VISIBLE_DEVICES), or take another device",
+}
+# cuda.h: CU_DEVICE_ATTRIBUTE_CLOCK_RATE, in kHz
+_CLOCK_RATE = 13
+# c10/cuda/CUDAStream.cpp: torch has this many streams of a priority and hands them out in turn.
+_STREAMS = 32
 
 _cuda: Any = torch.cuda  # for functions without type annotations
 
@@ -69,14 +82,27 @@ class Accelerator:
         _cuda.init()
         # Creates the device's primary context, which the driver calls below need.
         torch.zeros(1, device=self.place)
-        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._driver: Any = ctypes.CDLL("libcuda.so.1")
+        self._streams: set[int] = set()
         self._batch = self._find_batch()
         # Whether the driver takes many copies in one call.
         self.batches = self._batch is not None
 
     def stream(self) -> torch.cuda.Stream:
-        stream: torch.cuda.Stream = _cuda.Stream(device=self.place)
-        return stream
+        """A stream that this accelerator has not given out. Raises CallerError if torch has none.
+
+        After the last of its streams torch hands out the first one again, also to a caller who
+        wants another. Two lanes on one stream would wait for each other.
+        """
+        for _ in range(_STREAMS):
+            stream: torch.cuda.Stream = _cuda.Stream(device=self.place)
+            if stream.cuda_stream not in self._streams:
+                self._streams.add(stream.cuda_stream)
+                return stream
+        raise CallerError(
+            f"stream: expected at most {_STREAMS} streams of a device, as torch has, found "
+            f"{len(self._streams)} in use; use fewer names"
+        )
 
     def event(self, timed: bool) -> torch.cuda.Event:
         event: torch.cuda.Event = _cuda.Event(enable_timing=timed)
@@ -105,27 +131,37 @@ class Accelerator:
 
     def hold(self, stream: torch.cuda.Stream, time_ns: int) -> None:
         """Keep the stream busy for `time_ns` at the device's highest clock, longer at a lower
-        one."""
-        clock_khz: int = torch.cuda.get_device_properties(self.place).clock_rate
-        with torch.cuda.stream(stream):
-            _cuda._sleep(time_ns * clock_khz // 1_000_000)
+        one. Raises CallerError if the driver does not know that clock."""
+        cycles = time_ns * self._clock_khz() // 1_000_000
+        with _cuda.stream(stream):
+            _cuda._sleep(cycles)
 
     def finish(self) -> None:
         """Wait for all work on the device."""
-        torch.cuda.synchronize(self.place)
+        _cuda.synchronize(self.place)
 
     def free(self) -> int:
-        """Bytes of free device memory. Memory that torch keeps for reuse does not count as free."""
-        left: int = torch.cuda.mem_get_info(self.place)[0]
-        return left
+        """Bytes of device memory that torch can allocate: what is free, and what torch keeps for
+        reuse and gives back when it needs memory.
+
+        Of a segment that is in use in part, the rest stays with torch (`inactive_split_bytes`).
+        """
+        free: int = _cuda.mem_get_info(self.place)[0]
+        kept = _cuda.memory_stats(self.place)
+        reserved, active, split = (
+            int(kept.get(f"{name}.all.current", 0))
+            for name in ("reserved_bytes", "active_bytes", "inactive_split_bytes")
+        )
+        return free + max(0, reserved - active - split)
 
     def register(self, address: int, size: int) -> int:
         """Pin host memory and map it to the device. Returns 0 or an error code.
 
         Kernels use host addresses, so it is a failure if the device has the memory at another
-        address.
+        address. CUDA does that where a visible device cannot use host addresses
+        (cudaDevAttrCanUseHostPointerForRegisteredMem, cudaHostGetDevicePointer).
         """
-        with torch.cuda.device(self.place):
+        with _cuda.device(self.place):
             code = int(_cuda.cudart().cudaHostRegister(address, size, _REGISTER))
         if code:
             self._forget_error()
@@ -138,12 +174,17 @@ class Accelerator:
         )
         if code or mapped.value != address:
             self.unregister(address)
-            return code or _NOT_SUPPORTED
+            return code or _ELSEWHERE
         return 0
 
     def unregister(self, address: int) -> int:
         """Unpin host memory. Returns 0 or an error code."""
         return int(_cuda.cudart().cudaHostUnregister(address))
+
+    def refusal(self, code: int) -> str:
+        """What the device did when `register` returned this code, and what to do about it."""
+        known = _REFUSALS.get(code)
+        return known or f"returned {code}, see cudaError_t; try another device, or the cpu device"
 
     def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None:
         """Queue copies of `lengths` bytes between addresses on the current stream, in any order.
@@ -167,7 +208,7 @@ class Accelerator:
             ctypes.addressof(first),
             1,
             ctypes.addressof(failed),
-            torch.cuda.current_stream(self.place).cuda_stream,
+            _cuda.current_stream(self.place).cuda_stream,
         )
         if code:
             raise CoreBug(
@@ -190,12 +231,27 @@ class Accelerator:
         )
         return None if code or not entry.value else _Copies(entry.value)
 
+    def _clock_khz(self) -> int:
+        """The highest clock of the multiprocessors. The driver is asked, because torch's device
+        properties have no clock in some versions, and cudaDeviceProp has none from CUDA 13 on."""
+        handle, clock = ctypes.c_int(), ctypes.c_int()
+        code = self._driver.cuDeviceGet(ctypes.byref(handle), self.place.index)
+        code = code or self._driver.cuDeviceGetAttribute(
+            ctypes.byref(clock), _CLOCK_RATE, handle.value
+        )
+        if code or clock.value <= 0:
+            raise CallerError(
+                f"hold: expected a driver that knows the clock of {self.place}, found it unknown "
+                f"(error {code}); leave the hold out"
+            )
+        return clock.value
+
     def _forget_error(self) -> None:
         """Clear the runtime's last error. Otherwise the next kernel would report the registration
         that was refused."""
         try:
             torch.zeros(1, device=self.place).add_(1)
-            torch.cuda.synchronize(self.place)
+            _cuda.synchronize(self.place)
         except RuntimeError:
             return
 

@@ -38,8 +38,12 @@ class Issue:
             )
 
     def check_copy(self, job: CopyJob) -> None:
-        """Raises CallerError unless there are as many target pages as source pages and all of them
-        exist."""
+        """Raises CallerError unless there are as many target pages as source pages, all of them
+        exist, and no page is a target twice.
+
+        The order of the copies of one job is not defined, so of two copies to one page either
+        could be the last.
+        """
         if len(job.source) != len(job.target):
             raise CallerError(
                 f"copy for {job.why}: expected as many targets as sources, "
@@ -47,6 +51,13 @@ class Issue:
             )
         for area in (job.near, job.far):
             self.check_area(area)
+        targets = np.sort(job.target)
+        twice = np.flatnonzero(targets[1:] == targets[:-1])
+        if len(twice):
+            raise CallerError(
+                f"copy for {job.why}: expected every target page once, found page "
+                f"{targets[twice[0]]} of {job.component} twice; leave one of the two copies out"
+            )
 
     def seeds(self, touch: Touch) -> Words:
         """The seeds of what the model writes, uint64, one per page. Raises CallerError if the

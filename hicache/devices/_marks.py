@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from hicache.core.errors import CallerError
 
+from ._recent import Recent
 from .base import Mark
 
 
@@ -54,7 +55,7 @@ class Marks:
     def __init__(self, seen: Callable[[Mark, Event], None] | None = None) -> None:
         self._count = 0
         self._unreached: dict[Mark, tuple[Line, Event]] = {}
-        self._failed: set[Mark] = set()
+        self._failed: Recent[bool] = Recent("failed")
         self._seen = seen
 
     def __len__(self) -> int:
@@ -66,7 +67,7 @@ class Marks:
         mark = Mark(self._count)
         self._count += 1
         if line.failed:
-            self._failed.add(mark)
+            self._failed.note(mark, True)
             line.failed = False
         line.waiting.append(_Waiting(mark, event, line.kept, line.after))
         line.kept, line.after = [], []
@@ -94,13 +95,13 @@ class Marks:
         return True
 
     def failed(self, mark: Mark) -> bool:
-        """Whether work before the mark failed. Raises CallerError for a mark that was not
-        reached."""
+        """Whether work before the mark failed. Raises CallerError for a mark that was not reached,
+        and for one whose failure may have been forgotten (see `_recent`)."""
         if not self.reached(mark):
             raise CallerError(
                 f"failed: expected a mark that was reached, found {mark}; query first"
             )
-        return mark in self._failed
+        return self._failed.find(mark) is not None
 
     def settle(self, line: Line) -> None:
         """Retire all marks of a stream whose work is known to have ended."""

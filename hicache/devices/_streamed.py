@@ -13,10 +13,12 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from hicache.core.errors import CallerError
+from hicache.memory.closing import try_all
 from hicache.memory.stamp import Words
 from hicache.memory.table import PoolTable
 
 from ._issue import Issue, check_hold
+from ._recent import Recent
 from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, Touch
 
 L = TypeVar("L")
@@ -34,7 +36,7 @@ class Streamed(ABC, Generic[L]):
         self._issue = Issue(table, options.content)
         self._reader = options.reader
         self._timed = options.timer is not None
-        self._reached_ns: dict[Mark, int] = {}
+        self._reached_ns: Recent[int] = Recent("reached_ns")
         self._by_name: dict[str, Stream] = {}
         self._lines: list[L] = []
         self._closed = False
@@ -58,12 +60,16 @@ class Streamed(ABC, Generic[L]):
     def reached_ns(self, mark: Mark) -> int:
         """When the mark was reached, in nanoseconds of the device's timer. Call it once per mark.
 
-        Raises CallerError without a timer, and for a mark that was not reached."""
+        Raises CallerError without a timer, for a mark that was not reached, and for one whose time
+        was read or forgotten (see `_recent`)."""
         if not self._timed or not self.query(mark):
             raise CallerError(
                 f"reached_ns: expected a device with a timer and a mark reached, found {mark}"
             )
-        return self._reached_ns.pop(mark)
+        reached = self._reached_ns.take(mark)
+        if reached is None:
+            raise CallerError(f"reached_ns: expected a mark whose time was not read, found {mark}")
+        return reached
 
     def copy(self, stream: Stream, job: CopyJob) -> None:
         """Queue a copy."""
@@ -117,7 +123,8 @@ class Streamed(ABC, Generic[L]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        """Close the device. An error of the block stays the one that is raised."""
+        try_all(self.close, first=error)
 
     @abstractmethod
     def _make_line(self, name: str) -> L:

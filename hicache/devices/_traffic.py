@@ -11,7 +11,8 @@ arrays of pages are never changed.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -23,7 +24,14 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Pages, Tier
 from hicache.memory.runs import Offsets
 from hicache.memory.stamp import Words
-from hicache.memory.torch_arena import TorchArena, TorchPool, as_seeds, scratch, stamp_tensor
+from hicache.memory.torch_arena import (
+    TorchArena,
+    TorchPool,
+    as_seeds,
+    in_room,
+    scratch,
+    stamp_tensor,
+)
 
 from ._marks import Line
 from ._movers.base import Move, Mover, Options, Route, route
@@ -51,6 +59,7 @@ class Runtime(Protocol):
     def free(self) -> int: ...
     def register(self, address: int, size: int) -> int: ...
     def unregister(self, address: int) -> int: ...
+    def refusal(self, code: int) -> str: ...
     def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None: ...
 
 
@@ -81,9 +90,13 @@ class Traffic:
     def copy(self, line: TorchLine, job: CopyJob) -> None:
         """Queue a copy in every pool of the component."""
         pages = (job.source, job.target)
-        with self._runtime.on(line.stream):
+        again = job.layers != (0, self._arena.model.layers)
+        with self._on(line, job.near):
             for way in self._routes[job.direction, job.component]:
-                self._move(line, way, pages, way.source.plan.layers_in(*job.layers))
+                layers = way.source.plan.layers_in(*job.layers)
+                if layers and len(job.source):
+                    numbers = self._sent(line, *pages) if self._mover.needs_numbers else None
+                    self._mover.copy(Move(way, pages, numbers, layers, again))
 
     def write(self, line: TorchLine, area: Area, seeds: Words) -> None:
         """Queue a write of the bytes that the seeds determine. It goes layer by layer, so that only
@@ -91,26 +104,26 @@ class Traffic:
         pages, below = area.pages, area.tier is Tier.HOST
         if not len(pages):
             return
-        with self._runtime.on(line.stream):
+        with self._on(line, area):
             roots = self._keep(line, as_seeds(seeds))
             for number, pool in enumerate(self._arena.pools(area.tier, area.component)):
                 chosen = pool.plan.layers_in(*area.layers)
-                aim, numbers = pool, pages
-                if below:
-                    aim, numbers = self._scratch(pool, len(pages))
-                there = self._sent(line, numbers)[0]
+                aim = self._scratch(pool, pages) if below else pool
                 for layer in chosen:
                     rows = stamp_tensor(pool.plan, roots, number, range(layer, layer + 1))
-                    aim.view[layer].index_copy_(0, there, rows[0])
+                    if below:
+                        aim.view[layer].copy_(rows[0])
+                    else:
+                        aim.view[layer].index_copy_(0, self._sent(line, pages), rows[0])
                 if below:
-                    self._move(line, route(aim, pool), (numbers, pages), chosen)
+                    self._stage(line, route(aim, pool), (_all(pages), pages), chosen)
 
     def read(self, line: TorchLine, area: Area) -> None:
         """Queue a read of device pages whose result is not wanted."""
         if not len(area.pages):
             return
-        with self._runtime.on(line.stream):
-            numbers = self._sent(line, area.pages)[0]
+        with self._on(line, area):
+            numbers = self._sent(line, area.pages)
             for pool in self._arena.pools(area.tier, area.component):
                 for layer in pool.plan.layers_in(*area.layers):
                     pool.view[layer].index_select(0, numbers)
@@ -120,38 +133,54 @@ class Traffic:
         is seen reached."""
         pages = area.pages
         arrived: list[torch.Tensor] = []
-        with self._runtime.on(line.stream):
+        with self._on(line, area):
             for pool in self._arena.pools(area.tier, area.component):
                 chosen = pool.plan.layers_in(*area.layers)
-                aim, numbers = pool, pages
                 if area.tier is Tier.HOST:
-                    aim, numbers = self._scratch(pool, len(pages))
-                    self._move(line, route(pool, aim), (pages, numbers), chosen)
-                rows = aim.view[chosen.start : chosen.stop]
-                rows = rows.index_select(1, self._sent(line, numbers)[0])
+                    aim = self._scratch(pool, pages)
+                    self._stage(line, route(pool, aim), (pages, _all(pages)), chosen)
+                    rows = aim.view[chosen.start : chosen.stop]
+                else:
+                    rows = pool.view[chosen.start : chosen.stop]
+                    rows = rows.index_select(1, self._sent(line, pages))
                 arrived.append(self._runtime.download(rows.contiguous()))
         line.after.append(lambda: then(tuple(rows.numpy() for rows in arrived)))
 
-    def _scratch(self, pool: TorchPool, pages: int) -> tuple[TorchPool, Pages]:
-        """Device memory for `pages` pages of a host pool, allocated for the current stream, and
-        their page numbers."""
-        staging = scratch(pool.plan, pages, self._runtime.place)
-        return staging, np.arange(pages, dtype=np.int64)
+    @contextmanager
+    def _on(self, line: TorchLine, area: Area) -> Iterator[None]:
+        """Issue work on the line's stream. Memory that torch cannot get for it is an error in one
+        line."""
+        with (
+            self._runtime.on(line.stream),
+            in_room(
+                f"to move {len(area.pages)} pages of {area.component}",
+                "ask for fewer pages at once",
+            ),
+        ):
+            yield
 
-    def _move(self, line: TorchLine, way: Route, pages: tuple[Pages, Pages], layers: range) -> None:
-        """Queue the copy of one pool. The line's stream must be current."""
+    def _scratch(self, pool: TorchPool, pages: Pages) -> TorchPool:
+        """Device memory for as many pages of a host pool, allocated for the current stream."""
+        return scratch(pool.plan, len(pages), self._runtime.place)
+
+    def _stage(
+        self, line: TorchLine, way: Route, pages: tuple[Pages, Pages], layers: range
+    ) -> None:
+        """Queue a copy from or to scratch memory. Its page numbers are sent and not remembered,
+        because nothing else uses them: they would push those of a load out."""
         if layers and len(pages[0]):
-            numbers = self._sent(line, *pages) if self._mover.needs_numbers else None
+            numbers = self._keep(line, _stacked(pages)) if self._mover.needs_numbers else None
             self._mover.copy(Move(way, pages, numbers, layers))
 
     def _sent(self, line: TorchLine, *pages: Pages) -> torch.Tensor:
-        """Page numbers on the device, int64[arrays, n]. They are uploaded once and then found
-        again, because the layer groups of a load use the same arrays in turn."""
+        """Page numbers on the device, int64[n], or int64[arrays, n] for several arrays. They are
+        uploaded once and then found again, because the layer groups of a load use the same arrays
+        in turn."""
         key = tuple(map(id, pages))
         known = line.numbers.get(key)
         if known is not None:
             return known[1]
-        numbers = self._keep(line, np.stack(pages).astype(np.int64, copy=False))
+        numbers = self._keep(line, _stacked(pages))
         if len(line.numbers) == _REMEMBERED:
             del line.numbers[next(iter(line.numbers))]
         line.numbers[key] = (pages, numbers)  # keeps the arrays alive, so that their ids stay valid
@@ -162,6 +191,16 @@ class Traffic:
         tensor, source = self._runtime.upload(words)
         line.kept += (tensor, source)
         return tensor
+
+
+def _all(pages: Pages) -> Pages:
+    """The numbers of as many pages of scratch memory."""
+    return np.arange(len(pages), dtype=np.int64)
+
+
+def _stacked(pages: tuple[Pages, ...]) -> Numbers:
+    whole = np.stack(pages) if len(pages) > 1 else pages[0]
+    return whole.astype(np.int64, copy=False)
 
 
 def mover_of(name: str, options: Options) -> Mover:

@@ -21,10 +21,12 @@ from queue import SimpleQueue
 from hicache.core.errors import CallerError, CoreBug
 from hicache.core.types import Tier
 from hicache.memory.arena import Arena
+from hicache.memory.closing import try_all
 from hicache.memory.segments import Registrar
 from hicache.memory.stamp import Words
 from hicache.models.base import ModelDescription
 
+from ._recent import Recent
 from ._streamed import Streamed
 from .base import Area, CopyJob, DeviceOptions, Mark, Peeker, Stream, TransferFailed
 
@@ -78,7 +80,7 @@ class CpuDevice(Streamed[_Line]):
         self._timer = options.timer
         self._marks = 0
         self._unreached: dict[Mark, threading.Event] = {}
-        self._failed: set[Mark] = set()
+        self._failed: Recent[bool] = Recent("failed")
         self._crashes: list[Exception] = []
 
     def record(self, stream: Stream) -> Mark:
@@ -107,12 +109,12 @@ class CpuDevice(Streamed[_Line]):
 
     def failed(self, mark: Mark) -> bool:
         """Whether work between the previous mark of the stream and this one failed. Raises
-        CallerError for a mark that was not reached."""
+        CallerError for a mark that was not reached, or whose failure may have been forgotten."""
         if not self.query(mark):
             raise CallerError(
                 f"failed: expected a mark that was reached, found {mark}; query first"
             )
-        return mark in self._failed
+        return self._failed.find(mark) is not None
 
     def synchronize(self, mark: Mark) -> None:
         """Block the caller until the mark is reached."""
@@ -151,8 +153,7 @@ class CpuDevice(Streamed[_Line]):
             line.jobs.put(None)
         for line in self._lines:
             line.worker.join()
-        self.arena.close()
-        self._check_crashes()
+        try_all(self._check_crashes, self.arena.close)
 
     def _run(self, line: _Line) -> None:
         """Run the jobs of a stream. Runs on its worker. Any exception but TransferFailed is a
@@ -169,9 +170,9 @@ class CpuDevice(Streamed[_Line]):
     def _reach(self, line: _Line, mark: Mark, reached: threading.Event) -> None:
         if line.failed:
             line.failed = False
-            self._failed.add(mark)
+            self._failed.note(mark, True)
         if self._timer is not None:
-            self._reached_ns[mark] = self._timer()
+            self._reached_ns.note(mark, self._timer())
         # Last, because the caller takes a mark that is missing here as reached.
         del self._unreached[mark]
         reached.set()

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from hicache.core.types import Tier
+from hicache.memory.closing import try_all
 from hicache.memory.layouts import check
 from hicache.memory.stamp import Words
 from hicache.memory.torch_arena import Place, TorchArena
@@ -72,8 +73,9 @@ class CudaDevice(Streamed[TorchLine]):
         try:
             super().__init__(self.arena, options)
             self._begin(runtime, mover, options)
-        except BaseException:
-            self.arena.close()  # else the memory would be freed while it is still registered
+        except BaseException as error:
+            # else the memory would be freed while it is still registered
+            try_all(self.arena.close, first=error)
             raise
 
     def _begin(self, runtime: Runtime, mover: Mover, options: DeviceOptions) -> None:
@@ -109,7 +111,7 @@ class CudaDevice(Streamed[TorchLine]):
 
     def failed(self, mark: Mark) -> bool:
         """Whether work between the previous mark of the stream and this one failed. Raises
-        CallerError for a mark that was not reached."""
+        CallerError for a mark that was not reached, or whose failure may have been forgotten."""
         return self._marks.failed(mark)
 
     def synchronize(self, mark: Mark) -> None:
@@ -152,13 +154,16 @@ class CudaDevice(Streamed[TorchLine]):
         self._accelerator.hold(line.stream, time_ns)
 
     def _end(self) -> None:
-        """Wait for all issued work, then unpin host memory."""
-        try:
-            self._accelerator.finish()
-            for line in self._lines:
-                self._marks.settle(line)
-        finally:
-            self.arena.close()
+        """Wait for all issued work, then unpin host memory.
+
+        After an error of the device every call of CUDA returns that error, also those that unpin.
+        """
+        try_all(self._finish, self.arena.close)
+
+    def _finish(self) -> None:
+        self._accelerator.finish()
+        for line in self._lines:
+            self._marks.settle(line)
 
     def _fails(self, job: CopyJob) -> bool:
         fault = self._fault
@@ -168,6 +173,7 @@ class CudaDevice(Streamed[TorchLine]):
         """Note when a mark was reached. Elapsed times are 32-bit floats, exact only over short
         spans, so the reference event is replaced from time to time."""
         since_ms: float = self._zero.elapsed_time(event)
-        self._reached_ns[mark] = at_ns = self._zero_ns + round(since_ms * 1e6)
+        at_ns = self._zero_ns + round(since_ms * 1e6)
+        self._reached_ns.note(mark, at_ns)
         if since_ms > _SPAN_MS:
             self._zero, self._zero_ns = event, at_ns

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from hicache.core.types import Pages, Tier
 from hicache.models.base import ModelDescription, PoolDescription
 
+from .closing import try_all
 from .host import check_room
 from .layouts import Bytes, copy_direct, copy_kernel
 from .pools import DevicePool, HostPool, Pool
@@ -65,8 +66,8 @@ class Arena(PoolTable[Pool]):
                 self._pools[place] = ()
                 for plan in planned:
                     self._pools[place] += (new_pool(place[0], plan.pool, plan.sizes.page),)
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            try_all(self.close, first=error)
             raise
 
     def copy(
@@ -87,11 +88,9 @@ class Arena(PoolTable[Pool]):
             move(read.view, source_pages, written.view, target_pages, chosen)
 
     def close(self) -> None:
-        """Unregister the host pools."""
-        for pools in self._pools.values():
-            for pool in pools:
-                if isinstance(pool, HostPool):
-                    pool.close()
+        """Unregister the host pools, also those after one that fails."""
+        every = (pool for pools in self._pools.values() for pool in pools)
+        try_all(*(pool.close for pool in every if isinstance(pool, HostPool)))
 
     def _page(self, pool: Pool, number: int) -> Bytes:
         return pool.page(number)

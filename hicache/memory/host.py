@@ -94,18 +94,19 @@ def numa_nodes() -> tuple[int, ...]:
     return tuple(nodes)
 
 
-def check_node(node: int | None) -> None:
-    """Raises CallerError for a node to which this system cannot bind memory. None is accepted."""
+def check_node(node: int | None, name: str = "numa_node") -> None:
+    """Raises CallerError for a node to which this system cannot bind memory. None is accepted.
+    name: of the setting, for the message."""
     if node is None:
         return
     nodes = numa_nodes()
     if not nodes or not sys.platform.startswith("linux") or platform.machine() not in _MBIND:
         raise CallerError(
-            f"numa_node: expected none, because {sys.platform} on {platform.machine()} offers no "
+            f"{name}: expected none, because {sys.platform} on {platform.machine()} offers no "
             f"way to choose one; found {node}; leave it out"
         )
     if node not in nodes:
-        raise CallerError(f"numa_node: expected one of {', '.join(map(str, nodes))}, found {node}")
+        raise CallerError(f"{name}: expected one of {', '.join(map(str, nodes))}, found {node}")
 
 
 def _bind(name: str, buffer: Bytes, node: int) -> None:

@@ -106,6 +106,12 @@ def runs(
     run crosses a border of registrations. Target pages must be distinct, because the copies may be
     made in any order.
     """
+    return placed(merged(pair, source_pages, target_pages, len(layers)), pair, layers, segments)
+
+
+def merged(pair: Pair, source_pages: Pages, target_pages: Pages, layers: int) -> Runs:
+    """The copies of the first `layers` layers, without regard to registrations. `placed` moves them
+    to other layers, so the layer groups of a load need them only once."""
     source = _offsets(pair.source, pair.sizes, source_pages, layers)
     target = _offsets(pair.target, pair.sizes, target_pages, layers)
     if not len(source):
@@ -113,17 +119,30 @@ def runs(
     order = np.argsort(source, kind="stable")
     source, target = source[order], target[order]
     joined = (np.diff(source) == pair.length) & (np.diff(target) == pair.length)
-    for offsets, segment in zip((source, target), segments, strict=True):
-        if segment:
-            joined &= offsets[1:] % segment != 0
     first = np.flatnonzero(np.concatenate(([True], ~joined)))
     pieces = np.diff(np.append(first, len(source)))
     return Runs(source[first], target[first], pieces * pair.length)
 
 
+def placed(found: Runs, pair: Pair, layers: range, segments: tuple[int, int]) -> Runs:
+    """These runs of the first layers, in the layers from `layers.start` on, cut at every border of
+    registrations."""
+    source = found.source + layers.start * pair.source.layer
+    target = found.target + layers.start * pair.target.layer
+    placed = Runs(source, target, found.length)
+    for side, segment in enumerate(segments):
+        if segment and len(source):
+            placed = _cut(placed, placed[side], segment)
+    return placed
+
+
 def access_bytes(pair: Pair, bases: Sequence[int]) -> int:
     """Bytes of the widest access, at most 16, to which all pieces of both sides are aligned. bases:
-    the addresses of the two buffers."""
+    the addresses of the two buffers.
+
+    Pages of one row of 584 bytes (8 x 73, DeepSeek-V4 at 128 tokens a page) allow 8. Two rows a
+    page allow 16.
+    """
     numbers = [pair.length, *bases]
     for side in (pair.source, pair.target):
         numbers += [side.layer, side.page, *side.steps]
@@ -141,8 +160,22 @@ def segment_bytes(page_run: int, total: int, wanted: int, granule: int = 4096) -
     return size if size < total else 0
 
 
-def _offsets(side: Side, sizes: tuple[int, ...], pages: Pages, layers: range) -> Offsets:
-    offsets = np.asarray(layers, dtype=np.int64)[:, None] * side.layer + pages * side.page
+def _cut(found: Runs, starts: Offsets, segment: int) -> Runs:
+    """The runs, cut where a border lies inside. starts: of the runs, on the side of the borders."""
+    first, last = starts // segment, (starts + found.length - 1) // segment
+    parts = last - first + 1
+    if len(starts) == parts.sum():
+        return found
+    run = np.repeat(np.arange(len(starts)), parts)
+    number = np.arange(len(run)) - np.repeat(np.cumsum(parts) - parts, parts)
+    border = (first[run] + number) * segment
+    skipped = np.maximum(border - starts[run], 0)
+    ended = np.minimum(border + segment - starts[run], found.length[run])
+    return Runs(found.source[run] + skipped, found.target[run] + skipped, ended - skipped)
+
+
+def _offsets(side: Side, sizes: tuple[int, ...], pages: Pages, layers: int) -> Offsets:
+    offsets = np.arange(layers, dtype=np.int64)[:, None] * side.layer + pages * side.page
     for size, step in zip(sizes, side.steps, strict=True):
         offsets = offsets[..., None] + np.arange(size, dtype=np.int64) * step
     return offsets.reshape(-1)

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from hicache.core.errors import CallerError
 
+from .closing import try_all
 from .host import GRANULE
 from .layouts import Bytes
 from .runs import segment_bytes
@@ -21,12 +22,15 @@ DEFAULT_BYTES = 4 << 30
 
 
 class Registrar(Protocol):
-    """Registers memory for asynchronous copies. Both calls return 0 or an error code. Addresses and
-    sizes are in bytes."""
+    """Registers memory for asynchronous copies. `register` and `unregister` return 0 or an error
+    code. Addresses and sizes are in bytes."""
 
     def register(self, address: int, size: int) -> int: ...
 
     def unregister(self, address: int) -> int: ...
+
+    def refusal(self, code: int) -> str:
+        """What the device did when `register` returned this code, and what to do about it."""
 
 
 class Segment(NamedTuple):
@@ -62,12 +66,12 @@ class Registration:
         for number, (start, size) in enumerate(segments):
             code = registrar.register(base + start, size)
             if code != 0:
-                self.close()
-                raise CallerError(
+                refused = CallerError(
                     f"{name}: expected to register segment {number + 1} of {len(segments)}, "
-                    f"{size} of {buffer.nbytes} bytes, but the device returned {code}; ask for "
-                    f"fewer pages, or raise the limit on locked memory (ulimit -l)"
+                    f"{size} of {buffer.nbytes} bytes, but the device {registrar.refusal(code)}"
                 )
+                try_all(self.close, first=refused)
+                raise refused
             self._addresses.append(base + start)
 
     def close(self) -> None:

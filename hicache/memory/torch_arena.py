@@ -8,7 +8,8 @@ bytes there, and a way to register memory. It also works on the CPU, where it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.models.base import ModelDescription
 
+from .closing import try_all
 from .host import check_room
 from .layouts import Bytes, axes
 from .pools import DEVICE_LAYOUT, HostPool, PoolPlan
@@ -83,15 +85,14 @@ class TorchArena(PoolTable[TorchPool]):
                     else self._on_host(plan, page_size, tp, node, registrar, segment_bytes)
                     for plan in planned
                 )
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            try_all(self.close, first=error)
             raise
 
     def close(self) -> None:
-        """Unregister the host pools. The device must be idle."""
-        for host in self._hosts:
-            host.close()
-        self._hosts.clear()
+        """Unregister the host pools, also those after one that fails. The device must be idle."""
+        hosts, self._hosts = self._hosts, []
+        try_all(*(host.close for host in hosts))
 
     def _page(self, pool: TorchPool, number: int) -> Bytes:
         page: Bytes = pool.view[:, number].contiguous().cpu().numpy()
@@ -129,6 +130,22 @@ def _check_free(wanted: Mapping[str, int], place: Place) -> None:
             f"memory: expected room for {total} bytes ({parts}), and {place.device} has {free} "
             f"free; ask for fewer pages"
         )
+
+
+@contextmanager
+def in_room(purpose: str, advice: str) -> Iterator[None]:
+    """Turns a lack of memory in the block into a CallerError of one line.
+
+    torch raises OutOfMemoryError for device memory. For pinned memory it raises the error of CUDA,
+    a RuntimeError whose text has the words of cudaErrorMemoryAllocation.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        said = str(error).splitlines()[0] if str(error) else ""
+        if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in said:
+            raise
+        raise CallerError(f"memory: expected room {purpose}, found {said}; {advice}") from None
 
 
 def _on_device(plan: PoolPlan, place: Place) -> TorchPool:

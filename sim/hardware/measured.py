@@ -14,18 +14,27 @@ from typing import Any
 
 from hicache.core.errors import CallerError
 from hicache.files import once, show, text_of
+from hicache.memory.layouts import check
 
 from .curve import Curve
 
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 16 << 20
 _MOST_PERMILLE = 2000
-_GEOMETRY = {"page_size": int, "model": str, "layout": str, "io_backend": str}
+_GEOMETRY = {
+    "page_size": int,
+    "model": str,
+    "layout": str,
+    "io_backend": str,
+    "component": str,
+    "shapes": list,
+}
+_SHAPE = {"pool": str, "layers": int, "pieces": int, "piece_bytes": int}
 _SECTIONS = ("curves", "geometry", "hardware", "hash", "made", "machine", "measured", "name")
 _DIRECTIONS = ("d2h", "h2d")
 _MOST_NS = 1 << 40  # 18 minutes
 _MOST = 1 << 60  # every other number
-_MOST_NAME = 200
+_MOST_NAME = 100
 _AGAIN = "measure again with hicache calibrate"
 
 
@@ -34,7 +43,8 @@ class Measured:
     """A checked file. path: path of the file. curves: time of a copy without other traffic, by
     direction.
 
-    geometry: what was copied (model, page size, layout, backend). made, machine: how and on which
+    geometry: what was copied (model, component, page size, layout, backend), and the shape of each
+    pool (layers, pieces of a page in a layer, bytes of a piece). made, machine: how and on which
     machine it was measured. figures: all measurements. hardware: fields of a `HardwareProfile`.
     """
 
@@ -126,9 +136,7 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
     for section in ("geometry", "machine", "made", "measured"):
         if type(document[section]) is not dict:
             raise ValueError(f"{section} is no object")
-    for name, kind in _GEOMETRY.items():
-        if type(document["geometry"].get(name)) is not kind:
-            raise ValueError(f"geometry.{name} is {show(document['geometry'].get(name))}")
+    _check_geometry(document["geometry"])
     name = document["name"]
     if type(name) is not str or not name.isprintable() or len(name) > _MOST_NAME:
         raise ValueError(f"name is {show(name)}")
@@ -143,6 +151,23 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
         document["made"],
         document["measured"],
     )
+
+
+def _check_geometry(geometry: dict[str, Any]) -> None:
+    for name, kind in _GEOMETRY.items():
+        if type(geometry.get(name)) is not kind:
+            raise ValueError(f"geometry.{name} is {show(geometry.get(name))}")
+    if type(geometry.get("numa_node")) not in (int, type(None)):
+        raise ValueError(f"geometry.numa_node is {show(geometry['numa_node'])}")
+    names = [geometry["model"], geometry["component"]]
+    for shape in geometry["shapes"]:
+        if {key: type(value) for key, value in shape.items()} != _SHAPE:
+            raise ValueError("geometry.shapes is no list of shapes")
+        names.append(shape["pool"])
+    check(geometry["layout"], geometry["io_backend"])
+    for name in names:
+        if not name.isprintable() or len(name) > _MOST_NAME:
+            raise ValueError(f"geometry has the name {show(name)}")
 
 
 def _hash(content: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
@@ -17,7 +18,7 @@ from . import measured
 from .curve import Curve
 
 _PROFILES = "sim.hardware.profiles"
-_NOT_MEASURED = ("name", "curves")
+_NOT_MEASURED = ("name", "curves", "geometry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class HardwareProfile:
     step_overhead_ns        of one forward pass, outside its layers: scheduling, launch, sampling.
     curves                  measured copy times by direction (d2h, h2d); they replace
                             link_bytes_per_s and copy_latency_ns.
+    geometry                what was copied when the curves were measured (see measured).
     """
 
     name: str
@@ -49,6 +51,7 @@ class HardwareProfile:
     link_permille: int
     step_overhead_ns: int
     curves: Mapping[str, Curve] = field(default_factory=dict)
+    geometry: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def reached_flops_per_s(self) -> int:
@@ -93,7 +96,10 @@ def read(path: str) -> measured.Measured:
 def of(found: measured.Measured) -> HardwareProfile:
     """Returns the profile for a simulation; its name contains the hash of the file."""
     return HardwareProfile(
-        name=f"{found.name}@{found.hash[:12]}", curves=found.curves, **found.hardware
+        name=f"{found.name}@{found.hash[:12]}",
+        curves=found.curves,
+        geometry=found.geometry,
+        **found.hardware,
     )
 
 
@@ -117,7 +123,7 @@ def scaled_host_bandwidth(
             f"host bandwidth factor: expected at least 1 byte/s, found {scaled} from "
             f"{numerator}/{denominator} of {profile.link_bytes_per_s}"
         )
-    return replace(profile, link_bytes_per_s=scaled, curves={})
+    return replace(profile, link_bytes_per_s=scaled, curves={}, geometry={})
 
 
 _MEASURED = tuple(each.name for each in fields(HardwareProfile) if each.name not in _NOT_MEASURED)

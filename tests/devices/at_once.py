@@ -93,6 +93,9 @@ class AtOnce:
         del self.registered[address]
         return 0
 
+    def refusal(self, code: int) -> str:
+        return f"returned {code}; ask for fewer pages"
+
     def batch(self, targets: Offsets, sources: Offsets, lengths: Offsets) -> None:
         """Each copy must lie within one registration on the side that is one, as CUDA demands."""
         for target, source, length in zip(

@@ -18,6 +18,7 @@ from hicache.memory.layouts import axes
 from hicache.memory.pools import PoolPlan
 from hicache.memory.torch_arena import TorchPool
 from hicache.models import ModelDescription, get
+from hicache.models.base import PoolDescription
 
 from .cases import grouped
 
@@ -25,19 +26,24 @@ _POINTERS = {8: "*i64", 4: "*i32", 2: "*i16", 1: "*u8"}
 
 
 def main() -> None:
-    for model, page_size, layout, name in (
-        (get("llama-3.1-8b"), 64, "page_first_direct", ""),
-        (get("llama-3.1-8b"), 64, "page_first", ""),
-        (get("llama-3.1-8b"), 64, "page_head", ""),
-        (get("deepseek-v3"), 64, "page_first", ""),
-        (grouped(3), 2, "page_first", "rows of 12 bytes"),
+    print(f"triton {triton.__version__}")
+    llama, four = get("llama-3.1-8b"), get("deepseek-v4-flash")
+    for name, pool, page_size, layout in (
+        ("llama-3.1-8b page_first_direct", llama.pools[0], 64, "page_first_direct"),
+        ("llama-3.1-8b page_first", llama.pools[0], 64, "page_first"),
+        ("llama-3.1-8b page_head", llama.pools[0], 64, "page_head"),
+        ("deepseek-v3 page_first", get("deepseek-v3").pools[0], 64, "page_first"),
+        ("rows of 584 bytes, 16 a page", _named(four, "c4"), 64, "page_first"),
+        ("rows of 584 bytes, 2 a page", _named(four, "c128"), 256, "page_first"),
+        ("rows of 584 bytes, 1 a page", _named(four, "c128"), 128, "page_first"),
+        ("rows of 12 bytes", grouped(3).pools[0], 2, "page_first"),
     ):
-        print(f"{name or f'{model.name} {layout}'}: {' '.join(accesses(model, page_size, layout))}")
+        print(f"{name}: {' '.join(accesses(pool, page_size, layout))}")
 
 
-def accesses(model: ModelDescription, page_size: int, layout: str) -> list[str]:
+def accesses(pool: PoolDescription, page_size: int, layout: str) -> list[str]:
     """Instructions of a copy from the host's layout to the device's."""
-    source, target = (_pool(model, page_size, one) for one in (layout, "layer_first"))
+    source, target = (_pool(pool, page_size, one) for one in (layout, "layer_first"))
     _, constants = kernel.plan(route(source, target), 2, range(1))
     pointer = _POINTERS[constants.pop("word_bytes")]
     constants["block"] = kernel.BLOCK
@@ -62,8 +68,12 @@ def accesses(model: ModelDescription, page_size: int, layout: str) -> list[str]:
     return sorted(set(re.findall(r"(?:ld|st)\.global[.\w]*", made.asm["ptx"])))
 
 
-def _pool(model: ModelDescription, page_size: int, layout: str) -> TorchPool:
-    plan = PoolPlan.of("test", model.pools[0], 2, page_size, layout)
+def _named(model: ModelDescription, name: str) -> PoolDescription:
+    return next(pool for pool in model.pools if pool.name == name)
+
+
+def _pool(pool: PoolDescription, page_size: int, layout: str) -> TorchPool:
+    plan = PoolPlan.of("test", pool, 2, page_size, layout)
     made = torch.empty(plan.total_bytes + 16, dtype=torch.uint8)
     start = -made.data_ptr() % 16
     flat = made[start : start + plan.total_bytes]

@@ -14,13 +14,17 @@ import hicache.models as models
 from hicache.core.errors import CallerError
 from hicache.core.types import Tier
 from hicache.devices._accelerator import Accelerator, unusable
-from hicache.devices.base import CopyJob, DeviceOptions, Touch
+from hicache.devices._movers import direct
+from hicache.devices._recent import MOST
+from hicache.devices.base import Area, CopyJob, DeviceOptions, Touch
 from hicache.devices.cpu import CpuDevice
 from hicache.devices.cuda import CudaDevice
 from hicache.memory.layouts import Sizes
 from hicache.memory.pools import PoolPlan
-from hicache.memory.torch_arena import Place, TorchArena, as_seeds, stamp_tensor
+from hicache.memory.runs import merged
+from hicache.memory.torch_arena import as_seeds, stamp_tensor
 from hicache.models import ModelDescription
+from traces.devices.stopwatch import Stopwatch
 
 from .at_once import AtOnce
 from .cases import (
@@ -138,27 +142,41 @@ def test_components_that_take_turns_layer_by_layer_send_their_numbers_once_each(
         assert accelerator.uploads == len(sets)
 
 
-@pytest.mark.parametrize("where", ["construction", "close"])
-def test_a_device_that_fails_unregisters_its_memory(
-    where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Memory that goes while the device has it registered is written to by nobody knows whom."""
+def test_page_numbers_of_a_load_outlive_looks_at_host_pages() -> None:
+    """A look at host pages goes through scratch memory, whose page numbers nothing uses again."""
     accelerator = AtOnce()
+    with make(accelerator) as device:
+        stream = device.stream("load")
+        numbers, others = pages(1, 2), pages(3, 4)
+        touch = Touch("full", numbers, "r", ALL, "test")
+        device.touch(stream, touch)
+        assert accelerator.uploads == 1
+        for _ in range(40):
+            device.peek(stream, Area(Tier.HOST, "full", others, ALL), lambda _: None)
+            device.scribble(stream, Area(Tier.HOST, "full", others, ALL), np.arange(2, dtype="u8"))
+        sent = accelerator.uploads
+        device.touch(stream, touch)
+        assert accelerator.uploads == sent
 
-    def fail() -> None:
-        raise RuntimeError("the device is gone")
 
-    if where == "construction":
-        monkeypatch.setattr(accelerator, "finish", fail)
-        with pytest.raises(RuntimeError):
-            make(accelerator)
-    else:
-        device = make(accelerator)
-        assert accelerator.registered
-        monkeypatch.setattr(accelerator, "finish", fail)
-        with pytest.raises(RuntimeError):
-            device.close()
-    assert not accelerator.registered
+def test_the_layer_groups_of_a_load_find_their_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def count(*given: Any) -> Any:
+        found.append(1)
+        return merged(*given)
+
+    monkeypatch.setattr(direct, "merged", count)
+    with make(AtOnce()) as device:
+        stream = device.stream("load")
+        for source, target in ((pages(5, 9, 1), pages(0, 2, 1)), (pages(4), pages(3))):
+            for layer in range(LAYERS):
+                job = CopyJob(H2D, "full", source, target, (layer, layer + 1), "test")
+                device.copy(stream, job)
+        assert len(found) == 2
+        for _ in range(40):
+            device.copy(stream, CopyJob(H2D, "full", pages(5), pages(0), (0, 1), "test"))
+        assert len(device._traffic._mover._known) <= 16  # type: ignore[attr-defined]
 
 
 def test_host_memory_is_registered_once_in_segments_and_given_back() -> None:
@@ -181,30 +199,6 @@ def test_host_memory_is_registered_once_in_segments_and_given_back() -> None:
         device.record(device.stream("load"))
 
 
-def test_a_refused_registration_is_reported_and_undone() -> None:
-    accelerator = AtOnce(refuses=3)
-    with pytest.raises(CallerError, match=r"segment 4 of 14, .* returned 2; ask for fewer"):
-        CudaDevice(
-            grouped(64),
-            64,
-            DEVICE_PAGES,
-            HOST_PAGES,
-            DeviceOptions(layout="layer_first", io_backend="direct", segment_bytes=1 << 17),
-            accelerator=accelerator,
-        )
-    assert not accelerator.registered
-
-
-@pytest.mark.parametrize("tier", [Tier.DEVICE, Tier.HOST])
-def test_too_little_memory_is_reported_in_numbers(tier: Tier) -> None:
-    sizes = {Tier.DEVICE: {"full": 2}, Tier.HOST: {"full": 2}}
-    sizes[tier] = {"full": 10**12}
-    free = 1 << 20
-    place = Place(torch.device("cpu"), lambda: free)
-    with pytest.raises(CallerError, match=r"room for 192\d{9,} bytes .*; ask for fewer pages"):
-        TorchArena(grouped(), 1, sizes, place, layout="layer_first", backend="direct")
-
-
 def test_mark_times_use_the_given_timer() -> None:
     with make(AtOnce(), timer=lambda: 1_000) as device:
         mark = device.record(device.stream("load"))
@@ -212,6 +206,31 @@ def test_mark_times_use_the_given_timer() -> None:
         assert device.reached_ns(mark) == 1_501_000
     with make(AtOnce()) as device, pytest.raises(CallerError, match="timer"):
         device.reached_ns(device.record(device.stream("load")))
+
+
+def test_times_that_nobody_reads_do_not_grow() -> None:
+    with make(AtOnce(), timer=lambda: 1_000) as device:
+        stream = device.stream("load")
+        first = device.record(stream)
+        for _ in range(MOST + 10):
+            last = device.record(stream)
+        assert len(device._reached_ns) == MOST
+        assert device.reached_ns(last) == 1_501_000
+        with pytest.raises(CallerError, match="expected a mark whose time was not read"):
+            device.reached_ns(last)
+        with pytest.raises(CallerError, match="reached_ns: expected one of the 65536 latest marks"):
+            device.reached_ns(first)
+
+
+def test_a_stopwatch_reads_times_before_the_device_forgets_them() -> None:
+    job = CopyJob(H2D, "full", pages(0), pages(0), ALL, "test")
+    with make(AtOnce(), timer=lambda: 1_000) as device:
+        watch = Stopwatch(device, {"full": (1,) * LAYERS})
+        stream = device.stream("load")
+        for _ in range(3_000):
+            watch.copy(stream, job)
+        assert len(watch.timings) > 2_000
+        assert len(watch.settle(lambda: None)) == 3_000
 
 
 def test_a_failure_is_reported_by_the_next_mark_of_its_stream() -> None:

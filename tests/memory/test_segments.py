@@ -41,6 +41,9 @@ class Clerk:
     def unregister(self, address: int) -> int:
         return 0 if self.held.pop(address, None) else 1
 
+    def refusal(self, code: int) -> str:
+        return f"returned {code}"
+
 
 @settings(max_examples=150, deadline=None)
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction
+from hicache.memory import host
 from sim.clock import Clock
 from sim.device.link import Link
 from sim.hardware import measured
@@ -57,6 +59,13 @@ def test_a_calibration_is_a_profile(profile: Path) -> None:
         counts = [count for count, _ in document["curves"][way]]
         assert counts == [pages * 64 * 512 * layers for pages in (1, 2, 3, 4, 6, 8)]
         assert document["measured"][way]["points"] == document["curves"][way]
+    assert document["geometry"]["shapes"] == [
+        {"pool": "kv", "layers": 4, "pieces": 2, "piece_bytes": 64 * 256}
+    ]
+    for one in document["measured"]["plain"].values():
+        assert one["bytes"] == 8 * 64 * 2048
+        assert one["plain_ns"] > 0
+        assert one["share_permille"] > 0
     found = hardware.get(str(profile))
     assert found.name == f"cpu@{document['hash'][:12]}"
     assert found.flops_per_s == document["measured"]["rates"]["flops_per_s"] > 0
@@ -70,6 +79,40 @@ def test_a_replay_accepts_a_measured_profile(
     sizes = ["--device-pages", "64", "--host-ratio", "2", "--json", str(out)]
     assert main(["replay", str(trace(tmp_path)), "--hardware", str(profile), *sizes]) == 0
     assert f'"hardware": "{hardware.get(str(profile)).name}"' in out.read_text()
+
+
+def test_a_calibration_prints_its_share_of_a_plain_copy_and_what_was_copied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["calibrate", "-o", str(tmp_path / "cpu.json"), "--pages", "4", "--repeats", "3"]
+    assert main(given) == 0
+    printed = capsys.readouterr().out
+    assert "copied: tiny, kv with 4 layers of 2 x 16,384 bytes a page" in printed
+    assert len(re.findall(r"(?:d2h|h2d): \d+% of the speed of one plain copy", printed)) == 2
+
+
+def test_host_memory_of_a_calibration_is_bound_to_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound: list[int] = []
+    monkeypatch.setattr(host, "numa_nodes", lambda: (0, 5))
+    monkeypatch.setattr(host, "_bind", lambda name, buffer, node: bound.append(node))
+    path = tmp_path / "cpu.json"
+    given = ["calibrate", "-o", str(path), "--pages", "4", "--repeats", "3", "--numa-node", "5"]
+    assert main(given) == 0
+    assert bound == [5], "host memory alone"
+    assert json.loads(path.read_text())["geometry"]["numa_node"] == 5
+
+
+def test_a_replay_says_what_its_profile_did_not_measure(
+    profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["replay", str(trace(tmp_path)), "--device-tokens", "8K", "--hardware", str(profile)]
+    assert main(given) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "kv with 32 layers of 2 x 131,072 bytes a page: the profile copied" in printed
+    assert main([*given[:-1], "h100"]) == 0
+    assert "the profile copied" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -121,6 +164,31 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     ),
     "no page size": (lambda document: document["geometry"].pop("page_size"), "geometry.page_size"),
     "model a number": (lambda document: document["geometry"].update(model=5), "geometry.model"),
+    "no shapes": (lambda document: document["geometry"].pop("shapes"), "geometry.shapes"),
+    "a shape in text": (
+        lambda document: document["geometry"]["shapes"][0].update(layers="4"),
+        "geometry.shapes",
+    ),
+    "a shape that is a number": (
+        lambda document: document["geometry"].update(shapes=[7]),
+        "fault in it",
+    ),
+    "a layout that is unknown": (
+        lambda document: document["geometry"].update(layout="diagonal"),
+        "layout: expected one of",
+    ),
+    "a name that moves the cursor": (
+        lambda document: document["geometry"]["shapes"][0].update(pool="\x1b[2J"),
+        '"\\u001b[2J"',
+    ),
+    "a name without end": (
+        lambda document: document["geometry"].update(model="m" * 101),
+        "geometry has the name",
+    ),
+    "a node in text": (
+        lambda document: document["geometry"].update(numa_node="0"),
+        "geometry.numa_node",
+    ),
     "machine a list": (lambda document: document.update(machine=[]), "machine"),
 }
 
@@ -146,7 +214,7 @@ def test_other_files_are_refused_in_one_line(
         ("", "text that is not JSON"),
         ("[]", "JSON without hicache_profile"),
         ("{}", "JSON without hicache_profile"),
-        (profile.read_text().replace('"hicache_profile": 1', '"hicache_profile": 2'), "version 1"),
+        (profile.read_text().replace('"hicache_profile": 2', '"hicache_profile": 1'), "version 2"),
         ("[" * 100_000, "text that is not JSON"),
     ):
         path.write_text(text)
@@ -164,6 +232,7 @@ BAD = {
     "--layout nothing": "layout: expected one of",
     "--io-backend direct --layout page_first": "--io-backend: direct cannot copy page_first",
     "--pages 1M": "memory: expected pools of at most",
+    "--numa-node 4095": "--numa-node: expected ",
     "-o /nowhere/cpu.json": "a file that can be written",
 }
 
@@ -173,7 +242,8 @@ def test_options(given_: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", *given_.split()]) == 2
     printed = capsys.readouterr()
     assert BAD[given_] in printed.err
-    assert printed.err.count("\n") <= 2
+    assert printed.err.count("\n") == 1, "the error and nothing before it"
+    assert not printed.out
 
 
 @st.composite

@@ -16,6 +16,8 @@ from hicache.memory.layouts import BACKENDS, LAYOUTS, Bytes, check, copy_direct,
 from traces.cli import main
 from traces.devices.round_trips import DTYPES, cut, page_size
 
+from .test_bad_input import fails
+
 LLAMA = "llama-3.1-8b"
 
 
@@ -93,6 +95,12 @@ def test_the_check_includes_a_shadow_run(
         assert 0 < one["caught"] <= one["waits"]
         assert one["reads"] > 0
     assert "waits was detected" in capsys.readouterr().out
+
+
+def test_a_numa_node_that_is_not_there_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "--numa-node: expected " in fails(capsys, "check-device", "--numa-node", "4095")
 
 
 def _short(source: Bytes, here: Pages, target: Bytes, there: Pages, layers: range) -> None:

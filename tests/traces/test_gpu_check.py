@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from hicache.core import registry
 from hicache.core.types import Tier
@@ -21,6 +23,7 @@ from traces import cli
 from traces.commands import gpu_check
 from traces.devices.gpu_checks import exact, hazards
 from traces.devices.gpu_checks.base import Figure, Outcome, Settings
+from traces.devices.probes import cuda
 
 no_gpu = pytest.mark.skipif(not unusable(), reason="this machine has a GPU")
 
@@ -36,6 +39,17 @@ def test_without_a_gpu_it_says_in_one_line_what_is_missing(
     assert said.err.count("\n") == 1
     assert said.err.startswith("hicache: gpu-check: cuda: expected a ")
     assert not report.exists()
+
+
+def test_a_report_names_the_triton_that_compiles_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    properties = SimpleNamespace(name="G1", total_memory=1 << 30, multi_processor_count=1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(cuda, "version", lambda package: {"triton": "3.2.0"}[package])
+    assert cuda.machine()["triton"] == "3.2.0"
 
 
 @pytest.mark.parametrize("name", registry.names(gpu_check.CHECKS))

@@ -29,7 +29,7 @@ from sim.workload import Job
 from tests.configs import configured
 from tests.sim.rig import CONFIGURATIONS, Prompts, hybrid, shared_prefixes
 from traces.cli import main
-from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
+from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
 from traces.devices.forced import on_device, on_simulator
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.shadow_run import Sizes, drop_each_wait
@@ -71,15 +71,9 @@ def serve(
     )
     lines: list[str] = []
     with device_of(components, workload.page_size) as device:
-        run = DeviceRun(
-            AtOnce(workload),
-            core,
-            model,
-            hardware.get("h100"),
-            device,
-            lines.append,
-            EngineOptions(token_budget=32, max_running=3, layer_groups=model.layers),
-        )
+        engine = EngineOptions(token_budget=32, max_running=3, layer_groups=model.layers)
+        service = Service(AtOnce(workload), core, model, hardware.get("h100"), engine)
+        run = DeviceRun(service, device, lines.append)
         result = run.run()
     return parse("t.recording", [line.encode() for line in lines]), result
 

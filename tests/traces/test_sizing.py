@@ -242,8 +242,8 @@ def test_a_size_that_cannot_be_is_refused_by_the_name_of_its_option(
         ("hello", "found text that is not JSON"),
         ("[1]", "found JSON without hicache_profile"),
         ('{"timestamp": 0}', "found JSON without hicache_profile"),
-        ('{"hicache_profile": 9}', "expected a profile of version 1, found 9;"),
-        ('{"hicache_profile": 1}', "found a profile that was changed since"),
+        ('{"hicache_profile": 9}', "expected a profile of version 2, found 9;"),
+        ('{"hicache_profile": 2}', "found a profile that was changed since"),
     ],
 )
 def test_a_wrong_profile_says_what_is_wrong_with_it(

@@ -27,7 +27,7 @@ from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 from tests.sim.rig import Prompts, shared_prefixes
 from traces.cli import main
-from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
+from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.twin_report import compare
 
@@ -62,16 +62,9 @@ def serve(
     with make(MODEL, workload.page_size, *pages, options) as device:
         if spoil is not None:
             spoil(device)
-        run = DeviceRun(
-            AtOnce(workload),
-            core,
-            MODEL,
-            hardware.get("h100"),
-            device,
-            lines.append,
-            engine or EngineOptions(max_running=4, layer_groups=MODEL.layers),
-            alone=alone,
-        )
+        limits = engine or EngineOptions(max_running=4, layer_groups=MODEL.layers)
+        service = Service(AtOnce(workload), core, MODEL, hardware.get("h100"), limits)
+        run = DeviceRun(service, device, lines.append, alone=alone)
         result = run.run()
     return parse("t.recording", [line.encode() for line in lines]), result
 
@@ -201,6 +194,21 @@ def test_the_command(
     assert "are outside the calibrated range" in page
 
 
+def test_copies_in_other_pieces_than_those_measured_are_said(
+    profile: Path, trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The number of bytes may lie in the range, and the time depends on the pieces, too."""
+    out = tmp_path / "out.json"
+    given = ["twin", str(trace), "--profile", str(profile), "--limit", "2", "--json", str(out)]
+    for model, words in (("tiny", 0), ("llama-3.1-8b", 1)):
+        assert main([*given, "--model", model]) == 0
+        shapes = json.loads(out.read_text())["copies"]["shapes"]
+        printed = capsys.readouterr().out
+        assert len(shapes["outside"]) == words
+        assert printed.count("not calibrated: kv with 32 layers of 2 x 131,072 bytes") == words
+        assert printed.count("the profile was measured on tiny, kv with 4 layers") == words
+
+
 def test_json_on_stdout_is_the_only_output(
     profile: Path, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,6 +234,7 @@ BAD = {
     "--profile h100": "No such file",
     "--device nothing": "expected one of cpu, cuda",
     "--model nothing": "expected one of tiny",
+    "--numa-node 4095": "--numa-node: expected ",
     "--device-pages 3": "--device-pages: expected at least",
     "--device-pages 100K": "memory: expected pools of at most",
     "--recording /nowhere/t.recording": "a file that can be written",

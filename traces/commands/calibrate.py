@@ -13,16 +13,18 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TextIO
 
 from hicache import models
 from hicache.core import registry
 from hicache.devices.base import Direction
+from hicache.memory.pieces import CopyShape, copy_shapes
 from sim.hardware import measured
 
 from ..devices.copy_bench import Bench
 from ..devices.probes import base as probes
-from ..devices.probes.base import PROBES, Geometry, check_memory
+from ..devices.probes.base import PROBES, Geometry, check_geometry
 from ..devices.tiny import TINY, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -42,6 +44,7 @@ class Options(OptionRecord):
     pages: int
     layout: str
     io_backend: str
+    numa_node: int | None
     repeats: int
     date: str | None
 
@@ -58,7 +61,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the profile to this file; - is stdout",
     )
-    add("--model", type=read.choice(names()), default=TINY, help="the model whose pages are copied")
+    add(
+        "--model",
+        type=read.choice(names()),
+        default=TINY,
+        help=f"the model whose pages are copied (default: {TINY}, 4 layers of 2 KV heads, which "
+        "fits any machine; measure the model that will be served)",
+    )
     add("--page-size", type=read.at_least(1), default=64, metavar="TOKENS", help="tokens per page")
     add(
         "--pages",
@@ -69,6 +78,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--layout", default="page_first_direct", help="layout of the host tier")
     add("--io-backend", default="direct", help="how to copy pages")
+    add(
+        "--numa-node",
+        type=read.at_least(0),
+        default=None,
+        metavar="N",
+        help="NUMA node of host memory (default: wherever the system puts it)",
+    )
     add(
         "--repeats",
         type=read.at_least(3),
@@ -87,13 +103,22 @@ def run(options: Options, command: str) -> int:
     machine = probe.machine()
     model = models.get(options.model)
     pages = dict.fromkeys(model.components, options.pages)
-    geometry = Geometry(model, options.page_size, pages, pages, options.layout, options.io_backend)
-    check_memory(geometry)
+    geometry = Geometry(
+        model,
+        options.page_size,
+        pages,
+        pages,
+        options.layout,
+        options.io_backend,
+        options.numa_node,
+    )
+    check_geometry(geometry)
     out = sys.stderr if options.output == "-" else sys.stdout
-    print(f"{options.device}: {machine['accelerator']}", file=out)
     with probe.make(geometry, time.perf_counter_ns) as device:
+        print(f"{options.device}: {machine['accelerator']}", file=out)
         bench = Bench(device, geometry, options.repeats)
         figures = bench.measure()
+        figures["plain"] = bench.against_plain(partial(probe.plain_ns, device))
     figures["rates"] = probe.rates()
     document = measured.seal(
         {
@@ -106,7 +131,7 @@ def run(options: Options, command: str) -> int:
             "measured": figures,
         }
     )
-    _print(figures, out)
+    _print(figures, document["geometry"], out)
     write_whole(options.output, [json.dumps(document, indent=1, sort_keys=True) + "\n"])
     if options.output != "-":
         print(f"profile {document['hash'][:12]} written to {options.output}", file=out)
@@ -114,7 +139,11 @@ def run(options: Options, command: str) -> int:
 
 
 def describe(geometry: Geometry) -> dict[str, Any]:
-    """The model, pages and layout that were copied, for comparison with another run."""
+    """The model, pages and layout that were copied, for comparison with another run.
+
+    The first component is what is measured (see copy_bench)."""
+    component = geometry.model.components[0]
+    copied = copy_shapes(geometry.model, component, geometry.page_size, geometry.layout)
     return {
         "model": geometry.model.name,
         "page_size": geometry.page_size,
@@ -125,6 +154,9 @@ def describe(geometry: Geometry) -> dict[str, Any]:
         "layers": geometry.model.layers,
         "layout": geometry.layout,
         "io_backend": geometry.io_backend,
+        "numa_node": geometry.numa_node,
+        "component": component,
+        "shapes": [shape._asdict() for shape in copied],
     }
 
 
@@ -147,7 +179,9 @@ def _hardware(figures: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def _print(figures: dict[str, Any], out: TextIO) -> None:
+def _print(figures: dict[str, Any], geometry: dict[str, Any], out: TextIO) -> None:
+    copied = ", ".join(str(CopyShape(**shape)) for shape in geometry["shapes"])
+    print(f"copied: {geometry['model']}, {copied}; {geometry['layout']}", file=out)
     for way in Direction:
         one = figures[way.value]
         fit = one["fit"]
@@ -160,6 +194,14 @@ def _print(figures: dict[str, Any], out: TextIO) -> None:
         )
         for (count, ns), high in zip(one["points"], one["p90_ns"], strict=True):
             print(f"  {count:>12,} bytes  {ns / 1e3:>10.1f} us  (p90 {high / 1e3:.1f})", file=out)
+    for way, one in figures["plain"].items():
+        speeds = [one["bytes"] / one[key] for key in ("copy_ns", "plain_ns")]
+        print(
+            f"{way}: {one['share_permille'] / 10:.0f}% of the speed of one plain copy while the "
+            f"host polls ({one['bytes']:,} bytes in random pages, {speeds[0]:.2f} against "
+            f"{speeds[1]:.2f} GB/s)",
+            file=out,
+        )
     batch, rates = figures["batch"], figures["rates"]
     print(
         f"both directions at once: {figures['both']['shared_permille'] / 1000:.2f}x of one; "

@@ -22,6 +22,7 @@ import hicache.models as models
 from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction, Inspectable
+from hicache.memory.host import check_node
 from hicache.memory.layouts import BACKENDS, LAYOUTS, legal
 from hicache.memory.pools import PoolPlan
 from hicache.models import ModelDescription
@@ -29,7 +30,7 @@ from sim.errors import SimError, WrongBytesError
 
 from ..devices import round_trips
 from ..devices.probes import base as probes
-from ..devices.probes.base import PROBES, Geometry, Probe
+from ..devices.probes.base import PROBES, Probe
 from ..devices.round_trips import Case, Outcome
 from ..devices.shadow_run import Sizes, drop_each_wait
 from ..terminal import options as read
@@ -66,6 +67,7 @@ class Options(OptionRecord):
     model: tuple[str, ...]
     sets: int
     sample: float
+    numa_node: int | None
     shadow: int
     seed: int
     json: str | None
@@ -98,6 +100,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="fraction of pages to hash, 0 to 1",
     )
     add(
+        "--numa-node",
+        type=read.at_least(0),
+        default=None,
+        metavar="N",
+        help="NUMA node of host memory (default: wherever the system puts it)",
+    )
+    add(
         "--shadow",
         type=read.at_least(0),
         default=_REQUESTS,
@@ -118,10 +127,11 @@ def run(options: Options, command: str) -> int:
     """Returns the exit code. Raises WrongBytesError, after the tables, if a byte was wrong."""
     if options.json:
         check_writable(options.json)
+    check_node(options.numa_node, "--numa-node")
     probe = probes.load(options.device)
     machine = probe.machine()
     chosen = [(name, models.get(name)) for name in options.model or models.names()]
-    every = round_trips.cases(chosen)
+    every = round_trips.cases(chosen, options.numa_node)
     sets = -(-options.sets // len(every))
     each = [max(sets, case.ways) for case in every]
     begun = time.perf_counter()
@@ -162,11 +172,7 @@ def _shadows(
         case = every[0]._replace(layout="page_first_direct", io_backend=backend)
 
         def make(sizes: Sizes, case: Case = case) -> AbstractContextManager[Inspectable]:
-            counts = (sizes.device_pages, sizes.host_pages)
-            device, host = (dict.fromkeys(case.model.components, count) for count in counts)
-            geometry = Geometry(
-                case.model, case.page_size, device, host, case.layout, case.io_backend
-            )
+            geometry = case.geometry(sizes.device_pages, sizes.host_pages)
             return probe.make(geometry, time.perf_counter_ns)
 
         sizes = Sizes(case.model, case.page_size)
@@ -228,11 +234,8 @@ def _refusals(
 
 
 def _try_case(what: str, probe: Probe, case: Case, names: str) -> Refusal:
-    pages = dict.fromkeys(case.model.components, 2)
-    geometry = Geometry(case.model, case.page_size, pages, pages, case.layout, case.io_backend)
-
     def make() -> None:
-        with probe.make(geometry, time.perf_counter_ns):
+        with probe.make(case.geometry(2, 2), time.perf_counter_ns):
             pass
 
     return _try(what, make, names)
@@ -334,6 +337,7 @@ def _document(
         "machine": machine,
         "seed": options.seed,
         "sample": options.sample,
+        "numa_node": options.numa_node,
         "sets": {way.value: sum(one.sets[way] for one in outcomes) for way in Direction},
         "mismatches": sum(one.mismatches for one in outcomes),
         "cases": [

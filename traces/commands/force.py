@@ -21,7 +21,7 @@ from sim.hardware import profile as hardware
 from ..devices.checked_device import Hold
 from ..devices.forced import STREAMS, ForcedResult, on_device, on_simulator
 from ..devices.probes import base as probes
-from ..devices.probes.base import PROBES, Geometry, check_memory
+from ..devices.probes.base import PROBES, Geometry, check_geometry
 from ..devices.tiny import TINY, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -133,7 +133,7 @@ def _run(options: Options, recording: Recording, hold: Hold, drop: int) -> Force
     geometry = Geometry(
         model, config.page_size, sizes[0], sizes[1], options.layout, options.io_backend
     )
-    check_memory(geometry)
+    check_geometry(geometry)
     probe = probes.load(options.device)
     probe.machine()
     with probe.make(geometry, time.perf_counter_ns) as device:

@@ -23,6 +23,7 @@ from hicache.core import registry
 from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.memory.pieces import all_shapes, outside
 from hicache.models import ModelDescription
 from hicache.runtime.recording import Recorder
 from hicache.runtime.recording_format import parse
@@ -34,9 +35,9 @@ from sim.workload import Workload
 from sim.world import World
 
 from ..devices.copy_bench import Bench
-from ..devices.device_run import AtOnce, DeviceResult, DeviceRun
+from ..devices.device_run import AtOnce, DeviceResult, DeviceRun, Service
 from ..devices.probes import base as probes
-from ..devices.probes.base import PROBES, Geometry, check_memory
+from ..devices.probes.base import PROBES, Geometry, check_geometry
 from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
 from ..devices.tiny import names
@@ -70,6 +71,7 @@ class Options(OptionRecord):
     host_pages: int | None
     write_policy: str
     max_running: int
+    numa_node: int | None
     alone: bool
     recording: str | None
     json: str | None
@@ -112,6 +114,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="requests running at once",
     )
+    add(
+        "--numa-node",
+        type=read.at_least(0),
+        default=None,
+        metavar="N",
+        help="NUMA node of host memory (default: that of the profile)",
+    )
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
     add(
         "--recording",
@@ -142,6 +151,7 @@ def run(options: Options, command: str) -> int:
     lines: list[str] = []
     engine = EngineOptions(max_running=options.max_running, layer_groups=geometry.model.layers)
     profile = hardware.of(calibration)
+    service = Service(workload, config, geometry.model, profile, engine)
     made_by: dict[str, object] = {
         "device": options.device,
         "command": command,
@@ -153,24 +163,14 @@ def run(options: Options, command: str) -> int:
     ):
         bench = Bench(device, geometry, _DRIFT_REPEATS)
         before = bench.drift(calibration.curves)
-        served = DeviceRun(
-            workload,
-            config,
-            geometry.model,
-            profile,
-            device,
-            lines.append,
-            engine,
-            made_by=made_by,
-            alone=options.alone,
-        )
+        served = DeviceRun(service, device, lines.append, made_by, options.alone)
         real = served.run(report)
         after = bench.drift(calibration.curves)
     if options.recording:
         write_whole(options.recording, lines)
     recording = parse(options.recording or "recording", [line.encode() for line in lines])
     simulated = OnSimulator(recording, geometry.model, profile).run()
-    free = _own_order(workload, config, geometry, calibration, engine)
+    free = _own_order(service)
     document: dict[str, object] = {
         "trace": {"path": trace.path, "requests": len(workload.jobs)},
         "profile": {"path": calibration.path, "hash": calibration.hash, **calibration.made},
@@ -180,7 +180,10 @@ def run(options: Options, command: str) -> int:
         "simulator": _of_recording(simulated),
         "simulator_own_order": free,
         "drift": {"before": before, "after": after},
-        "copies": compare(real.timings, simulated.timings, calibration),
+        "copies": {
+            **compare(real.timings, simulated.timings, calibration),
+            "shapes": _shapes(geometry, calibration),
+        },
     }
     print_twin(document, out)
     if options.json:
@@ -225,8 +228,11 @@ def _sizes(options: Options, calibration: Measured, workload: Workload) -> tuple
         )
     layout, backend = str(calibration.geometry["layout"]), str(calibration.geometry["io_backend"])
     pages = [_pages(model, size, count, options.max_running) for count in (device, host)]
-    geometry = Geometry(model, size, pages[0], pages[1], layout, backend)
-    check_memory(geometry)
+    node = options.numa_node
+    if node is None:
+        node = calibration.geometry.get("numa_node")
+    geometry = Geometry(model, size, pages[0], pages[1], layout, backend, node)
+    check_geometry(geometry)
     own = [pool for pool in model.pools if not pool.anchor]
     interval = max(pool.interval for pool in own)
     window = max(pool.window for pool in own if pool.kind != "state")
@@ -258,21 +264,15 @@ def _pages(model: ModelDescription, size: int, pages: int, running: int) -> dict
     return result
 
 
-def _own_order(
-    workload: Workload,
-    config: Config,
-    geometry: Geometry,
-    calibration: Measured,
-    engine: EngineOptions,
-) -> dict[str, Any]:
+def _own_order(service: Service) -> dict[str, Any]:
     """The results of the simulator with its own order of completions."""
-    recorder = Recorder(config, lambda line: None)
+    recorder = Recorder(service.config, lambda line: None)
     world = World(
-        workload,
-        config,
-        geometry.model,
-        hardware.of(calibration),
-        engine=engine,
+        service.workload,
+        service.config,
+        service.model,
+        service.profile,
+        engine=service.engine,
         options=WorldOptions(checks="every"),
         observers=(recorder,),
     )
@@ -293,6 +293,17 @@ def _hits(requests: Sequence[RequestResult]) -> dict[str, int]:
     }
 
 
+def _shapes(geometry: Geometry, calibration: Measured) -> dict[str, Any]:
+    """The shapes that were calibrated, and those of this run that were not."""
+    used = all_shapes(geometry.model, geometry.page_size, geometry.layout)
+    calibrated = calibration.geometry["shapes"]
+    return {
+        "model": calibration.geometry["model"],
+        "calibrated": calibrated,
+        "outside": [shape._asdict() for shape in outside(used, calibrated)],
+    }
+
+
 def _of_geometry(geometry: Geometry, config: Config) -> dict[str, Any]:
     return {
         "model": geometry.model.name,
@@ -305,6 +316,7 @@ def _of_geometry(geometry: Geometry, config: Config) -> dict[str, Any]:
         },
         "layout": geometry.layout,
         "io_backend": geometry.io_backend,
+        "numa_node": geometry.numa_node,
     }
 
 

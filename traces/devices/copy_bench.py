@@ -86,6 +86,28 @@ class Bench:
         figures["batch"] = self._batch()
         return figures
 
+    def against_plain(self, plain_ns: Callable[[str, Direction], int]) -> dict[str, dict[str, int]]:
+        """The speed of a copy of every page, in random order and all layers, against one plain copy
+        of as many bytes, in turn. plain_ns: the time of such a copy."""
+        size = self._size(_D2H, self._pages)
+        every = (0, self._device.layers)
+        found = {}
+        for way in Direction:
+            pairs = []
+            for _ in range(self._repeats):
+                whole = plain_ns(self._component, way)
+                copies = self._times(
+                    lambda watch, way=way: self._issue(watch, way, self._pages, layers=every)  # type: ignore[misc]
+                )
+                pairs.append((whole, max(1, copies[0].ns)))
+            found[way.value] = {
+                "bytes": size,
+                "plain_ns": _median([whole for whole, _ in pairs]),
+                "copy_ns": _median([ns for _, ns in pairs]),
+                "share_permille": _median([1000 * whole // ns for whole, ns in pairs]),
+            }
+        return found
+
     def drift(self, curves: Mapping[str, Curve]) -> dict[str, float]:
         """The relative change of copy times since these curves were measured, by direction.
 
@@ -107,11 +129,18 @@ class Bench:
     def _scattered(self, count: int) -> Pages:
         return cast(Pages, self._draw.permutation(self._pages)[:count].astype(np.int64))
 
-    def _issue(self, watch: Stopwatch, way: Direction, count: int, copies: int = 1) -> None:
+    def _issue(
+        self,
+        watch: Stopwatch,
+        way: Direction,
+        count: int,
+        copies: int = 1,
+        layers: tuple[int, int] | None = None,
+    ) -> None:
         for _ in range(copies):
             source, target = self._scattered(count), self._scattered(count)
-            component, layers = self._component, self._layers[way]
-            job = CopyJob(way, component, source, target, layers, "calibration")
+            chosen = layers or self._layers[way]
+            job = CopyJob(way, self._component, source, target, chosen, "calibration")
             watch.copy(self._streams[way], job)
 
     def _times(self, issue: Callable[[Stopwatch], None]) -> list[Timing]:

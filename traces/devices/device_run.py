@@ -26,7 +26,7 @@ from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
-from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.driver import Driver
 from hicache.runtime.recording import Recorder
 from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
@@ -204,22 +204,32 @@ class DeviceResult:
     timings: list[Timing]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Service:
+    """What is served, and by what: the requests, the core's settings, the model whose pages are
+    moved, the accelerator that the engine plans with, and the engine's limits."""
+
+    workload: Workload
+    config: Config
+    model: ModelDescription
+    profile: HardwareProfile
+    engine: EngineOptions
+
+
 class DeviceRun:
     """Runs one workload on one device. The caller closes the device."""
 
     def __init__(
         self,
-        workload: Workload,
-        config: Config,
-        model: ModelDescription,
-        profile: HardwareProfile,
+        service: Service,
         device: TimedInspectable,
         record: Callable[[str], object],
-        engine: EngineOptions | None = None,
-        observers: Sequence[Observer] = (),
         made_by: dict[str, object] | None = None,
         alone: bool = False,
     ) -> None:
+        """record: called with each line of the recording. made_by: what the recording says of its
+        origin. alone: wait for each batch of copies before going on."""
+        config, model = service.config, service.model
         self._hazards = Hazards(places_of(config), device.layers)
         self._watch = Stopwatch(device, layer_bytes(model, config.page_size))
         self._device = shadow = HazardDevice(_Untouched(self._watch), self._hazards)
@@ -227,7 +237,7 @@ class DeviceRun:
         self.timer = WallTimer()
         self.recorder = Recorder(config, record, lambda: self.timer.now_ns, made_by)
         self._controller = _Controller(shadow, self.recorder, alone)
-        costs = CostModel(model, profile)
+        costs = CostModel(model, service.profile)
         core = Core(config)
         forward = Forward(
             self._stand_in,
@@ -237,10 +247,10 @@ class DeviceRun:
             Accesses(config, core.view.components),
             checked=True,
         )
-        driver = Driver(core, self._controller, (self.recorder, *observers))
+        driver = Driver(core, self._controller, (self.recorder,))
         platform = Platform(self.timer, driver, self._controller, forward, costs)
-        self._engine = Engine(workload, platform, engine or EngineOptions(), self._ended)
-        self._workload = workload
+        self._engine = Engine(service.workload, platform, service.engine, self._ended)
+        self._workload = service.workload
         self._results: dict[int, RequestResult] = {}
         self._followers: dict[int, list[Job]] = {}
 

@@ -48,6 +48,15 @@ class Case(NamedTuple):
     page_size: int
     layout: str
     io_backend: str
+    numa_node: int | None = None
+
+    def geometry(self, device_pages: int, host_pages: int) -> Geometry:
+        """Pools with as many pages of each component."""
+        device, host = (
+            dict.fromkeys(self.model.components, count) for count in (device_pages, host_pages)
+        )
+        ways = (self.layout, self.io_backend, self.numa_node)
+        return Geometry(self.model, self.page_size, device, host, *ways)
 
     @property
     def ways(self) -> int:
@@ -80,10 +89,12 @@ class Outcome:
         return sum(count.mismatches for count in self.counts.values())
 
 
-def cases(chosen: Sequence[tuple[str, ModelDescription]]) -> list[Case]:
-    """Every model in every dtype, and every legal layout and backend."""
+def cases(
+    chosen: Sequence[tuple[str, ModelDescription]], numa_node: int | None = None
+) -> list[Case]:
+    """Every model in every dtype, and every legal layout and backend. numa_node: of all of them."""
     return [
-        Case(name, model, dtype, page_size(model), layout, backend)
+        Case(name, model, dtype, page_size(model), layout, backend, numa_node)
         for name, described in chosen
         for dtype in DTYPES
         for model in [cut(described, dtype)]
@@ -251,15 +262,7 @@ def run(
     done: Callable[[int], object],
 ) -> Outcome:
     """Runs one case. done: called with the page sets so far. rate: fraction of pages to hash."""
-    pages = {tier: dict.fromkeys(case.model.components, count) for tier, count in _COUNTS.items()}
-    geometry = Geometry(
-        case.model,
-        case.page_size,
-        pages[Tier.DEVICE],
-        pages[Tier.HOST],
-        case.layout,
-        case.io_backend,
-    )
+    geometry = case.geometry(DEVICE_PAGES, HOST_PAGES)
     pools = {
         name: [(pool.name, pool.layers) for pool in case.model.pools_of(name)]
         for name in case.model.components

@@ -13,6 +13,8 @@ from typing import NamedTuple, Protocol
 
 from hicache.devices.base import CopyJob, Device, Direction, Front, Inspectable, Mark, Stream
 
+_COLLECT = 1024  # open copies; a device forgets the times of marks that nobody reads
+
 
 class TimedDevice(Device, Protocol):
     """A device that knows when a mark was reached, in integer nanoseconds of its clock."""
@@ -56,6 +58,7 @@ class Stopwatch(Front[TimedDevice]):
         self._behind: dict[Mark, tuple[Mark, ...]] = {}
         self._open: deque[tuple[Timing, Mark, Mark]] = deque()
         self._copies = 0
+        self._collected_at = _COLLECT
         self.timings: dict[int, Timing] = {}
 
     def record(self, stream: Stream) -> Mark:
@@ -87,6 +90,9 @@ class Stopwatch(Front[TimedDevice]):
         what = (job.direction, job.component, pages, job.layers, size, job.why)
         timing = Timing(number, *what, start_ns=0, end_ns=0, failed=False)
         self._open.append((timing, before, after))
+        if len(self._open) >= self._collected_at:
+            self.collect()
+            self._collected_at = len(self._open) + _COLLECT
 
     def collect(self) -> None:
         """Reads the times of every copy that has ended."""

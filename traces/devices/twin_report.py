@@ -12,6 +12,7 @@ import numpy as np
 
 from hicache.core.errors import CoreBug
 from hicache.devices.base import Direction
+from hicache.memory.pieces import CopyShape
 from sim.hardware.measured import Measured
 
 from .stopwatch import Timing
@@ -141,10 +142,13 @@ def print_twin(document: dict[str, Any], out: TextIO) -> None:
         file=out,
     )
     _print_copies(document["copies"], out)
+    other = " of other pieces" if document["copies"]["shapes"]["outside"] else ""
     for when, drift in document["drift"].items():
         if drift:
             changes = ", ".join(f"{way} {100 * ratio:+.1f}%" for way, ratio in drift.items())
-            print(f"copies alone, {when} the run, against the calibration: {changes}", file=out)
+            print(
+                f"copies alone, {when} the run, against the calibration{other}: {changes}", file=out
+            )
 
 
 def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
@@ -175,6 +179,15 @@ def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
         )
     if copies["failed"]:
         print(f"{copies['failed']} copies failed on the device and are left out", file=out)
+    unlike = [CopyShape(**shape) for shape in copies["shapes"]["outside"]]
+    if unlike:
+        measured = ", ".join(str(CopyShape(**shape)) for shape in copies["shapes"]["calibrated"])
+        print(
+            f"not calibrated: {', '.join(map(str, unlike))}; the profile was measured on "
+            f"{copies['shapes']['model']}, {measured}, and copies of as many bytes in other pieces "
+            f"take other times; measure this model with hicache calibrate --model",
+            file=out,
+        )
     outside = copies["outside_calibration"]
     if outside["count"]:
         low, high = outside["found_bytes"]
@@ -188,4 +201,5 @@ def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
             file=out,
         )
     else:
-        print("every copy lies within the calibrated range", file=out)
+        also = ", but not every copy its shape" if unlike else ""
+        print(f"every copy lies within the calibrated range of bytes{also}", file=out)

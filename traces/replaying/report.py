@@ -62,6 +62,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
     if settings.mode == "timed":
         rows += [
             hardware_row(settings),
+            *_not_measured(settings),
             (
                 "scheduler",
                 f"{engine.order}, {engine.token_budget:,} tokens in a pass, {engine.max_running} "
@@ -69,6 +70,15 @@ def _setting(trace: Trace, settings: Settings) -> Table:
             ),
         ]
     return pairs("Replay", rows)
+
+
+def _not_measured(settings: Settings) -> list[tuple[str, str]]:
+    """The copies whose times a measured profile does not say."""
+    unlike = ", ".join(map(str, settings.unlike_measured))
+    if not unlike:
+        return []
+    model = settings.hardware.geometry["model"]
+    return [("not measured", f"{unlike}: the profile copied pages of {model}, so times may differ")]
 
 
 _MODE = {

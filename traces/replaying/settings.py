@@ -15,6 +15,7 @@ from hicache.core import registry
 from hicache.core.components.base import Component, Shape, residency, settings_for
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.memory.pieces import CopyShape, all_shapes, outside
 from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
@@ -63,6 +64,16 @@ class Settings:
     def weight_bytes(self) -> int:
         """Bytes of the weights on each rank."""
         return self.model.weight_bytes // self.tp
+
+    @property
+    def unlike_measured(self) -> tuple[CopyShape, ...]:
+        """The shapes of this model's copies that a measured profile does not cover. Empty if copy
+        times do not come from a measurement."""
+        measured = self.hardware.geometry
+        if not measured:
+            return ()
+        used = all_shapes(self.model, self.core.page_size, str(measured["layout"]), self.tp)
+        return outside(used, measured["shapes"])
 
     def as_options(self) -> dict[str, object]:
         """Every resolved option, by its name on the command line."""

@@ -30,13 +30,15 @@ class Move(NamedTuple):
     """A copy of one pool. pages: (source, target); the target pages are distinct. layers: the
     pool's own layer indices.
 
-    numbers: the same pages as int64[2, n] on the device, if the mover needs them.
+    numbers: the same pages as int64[2, n] on the device, if the mover needs them. again: whether
+    other layers of the same arrays of pages follow.
     """
 
     route: Route
     pages: tuple[Pages, Pages]
     numbers: torch.Tensor | None
     layers: range
+    again: bool = False
 
 
 class Options(NamedTuple):

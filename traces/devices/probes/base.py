@@ -14,6 +14,9 @@ from typing import Any, Protocol, cast
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from hicache.devices.base import DeviceOptions, Direction
+from hicache.memory.host import check_node
+from hicache.memory.layouts import check
 from hicache.models import ModelDescription
 from traces.devices.stopwatch import TimedInspectable
 
@@ -24,7 +27,8 @@ Timer = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Pools to copy between: pages of a model for each component, in a layout, by a backend."""
+    """Pools to copy between: pages of a model for each component, in a layout, by a backend.
+    numa_node: of host memory; None: wherever the system puts it."""
 
     model: ModelDescription
     page_size: int
@@ -32,6 +36,15 @@ class Geometry:
     host_pages: dict[str, int]
     layout: str
     io_backend: str
+    numa_node: int | None = None
+
+    def options(self, timer: Timer) -> DeviceOptions:
+        return DeviceOptions(
+            layout=self.layout,
+            io_backend=self.io_backend,
+            numa_node=self.numa_node,
+            timer=timer,
+        )
 
 
 class Probe(Protocol):
@@ -48,6 +61,10 @@ class Probe(Protocol):
     def make(self, geometry: Geometry, timer: Timer) -> AbstractContextManager[TimedInspectable]:
         """A device that is closed at the end of the block."""
 
+    def plain_ns(self, device: Any, component: str, way: Direction) -> int:
+        """The time of a plain copy of each whole pool of a component, on an idle device that `make`
+        made with as many pages on device as on host."""
+
 
 def load(device: str) -> Probe:
     """The probe of a kind of device.
@@ -63,8 +80,11 @@ def load(device: str) -> Probe:
         ) from None
 
 
-def check_memory(geometry: Geometry) -> None:
-    """Raises CallerError if the pools need more than MEMORY_LIMIT bytes."""
+def check_geometry(geometry: Geometry) -> None:
+    """Raises CallerError for a layout, backend or NUMA node that cannot be used, and if the pools
+    need more than MEMORY_LIMIT bytes."""
+    check(geometry.layout, geometry.io_backend)
+    check_node(geometry.numa_node, "--numa-node")
     model, size = geometry.model, geometry.page_size
     wanted = sum(
         count * model.bytes_per_page(component, size)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hicache.devices.base import DeviceOptions
+from hicache.devices.base import Direction
 from hicache.devices.cpu import CpuDevice
 
 from .base import Geometry, Timer
@@ -66,11 +66,22 @@ def make(geometry: Geometry, timer: Timer) -> Iterator[CpuDevice]:
             geometry.page_size,
             geometry.device_pages,
             geometry.host_pages,
-            DeviceOptions(layout=geometry.layout, io_backend=geometry.io_backend, timer=timer),
+            geometry.options(timer),
         ) as device:
             yield device
     finally:
         sys.setswitchinterval(interval)
+
+
+def plain_ns(device: CpuDevice, component: str, way: Direction) -> int:
+    """The time of one numpy copy of each pool, on the caller's thread."""
+    sources, targets = (device.arena.pools(tier, component) for tier in way.ends)
+
+    def copy() -> None:
+        for source, target in zip(sources, targets, strict=True):
+            np.copyto(target.flat, source.flat)
+
+    return _timed(copy)
 
 
 def _timed(work: Any) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
 from hicache.core.errors import CallerError
-from hicache.devices.base import DeviceOptions
+from hicache.devices.base import Direction
 from hicache.devices.cuda import CudaDevice
 
 from .base import Geometry, Timer
@@ -41,9 +42,18 @@ def machine() -> dict[str, Any]:
         "multiprocessors": properties.multi_processor_count,
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "",
+        "triton": _triton(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     }
+
+
+def _triton() -> str:
+    """The version that compiles the copy kernel: a build of torch for CUDA brings its own."""
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return "none"
 
 
 def rates() -> dict[str, int]:
@@ -80,8 +90,21 @@ def make(geometry: Geometry, timer: Timer) -> CudaDevice:
         geometry.page_size,
         geometry.device_pages,
         geometry.host_pages,
-        DeviceOptions(layout=geometry.layout, io_backend=geometry.io_backend, timer=timer),
+        geometry.options(timer),
     )
+
+
+def plain_ns(device: CudaDevice, component: str, way: Direction) -> int:
+    """The time of one pinned copy of each pool, on the device's clock: the speed of the bus."""
+    sources, targets = (device.arena.pools(tier, component) for tier in way.ends)
+    stream = device.stream("plain")
+    before = device.record(stream)
+    with device.on(stream):
+        for source, target in zip(sources, targets, strict=True):
+            target.flat.copy_(source.flat, non_blocking=True)
+    after = device.record(stream)
+    device.synchronize(after)
+    return max(1, device.reached_ns(after) - device.reached_ns(before))
 
 
 def _median_ns(work: Callable[[], object]) -> int:
