@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hicache.models as models
 from hicache.memory import layouts, runs
 from hicache.memory.layouts import Sizes
+from hicache.memory.pools import PoolPlan
 
 _SIZES = st.builds(
     Sizes,
@@ -104,3 +109,19 @@ def test_a_segment_holds_whole_pages_and_whole_pages_of_the_system() -> None:
     assert runs.segment_bytes(8 << 20, 100 << 20, 20 << 20) == 16 << 20
     assert runs.segment_bytes(3000, 100 << 20, 1 << 20) % (3000 * 512) == 0
     assert runs.segment_bytes(3000, 1 << 20, 1 << 10) == 0, "less than one such segment is one"
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_accesses_are_16_bytes_wide_wherever_pages_allow_it(name: str) -> None:
+    """8 only for one row of 584 bytes (8 x 73) a page: DeepSeek-V4 at 128 tokens a page."""
+    model = models.get(name)
+    for pool, page_size, layout in product(model.pools, (64, 128, 256), layouts.LAYOUTS):
+        if page_size % pool.compression:
+            continue
+        plans = [PoolPlan.of("t", pool, 2, page_size, one) for one in ("layer_first", layout)]
+        views = [layouts.canonical(np.empty(plan.shape, np.uint8), plan.layout) for plan in plans]
+        if views[0].size:
+            run = min(plan.run_bytes for plan in plans)
+            found = runs.pair(views[0].shape[2:], views[0].strides, views[1].strides, run)
+            expected = 8 if plans[0].sizes.token == 1 and pool.head_bytes == 584 else 16
+            assert runs.access_bytes(found, (0, 16)) == expected, (pool.name, page_size, layout)
