@@ -37,12 +37,13 @@ from ..replaying.options import (
     ReplayOptions,
 )
 from ..replaying.pools import OWN_STATES, PREFIX_TOKENS, STAND_IN_WINDOW
-from ..replaying.report import print_report, print_story
-from ..replaying.results import document
+from ..replaying.report import print_story
 from ..replaying.settings import Settings, resolve
+from ..reporting import timestamps
+from ..reporting.outputs import check_files, check_for_mode, explain_request, finish
 from ..terminal import options as read
-from ..terminal.output import check_apart, check_writable, write_json
 from ..terminal.signals import INTERRUPTED
+from ..terminal.streams import print_error
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
 Options = ReplayOptions
@@ -65,6 +66,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only the first N requests (default: all)",
     )
+    add(
+        "--speed",
+        type=read.positive_ratio,
+        default=Fraction(1),
+        metavar="X",
+        help="play the trace's times X times as fast: arrivals and delays (timed mode)",
+    )
     add("--seed", type=read.at_least(0), default=0, help="seed of all random draws")
     add(
         "--check",
@@ -77,6 +85,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.name,
         metavar="FILE",
         help="also write the results to this file as JSON; - is stdout",
+    )
+    add(
+        "--requests",
+        type=read.name,
+        metavar="FILE",
+        help="also write one line of JSON for each request: hits, why not more, times",
+    )
+    add(
+        "--why",
+        type=read.at_least(0),
+        metavar="N",
+        help="only say why request N hit what it hit, and what it waited for; the first is 0",
     )
     _add_cache(parser)
     _add_components(parser)
@@ -294,27 +314,37 @@ def _model(text: str) -> str:
 def run(options: ReplayOptions, command: str) -> int:
     """Returns the exit code. command: what the user typed, shown with a violation."""
     started = time.perf_counter()
-    _check_files(options)
-    # with the document on standard output, everything else goes to standard error
-    out = sys.stderr if options.json == "-" else sys.stdout
+    check_files(options)
+    # with a document on standard output, everything else goes to standard error
+    out = sys.stderr if "-" in (options.json, options.requests) else sys.stdout
     options, trace = _opened(options, out)
+    check_for_mode(options, trace)
     settings, paged = resolve(options, trace)
     _check_sizes(trace, settings, paged.knows_output)
+    warnings = timestamps.warnings(trace.jobs, settings.speed) if settings.mode == "timed" else []
+    for warning in warnings:
+        print_error(f"warning: {warning}")
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
+    follow = bool(options.requests) or options.why is not None
     with _story_on_error(watch):
-        result = modes.run(trace, paged, settings, watch, started)
+        result = modes.run(trace, paged, settings, watch, started, follow, options.why)
+    if options.why is not None:
+        if not result.account.served(options.why):
+            return INTERRUPTED
+        explain_request(trace, paged, result, options.why, out)
+        return 0
     if options.compare_eviction and not result.interrupted:
         order = options.compare_eviction
         other = modes.run(trace, paged, _with_eviction(settings, order), None, time.perf_counter())
-        result = replace(result, compared=(order, other.account.whole(), other.account.steady()))
-    print_report(trace, settings, result, out)
-    if result.interrupted:
-        return INTERRUPTED
-    if options.json:
-        write_json(options.json, document(trace, settings, result))
-    return 0
+        if other.interrupted:
+            result = replace(result, interrupted=True)
+        else:
+            both = other.account.whole(), other.account.steady()
+            result = replace(result, compared=(order, *both))
+    finish(trace, settings, result, options, command, warnings, out)
+    return INTERRUPTED if result.interrupted else 0
 
 
 @contextmanager
@@ -326,18 +356,6 @@ def _story_on_error(watch: Watch | None) -> Iterator[None]:
         if watch is not None:
             error.add_note("\n".join(["story:", *(f"    {line}" for line in watch.recent())]))
         raise
-
-
-def _check_files(options: ReplayOptions) -> None:
-    """Raises CallerError, before any work, if the document cannot be written.
-
-    The document must not replace a file that the command reads.
-    """
-    model = options.model if options.model and models.is_path(options.model) else None
-    profile = options.hardware if measured.is_path(options.hardware) else None
-    check_apart(trace=options.trace, model=model, hardware=profile, json=options.json)
-    if options.json:
-        check_writable(options.json)
 
 
 def _opened(options: ReplayOptions, out: TextIO) -> tuple[ReplayOptions, Trace]:

@@ -34,6 +34,8 @@ class ReplayOptions(OptionRecord):
     seed: int
     check: Level | None
     json: str | None
+    requests: str | None
+    why: int | None
 
     page_size: int
     device_tokens: int | None
@@ -62,3 +64,4 @@ class ReplayOptions(OptionRecord):
     scheduler: str
     token_budget: int
     max_running: int
+    speed: Fraction

@@ -43,6 +43,7 @@ class Settings:
     hardware: HardwareProfile
     tp: int
     host_bandwidth: Bandwidth
+    speed: Fraction
     core: Config
     engine: EngineOptions
     pools: Pools
@@ -79,7 +80,8 @@ class Settings:
             "token_budget": engine.token_budget,
             "max_running": engine.max_running,
             "check": self.check,
-            "limit": self.limit,
+            "speed": float(self.speed),
+            "limit": self.limit or None,
             "seed": self.seed,
         }
 
@@ -117,6 +119,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         hardware=profile,
         tp=options.tp,
         host_bandwidth=options.host_bandwidth,
+        speed=options.speed,
         core=Config(
             page_size=options.page_size,
             device_pages=sizes.device,

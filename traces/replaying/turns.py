@@ -53,9 +53,12 @@ def by_turn(account: Account, turns: Sequence[int]) -> list[Turn]:
         return []
     groups: list[list[int]] = [[] for _ in range(max(turns) + 1)]
     for index, turn in enumerate(turns):
-        groups[turn].append(index)
+        if account.served(index):
+            groups[turn].append(index)
     result = []
     for turn, indices in enumerate(groups):
+        if not indices:
+            continue  # interrupted before it
         hit, total = account.hit_tokens(indices)
         result.append(Turn(turn + 1, len(indices), total, hit))
     return result
