@@ -156,8 +156,10 @@ def ceiling_of(trace: Paged, whole_prompts: bool) -> Pages:
     """
     size = trace.page_size
     seen = np.zeros(1 << 16, dtype=np.bool_)
-    ceiling = np.zeros(len(trace.jobs), dtype=np.int64)
-    for index, job in enumerate(trace.jobs):
+    numbers = (job.index for job in trace.jobs)
+    ceiling = np.zeros(max(numbers, default=-1) + 1, dtype=np.int64)
+    for job in trace.jobs:
+        index = job.index
         chain = trace.chain(job)
         if not len(chain):
             continue

@@ -25,6 +25,7 @@ from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
 from . import timed as replay_timed
 from .account import Account, ceiling_of
+from .fitting import without
 from .history import History
 from .hits import HitsReplay
 from .lookups import Lookups
@@ -111,12 +112,13 @@ def run(
     follow: keep the history of every page. until: stop when this request has been served.
     """
     timed = settings.mode == "timed"
+    whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=not timed)
     account = Account(trace.jobs, paged.page_size, ceiling)
     observers = _Observers(settings, ceiling, watch)
     if follow:
         pages = -(-ceiling // paged.page_size)
-        history = History(paged, settings.core.components, pages, whole_prompts=not timed)
+        history = History(whole, settings.core.components, pages, whole_prompts=not timed)
         observers.history = history
         observers.all.append(history)
     if until is not None:
@@ -125,7 +127,7 @@ def run(
     return replace(
         result,
         components=observers.components(settings, None if result.interrupted else view),
-        turns=by_turn(account, turns_of(paged)),
+        turns=by_turn(account, turns_of(whole)),
         wall_s=time.perf_counter() - start,
     )
 

@@ -48,7 +48,7 @@ def turns_of(trace: Paged) -> list[int]:
 
 
 def by_turn(account: Account, turns: Sequence[int]) -> list[Turn]:
-    """One entry for each turn; empty if no request continues another."""
+    """One entry for each turn of served requests; empty if no request continues another."""
     if not any(turns):
         return []
     groups: list[list[int]] = [[] for _ in range(max(turns) + 1)]

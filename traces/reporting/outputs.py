@@ -14,14 +14,14 @@ from sim.hardware import measured
 
 from ..formats.base import Paged, Trace
 from ..replaying.options import ReplayOptions
-from ..replaying.report import print_report, print_sentences
-from ..replaying.results import document, head
 from ..replaying.run import Run
 from ..replaying.settings import Settings
 from ..terminal.output import check_apart, check_writable, write_json, write_whole
 from .conclusions import conclusions
 from .overload import Load, load_of
 from .records import lines
+from .report import print_report, print_sentences
+from .results import document, head
 from .why import story
 
 
@@ -38,7 +38,7 @@ def check_files(options: ReplayOptions) -> None:
     if options.json == options.requests == "-":
         raise CallerError("--requests: expected a file, since --json has stdout, found -; name one")
     model = options.model if options.model and models.is_path(options.model) else None
-    profile = options.hardware if measured.is_path(options.hardware) else None
+    profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
     check_apart(
         trace=options.trace,
         model=model,
@@ -51,16 +51,19 @@ def check_files(options: ReplayOptions) -> None:
             check_writable(output)
 
 
-def check_for_mode(options: ReplayOptions, trace: Trace) -> None:
-    """Raises CallerError for a request that the trace lacks, and for a speed without a clock."""
-    if options.why is not None and options.why >= len(trace.jobs):
+def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> None:
+    """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
+    if options.why is None:
+        return
+    if options.why >= len(trace.jobs):
         raise CallerError(
             f"--why: expected a request from 0 to {len(trace.jobs) - 1}, found {options.why}; the "
             "first request of the trace is 0"
         )
-    if options.mode == "hits" and options.speed != 1:
+    if options.why in settings.skipped.requests:
         raise CallerError(
-            "--speed: expected --mode timed, since hits has no clock, found hits; leave it out"
+            f"--why: expected a request that is served, found {options.why}, which is too large "
+            "for the device and skipped; name another, or enlarge the device"
         )
 
 
@@ -84,8 +87,7 @@ def finish(
     if options.requests:
         write_whole(options.requests, lines(trace, run))
     if options.json:
-        served = run.account.whole().requests
-        found = head(command, complete=not run.interrupted and served == len(trace.jobs))
+        found = head(command, complete=not run.interrupted)
         found |= document(trace, settings, run)
         if load is not None:
             found["load"] = _load(load)

@@ -11,10 +11,10 @@ from dataclasses import asdict
 from hicache.version import VERSION
 
 from ..formats.base import Trace
-from .account import Share
+from ..replaying.account import Share
+from ..replaying.run import NS_PER_S, ComponentUse, Run, Spread, spread
+from ..replaying.settings import Settings
 from .components import describe
-from .run import NS_PER_S, ComponentUse, Run, Spread, spread
-from .settings import Settings
 
 SCHEMA = 1  # grows when a key changes its meaning or goes
 
@@ -42,6 +42,10 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "input_tokens": sum(job.input_length for job in trace.jobs),
             "block_size": trace.block_size,
         },
+        "skipped": {
+            "requests": len(settings.skipped.requests),
+            "input_tokens": settings.skipped.input_tokens,
+        },
         "config": settings.as_options(),
         "whole": _share(whole),
         "steady": _share(run.account.steady()),
@@ -64,12 +68,14 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     result["transfers"] = {
         way: {
             "bytes": transfer.bytes,
+            "bytes_per_rank": transfer.bytes,
+            "bytes_total": transfer.bytes * settings.tp,
             "busy_s": None if transfer.busy_ns is None else transfer.busy_ns / NS_PER_S,
         }
         for way, transfer in run.transfers.items()
     }
     result["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
-    result["components"] = uses = {use.name: _component(use) for use in run.components}
+    result["components"] = uses = {use.name: _component(use, settings.tp) for use in run.components}
     if len(run.components) > 1:
         for use in run.components:
             uses[use.name] |= {"most_in_use": use.peak_pages, "evicted_along": use.evicted_along}
@@ -114,7 +120,8 @@ def _share(share: Share) -> dict[str, object]:
     }
 
 
-def _component(use: ComponentUse) -> dict[str, object]:
+def _component(use: ComponentUse, tp: int) -> dict[str, object]:
+    """`page_bytes` is the figure of one rank, under the name of the first version."""
     tiers = ("device", "host")
 
     def pair(values: tuple[int, int] | None) -> dict[str, int] | None:
@@ -122,13 +129,21 @@ def _component(use: ComponentUse) -> dict[str, object]:
 
     return {
         "page_bytes": use.page_bytes,
+        "page_bytes_per_rank": use.page_bytes,
+        "page_bytes_total": use.page_bytes * tp,
         "capacity": pair(use.capacity),
+        "pool_bytes_per_rank": pair(_times(use.capacity, use.page_bytes)),
+        "pool_bytes_total": pair(_times(use.capacity, use.page_bytes * tp)),
         "backed_up": use.backed_up,
         "loaded": use.loaded,
         "evicted": pair(use.evicted),
         "cached_at_rest": pair(use.cached),
         "garbage_at_rest": pair(use.garbage),
     }
+
+
+def _times(pages: tuple[int, int], size: int) -> tuple[int, int]:
+    return pages[0] * size, pages[1] * size
 
 
 def _lookups(settings: Settings, run: Run) -> Iterator[dict[str, object]]:

@@ -12,14 +12,13 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
-from hicache.core.components.base import residency
-
 from ..formats.base import Trace
+from ..replaying.account import Share
+from ..replaying.run import NS_PER_S, Run, Spread, spread
+from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
-from .account import Share
 from .components import NO_TRUTH, component_tables, order_table, turn_table
-from .run import NS_PER_S, Run, Spread, spread
-from .settings import Settings
+from .size_rows import hardware_row, model_rows, size_rows
 
 
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
@@ -63,14 +62,13 @@ def _setting(trace: Trace, settings: Settings) -> Table:
         ("trace", f"{trace.path} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {tokens:,} input tokens"),
         ("mode", _MODE[settings.mode]),
-        *_sizes(settings),
+        *size_rows(trace, settings),
         ("policy", f"{core.eviction_policy}, {core.write_policy}, pages of {core.page_size}"),
-        ("model", f"{settings.model.name}, {settings.page_bytes[0]:,} bytes a page"),
+        *model_rows(settings),
     ]
     if settings.mode == "timed":
-        link = settings.hardware.reached_link_bytes_per_s / 1e9
         rows += [
-            ("hardware", f"{settings.tp} x {settings.hardware.name}, host link {link:.1f} GB/s"),
+            hardware_row(settings),
             (
                 "scheduler",
                 f"{engine.order}, {engine.token_budget:,} tokens in a pass, {engine.max_running} "
@@ -84,35 +82,6 @@ _MODE = {
     "timed": "timed: simulated engine and device, virtual time",
     "hits": "hits: one request at a time, no clock, a complete hit counts fully",
 }
-
-
-def _sizes(settings: Settings) -> list[tuple[str, str]]:
-    """One line for each pool. The first component's lines have only the tier's name."""
-    core, pools = settings.core, settings.pools
-    rows = []
-    for tier, sizes, rules in (
-        ("device", core.device_pages, pools.device_rules),
-        ("host", core.host_pages, pools.host_rules),
-    ):
-        for place, pages in enumerate(sizes if any(sizes) else sizes[:1]):
-            name = f"  {core.components[place]}" if place else tier
-            rows.append((name, _pool(place, pages, settings, rules[place])))
-    if pools.window:
-        rows.append(("window", f"{pools.window:,} tokens"))
-    if pools.interval:
-        limit = pools.states_per_path
-        most = f", at most {limit} on a path" if limit else ""
-        rows.append(("states", f"every {pools.interval:,} tokens{most}"))
-    return rows
-
-
-def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
-    if not pages:
-        return "none"
-    size = pages * settings.page_bytes[place] / 1e9
-    if residency(settings.core.components[place]) == "state":
-        return f"{pages:,} states, {size:,.1f} GB ({rule})"
-    return f"{pages:,} pages, {pages * settings.core.page_size:,} tokens, {size:,.1f} GB ({rule})"
 
 
 def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
