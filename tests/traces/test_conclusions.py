@@ -224,3 +224,25 @@ def test_the_story_of_the_built_in_workload_follows_its_options(options: str) ->
 def test_the_built_in_workload_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "--limit", "5"]) == 0
     assert "5 conversations of 1 turn" in " ".join(capsys.readouterr().out.split())
+
+
+def test_inspect_says_how_much_can_hit_and_how_large_a_cache_must_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = [[8 * (n % 8) + k for k in range(8)] for n in range(64)]
+    path = write(tmp_path / "my trace.jsonl", *visits(*prompts))
+    out = tmp_path / "out.json"
+    assert main(["inspect", str(path), "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    text = " ".join(found["conclusions"])
+    assert "No cache can hit more than 87.500 % of the prompt tokens; the rest is new." in text
+    assert "An LRU cache of 32,768 tokens hits 87.500 %" in text
+    assert "half of its size does not" in text
+    assert f"hicache host '{path}'" in text
+    assert (found["schema"], found["complete"], found["warnings"]) == (1, True, [])
+    assert text in " ".join(capsys.readouterr().out.split())
+    path = write(tmp_path / "new.jsonl", mooncake([1]), mooncake([2]))
+    assert main(["inspect", str(path), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["conclusions"] == [
+        "No request begins like an earlier one, so no cache can hit anything."
+    ]

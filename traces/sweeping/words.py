@@ -11,7 +11,7 @@ from ..replaying.settings import Settings
 from ..reporting.overload import Load, slower
 from .points import Point
 
-ENOUGH = 0.95  # of the gain of the best size
+ENOUGH = 0.9  # of the gain of the best size
 LITTLE = 0.005  # of the prompt tokens
 
 
