@@ -9,7 +9,7 @@ from __future__ import annotations
 from hicache.core.components.base import residency
 
 from ..formats.base import Trace
-from .settings import Settings
+from ..replaying.settings import Settings
 
 Row = tuple[str, str]
 

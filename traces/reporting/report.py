@@ -10,20 +10,22 @@ from collections.abc import Callable
 from typing import TextIO
 
 from rich.table import Table
+from rich.text import Text
 
 from ..formats.base import Trace
+from ..replaying.account import Share
+from ..replaying.run import NS_PER_S, Run, Spread, spread
+from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
-from .account import Share
 from .components import NO_TRUTH, component_tables, order_table, turn_table
-from .run import NS_PER_S, Run, Spread, spread
-from .settings import Settings
 from .size_rows import hardware_row, model_rows, size_rows
 
 
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
     out = console(stream)
     if run.interrupted:
-        out.print("[bold]Interrupted.[/bold] This report covers the requests served so far.\n")
+        served = f"{run.account.whole().requests:,} of {len(trace.jobs):,} requests"
+        out.print(Text.assemble(("Interrupted.", "bold"), f" This report covers {served}.\n"))
     out.print(_setting(trace, settings))
     out.print(_hits(run.account.whole(), run.account.steady(), settings))
     for rows in component_tables(settings, run):
@@ -42,7 +44,15 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
 
 
 def print_story(text: str, stream: TextIO | None = None) -> None:
-    console(stream).print(text + "\n")
+    console(stream).print(text + "\n", markup=False)
+
+
+def print_sentences(title: str, sentences: list[str], stream: TextIO | None = None) -> None:
+    """Sentences in plain words, each on lines of its own."""
+    out = console(stream)
+    out.print(f"\n{title}", style="bold", markup=False)
+    for sentence in sentences:
+        out.print(sentence, markup=False)
 
 
 def _setting(trace: Trace, settings: Settings) -> Table:
@@ -109,14 +119,16 @@ def _latency(run: Run) -> Table:
     result = table("Latency (virtual time)", "", "mean", "p50", "p90", "p99")
     for name, times, scale, unit in (
         ("time to first token", spread(run.latency.ttft_ns), 1.0, "s"),
+        ("  in the queue", spread(run.latency.queue_ns), 1.0, "s"),
+        ("  waiting for loads", spread(run.latency.load_ns), 1.0, "s"),
+        ("  computing", spread(run.latency.compute_ns), 1.0, "s"),
         ("time per output token", spread(run.latency.tpot_ns), 1e3, "ms"),
     ):
         result.add_row(f"{name} ({unit})", *_points(times, scale))
     seconds = run.latency.makespan_ns / NS_PER_S
-    rate = run.latency.generated_tokens / seconds if seconds else 0.0
     result.add_section()
     result.add_row("makespan (s)", f"{seconds:,.1f}", "", "", "")
-    result.add_row("output tokens per second", f"{rate:,.1f}", "", "", "")
+    result.add_row("output tokens per second", f"{run.latency.tokens_per_s:,.1f}", "", "", "")
     return result
 
 
