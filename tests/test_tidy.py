@@ -50,6 +50,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache", "sim", "invariants"),
         *("traces.formats", "traces.generators", "traces.terminal"),
     ),
+    "traces.reporting": (
+        *("hicache", "sim"),
+        *("traces.formats", "traces.replaying", "traces.terminal"),
+    ),
+    "traces.sweeping": (
+        *("hicache", "invariants.watch"),
+        *("traces.formats", "traces.outside", "traces.replaying", "traces.reporting"),
+        "traces.terminal",
+    ),
     "traces.devices": ("hicache", "sim"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),

@@ -49,7 +49,7 @@ examples:
   hicache replay trace.jsonl --model llama-3.1-8b --hardware h100 \\
       --device-tokens 1M --host-ratio 2 --write-policy write_through
   hicache replay trace.jsonl --mode hits --page-size 512 --device-pages 5637 --json out.json
-  hicache replay trace.jsonl --model gemma-3-27b --swa-tokens 64K --host-ratio 4
+  hicache replay trace.jsonl --model gemma-3-27b --hardware h200 --swa-tokens 64K
   hicache replay trace.jsonl --components full,mamba --mamba-states 50 --device-tokens 1M
   hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 --seed 7
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
@@ -59,7 +59,8 @@ examples:
   hicache shrink TAPE.jsonl -o small.jsonl --export tests/regress
   hicache explain small.jsonl
 
-Sizes take K, M, G (thousands) or Ki, Mi, Gi (1,024s). `hicache COMMAND --help` lists the options.
+Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s), those in bytes also with a B: 512GB.
+`hicache COMMAND --help` lists the options.
 
 exit codes:
   0 done, 2 bad input or option, 10 crash, 11 invariant violated, 12 wrong bytes, 13 hazard,

@@ -27,9 +27,7 @@ from traces.formats.base import Lines
 from traces.replaying import modes
 from traces.terminal.output import write_whole
 
-from .rig import as_lines, conversation, mooncake
-
-SHARE = {"requests", "input_tokens", "hit_tokens", "computed_tokens", "hit_rate"}
+from .rig import as_lines, conversation, mooncake, write
 
 
 @pytest.fixture
@@ -66,43 +64,6 @@ def test_round_trip(turns: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "hit rate, token-weighted" in report
 
 
-def test_document_has_the_documented_names(turns: str, tmp_path: Path) -> None:
-    timed = replayed(tmp_path, turns)
-    counted = replayed(tmp_path, turns, "--mode", "hits", "--check", "off")
-    names = {
-        *("trace", "config", "whole", "steady", "transfers", "evicted_pages", "checks"),
-        *("digest", "wall_s", "components", "turns", "skipped"),
-    }
-    assert set(counted) == names
-    assert set(timed) == names | {"latency_s"}
-    for found in (timed, counted):
-        assert set(found["trace"]) == {"path", "format", "requests", "input_tokens", "block_size"}
-        assert set(found["whole"]) == set(found["steady"]) == SHARE
-        assert set(found["whole"]["hit_tokens"]) == {"device", "host", "storage"}
-        assert set(found["transfers"]) == {"d2h", "h2d"}
-        assert set(found["transfers"]["d2h"]) == {
-            *("bytes", "bytes_per_rank", "bytes_total", "busy_s"),
-        }
-        assert set(found["evicted_pages"]) == {"device", "host"}
-        assert set(found["checks"]) == {
-            *("level", "operations", "incremental", "full", "violations", "not_judged"),
-        }
-        assert set(found["components"]) == {"full"}
-        assert set(found["components"]["full"]) == {
-            *("page_bytes", "capacity", "backed_up", "loaded", "evicted"),
-            *("cached_at_rest", "garbage_at_rest", "page_bytes_per_rank", "page_bytes_total"),
-            *("pool_bytes_per_rank", "pool_bytes_total"),
-        }
-        assert set(found["turns"][0]) == {
-            *("turn", "requests", "input_tokens", "hit_tokens", "hit_rate"),
-        }
-    assert set(timed["latency_s"]) == {"ttft", "tpot", "makespan"}
-    assert set(timed["latency_s"]["ttft"]) == {"mean", "p50", "p90", "p99"}
-    assert timed["checks"]["operations"] > 0
-    assert timed["config"]["host_pages"] == 2 * timed["config"]["device_pages"]
-    assert counted["config"]["host_pages"] == 0
-
-
 @pytest.mark.parametrize("mode", ["timed", "hits"])
 @pytest.mark.parametrize("size", ["1", "16", "64", "512"])
 def test_page_sizes(mode: str, size: str, tmp_path: Path) -> None:
@@ -135,12 +96,22 @@ def test_interrupt_prints_partial_results(
         yield step
 
     monkeypatch.setattr(modes, "progress", interrupting)
-    out = tmp_path / "out.json"
-    assert main(["replay", turns, "--mode", mode, "--json", str(out)]) == 130
+    out, records = tmp_path / "out.json", tmp_path / "out.jsonl"
+    written = ["--json", str(out), "--requests", str(records)]
+    assert main(["replay", turns, "--mode", mode, *written]) == 130
     report = capsys.readouterr().out
     assert "Interrupted" in report
     assert "hit rate, token-weighted" in report
-    assert not out.exists()
+    served = 7 if mode == "timed" else 1
+    assert f"This report covers {served} of 20 requests" in report
+    found = json.loads(out.read_text())
+    assert (found["complete"], found["interrupted"]) == (False, True)
+    assert (found["served_requests"], found["trace"]["requests"]) == (served, 20)
+    # the second half of what was served, not of the trace
+    assert found["steady"]["requests"] == served - served // 2
+    assert sum(turn["requests"] for turn in found.get("turns", [])) in (0, served)
+    rows = [json.loads(line) for line in records.read_text().splitlines()]
+    assert len(rows) == served
 
 
 def test_same_digest_in_another_process(turns: str, tmp_path: Path) -> None:
@@ -330,3 +301,17 @@ def test_lines_count_from_the_first_line_of_the_file() -> None:
 
 def test_reading_the_conversation_trace() -> None:
     assert main(["inspect", str(conversation()), "--limit", "500"]) == 0
+
+
+def test_every_example_of_the_help_that_replays_a_trace_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "trace.jsonl", *(mooncake([0, 1 + n % 3, 10 + n], 1400) for n in range(12)))
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = capsys.readouterr().out.replace("\\\n", " ").splitlines()
+    examples = [line.split() for line in lines if "hicache replay trace.jsonl" in line]
+    assert len(examples) == 5
+    for example in examples:
+        assert main(example[1:]) == 0, example

@@ -54,7 +54,7 @@ def refused(trace: str, arguments: str, capsys: pytest.CaptureFixture[str]) -> s
 def test_sizes_are_printed_on_a_rank_and_in_total(replayed: Replayed) -> None:
     report, found = replayed("--tp 8 --device-pages 6669 --host-pages 13338")
     assert "13,338 pages, 853,632 tokens, 14.0 GB a rank, 111.9 GB on 8 ranks (as given)" in report
-    assert "llama-3.1-8b, 1,048,576 bytes a page on each rank, bf16" in report
+    assert "llama-3.1-8b, 1,048,576 bytes a page per rank, bf16" in report
     assert "weights 2.0 GB a rank, 16.1 GB on 8 ranks, bf16" in report
     full, config = found["components"]["full"], found["config"]
     assert full["page_bytes"] == full["page_bytes_per_rank"] == 1 << 20
@@ -66,6 +66,15 @@ def test_sizes_are_printed_on_a_rank_and_in_total(replayed: Replayed) -> None:
         moved = found["transfers"][way]
         assert moved["bytes"] == moved["bytes_per_rank"] == moved["bytes_total"] / 8
     assert found["transfers"]["d2h"]["bytes"] == full["backed_up"] << 20 > 0
+
+
+def test_tables_say_that_their_bytes_are_those_of_a_rank(replayed: Replayed) -> None:
+    arguments = "--components full,swa --device-pages 100"
+    several, alone = (replayed(f"{arguments} --tp {tp}")[0] for tp in (2, 1))
+    assert "bytes each per rank 2,097,152 2,097,152" in several
+    assert "Tiers pages of full GB per rank busy (s)" in several
+    assert "bytes each 4,194,304 4,194,304" in alone
+    assert "Tiers pages of full GB busy (s)" in alone
 
 
 def test_one_rank_has_one_figure(replayed: Replayed) -> None:
@@ -151,7 +160,7 @@ def test_types_of_weights_and_cache_are_what_is_printed(replayed: Replayed) -> N
     plain, usual = replayed("--components full,swa,mamba --tp 2")
     report, found = replayed("--components full,swa,mamba --tp 2 --kv-dtype fp8 --weight-dtype fp8")
     assert "bf16" in plain
-    assert "bytes a page on each rank, fp8" in report
+    assert "bytes a page per rank, fp8" in report
     config = found["config"]
     assert (config["kv_dtype"], config["weight_dtype"]) == ("fp8", "fp8")
     assert config["weight_bytes_total"] < 0.6 * usual["config"]["weight_bytes_total"]

@@ -23,6 +23,7 @@ VALUES = {
     "--limit": "1",
     "--seed": "7",
     "--check": "off",
+    "--speed": "3",
     "--page-size": "128",
     "--device-tokens": "64K",
     "--device-pages": "999",
@@ -50,7 +51,10 @@ VALUES = {
     "--token-budget": "1K",
     "--max-running": "7",
 }
-APART = {"trace", "mode", "json", "compare_eviction", "exclusive", "skip_too_large"}
+APART = {
+    *("trace", "mode", "json", "requests", "why"),
+    *("compare_eviction", "exclusive", "skip_too_large"),
+}
 ALONE = {"--model": {"--components"}, "--components": {"--model"}}
 RUNS = {
     "timed, host": "--host-ratio 2",
@@ -63,7 +67,7 @@ RUNS = {
     "hits, window of a given size": "--mode hits --components full,swa --swa-tokens 4K",
 }
 # What is refused, besides options of components that are not there.
-TIMED = {"--seed", "--host-bandwidth", "--load-groups", "--scheduler", "--max-running"}
+TIMED = {"--speed", "--seed", "--host-bandwidth", "--load-groups", "--scheduler", "--max-running"}
 HOST = {"--write-policy", "--load-threshold", "--load-quota", "--load-groups", "--host-bandwidth"}
 REFUSED = {
     "timed, host": set(),

@@ -7,8 +7,10 @@ of the cache that it is compared with.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import TextIO
 
 import numpy as np
@@ -20,6 +22,9 @@ from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
 from ..replaying.curve import Curve, lru_curve
+from ..reporting import timestamps
+from ..reporting.report import print_sentences
+from ..reporting.results import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json
@@ -31,6 +36,7 @@ SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 _PAGE_SIZE = 64
 _BAR = 30
 _POINTS = 12
+_MOST_OF_IT = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +82,16 @@ def run(options: Options, command: str) -> int:
         check_writable(options.json)
     trace = open_trace(options.trace, options.format, options.limit)
     inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
+    out = sys.stderr if options.json == "-" else sys.stdout
+    warnings, told = timestamps.warnings(trace.jobs, Fraction(1)), conclusions(inspection)
     with ignore_broken_pipe():
-        print_inspection(inspection, sys.stderr if options.json == "-" else sys.stdout)
+        print_inspection(inspection, out)
+        if warnings:
+            print_sentences("Warnings", warnings, out)
+        print_sentences("In words", told, out)
     if options.json:
-        write_json(options.json, asdict(inspection))
+        found = head(command, complete=True) | asdict(inspection)
+        write_json(options.json, found | {"warnings": warnings, "conclusions": told})
     return 0
 
 
@@ -156,6 +168,27 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
         ceiling_hit_rate_steady=float(ceiling[half:].sum() / prompts[half:].sum()),
         lru=_points(curve, paged, int(prompts.sum())),
     )
+
+
+def conclusions(result: Inspection) -> list[str]:
+    """What the ceiling and the curve say about the memory that a cache needs."""
+    ceiling = percent(result.ceiling_hit_rate)
+    if not result.ceiling_hit_tokens:
+        return ["No request begins like an earlier one, so no cache can hit anything."]
+    told = [f"No cache can hit more than {ceiling} of the prompt tokens; the rest is new."]
+    least = _MOST_OF_IT * result.ceiling_hit_rate
+    enough = [point for point in result.lru if point.hit_rate >= least]
+    if enough:
+        half = "; half of its size does not" if len(enough) < len(result.lru) else ""
+        told.append(
+            f"An LRU cache of {enough[0].tokens:,} tokens hits {percent(enough[0].hit_rate)}, nine "
+            f"tenths of that or more{half}."
+        )
+    told.append(
+        f"Try hicache host {shlex.quote(result.path)}, which says what this is in gigabytes of a "
+        "model, and what it does to the time to first token."
+    )
+    return told
 
 
 def print_inspection(result: Inspection, stream: TextIO) -> None:

@@ -3,7 +3,7 @@
 Contains the options of the run (those of cache, components and engine are in _replay_sizes), and
 connects trace, settings and checks. Does not run a mode (see replaying/modes), choose sizes that
 were not given (see replaying/settings and replaying/pools), or define the report (see
-replaying/report).
+reporting/report).
 """
 
 from __future__ import annotations
@@ -14,105 +14,89 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TextIO
 
-from hicache import models
 from invariants.watch import Watch
-from sim.hardware import measured
 
-from ..formats._open import FORMATS, described, open_trace
-from ..formats.base import Trace
 from ..outside import entries
-from ..replaying import builtin, modes
+from ..replaying import modes
+from ..replaying.builtin import opened, story
 from ..replaying.options import (
-    CHECKS,
-    MODES,
     ReplayOptions,
 )
-from ..replaying.report import print_report, print_story
-from ..replaying.results import document
 from ..replaying.settings import Settings, resolve
+from ..reporting import timestamps
+from ..reporting.outputs import check_files, check_served, explain_request, finish
+from ..reporting.report import print_story
 from ..terminal import options as read
-from ..terminal.output import check_apart, check_writable, write_json
 from ..terminal.signals import INTERRUPTED
-from ._replay_sizes import add_sizes
+from ..terminal.streams import print_error
+from ._replay_sizes import add_host, add_run, add_sizes
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
 Options = ReplayOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
     add = parser.add_argument
-    add("trace", nargs="?", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
-    add(
-        "--format",
-        type=read.entry(FORMATS, "auto"),
-        help=f"{described()} (default: auto)",
-    )
-    add(
-        "--mode",
-        type=read.choice(MODES),
-        default="timed",
-        help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
-    )
-    add(
-        "--limit",
-        type=read.at_least(1),
-        default=0,
-        metavar="N",
-        help="only the first N requests (default: all)",
-    )
-    add(
-        "--skip-too-large",
-        action="store_true",
-        help="leave out requests that the device cannot hold, and count them",
-    )
-    add(
-        "--seed",
-        type=read.at_least(0),
-        metavar="N",
-        help="seed of the simulated device: in how many parts it copies, and how late (at most "
-        "5 us) the engine sees the end of a copy; it changes the digest and hardly ever a printed "
-        "figure (default: 0)",
-    )
-    add(
-        "--check",
-        type=read.choice(CHECKS),
-        help="check invariants after every operation, at intervals (sampled), or not (off) "
-        "(default: sampled; every for the built-in workload)",
-    )
     add(
         "--json",
         type=read.output,
         metavar="FILE",
         help="also write the results to this file as JSON; - is stdout",
     )
+    add(
+        "--requests",
+        type=read.output,
+        metavar="FILE",
+        help="also write one line of JSON for each request: hits, why not more, times",
+    )
+    add(
+        "--why",
+        type=read.at_least(0),
+        metavar="N",
+        help="only say why request N hit what it hit, and what it waited for; the first is 0",
+    )
+    add_host(parser)
     add_sizes(parser)
 
 
 def run(options: ReplayOptions, command: str) -> int:
     """Returns the exit code. command: what the user typed, shown with a violation."""
     started = time.perf_counter()
-    _check_files(options)
-    # with the document on standard output, everything else goes to standard error
-    out = sys.stderr if options.json == "-" else sys.stdout
-    options, trace = _opened(options, out)
+    check_files(options, entries.files(), json=options.json, requests=options.requests)
+    # with a document on standard output, everything else goes to standard error
+    out = sys.stderr if "-" in (options.json, options.requests) else sys.stdout
+    is_builtin = options.trace is None
+    options, trace = opened(options)
     settings, paged = resolve(options, trace)
+    if is_builtin:
+        print_story(story(trace, paged, settings), out)
+    check_served(options, trace, settings)
+    warnings = timestamps.warnings(trace.jobs, settings.speed) if settings.mode == "timed" else []
+    for warning in warnings:
+        print_error(f"warning: {warning}")
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
+    follow = bool(options.requests) or options.why is not None
     with _story_on_error(watch):
-        result = modes.run(trace, paged, settings, watch, started)
+        result = modes.run(trace, paged, settings, watch, started, follow, options.why)
+    if options.why is not None:
+        if not result.account.served(options.why):
+            return INTERRUPTED
+        explain_request(trace, paged, result, options.why, out)
+        return 0
     if options.compare_eviction and not result.interrupted:
         order = options.compare_eviction
         other = modes.run(trace, paged, _with_eviction(settings, order), None, time.perf_counter())
-        result = replace(result, compared=(order, other.account.whole(), other.account.steady()))
-    print_report(trace, settings, result, out)
-    if result.interrupted:
-        return INTERRUPTED
-    if options.json:
-        write_json(options.json, document(trace, settings, result))
-    return 0
+        if other.interrupted:
+            result = replace(result, interrupted=True)
+        else:
+            both = other.account.whole(), other.account.steady()
+            result = replace(result, compared=(order, *both))
+    finish(trace, settings, result, options, command, warnings, out)
+    return INTERRUPTED if result.interrupted else 0
 
 
 @contextmanager
@@ -124,27 +108,6 @@ def _story_on_error(watch: Watch | None) -> Iterator[None]:
         if watch is not None:
             error.add_note("\n".join(["story:", *(f"    {line}" for line in watch.recent())]))
         raise
-
-
-def _check_files(options: ReplayOptions) -> None:
-    """Raises CallerError, before any work, if the document cannot be written.
-
-    The document must not replace a file that the command reads.
-    """
-    model = options.model if options.model and models.is_path(options.model) else None
-    profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
-    inputs = {"trace": options.trace, "model": model, "hardware": profile, **entries.files()}
-    check_apart(inputs, json=options.json)
-    if options.json:
-        check_writable(options.json)
-
-
-def _opened(options: ReplayOptions, out: TextIO) -> tuple[ReplayOptions, Trace]:
-    """The options and the trace; the built-in trace and its defaults if none was named."""
-    if options.trace is not None:
-        return options, open_trace(options.trace, options.format or "auto", options.limit)
-    print_story(builtin.STORY, out)
-    return builtin.with_defaults(options), builtin.builtin_trace(options.limit)
 
 
 def _with_eviction(settings: Settings, order: str) -> Settings:

@@ -10,8 +10,9 @@ counted twice. Does not run a replay (see hits and timed) or print anything (see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,6 +61,29 @@ class Share:
         return tokens / self.input_tokens if self.input_tokens else 0.0
 
 
+class Row(NamedTuple):
+    """What one request hit, in tokens; see Share."""
+
+    request: int
+    input_tokens: int
+    ceiling: int
+    device: int
+    host: int
+    storage: int
+
+    @property
+    def hit_tokens(self) -> int:
+        return self.device + self.host + self.storage
+
+    @property
+    def first_seen(self) -> int:
+        return self.input_tokens - self.ceiling
+
+    @property
+    def lost(self) -> int:
+        return max(0, self.ceiling - self.hit_tokens)
+
+
 class Account:
     """Hits of each request of a trace. ceiling: int64 tokens per request, from `ceiling_of`."""
 
@@ -74,28 +98,42 @@ class Account:
         self._hits.setdefault(index, (device, host, storage))
 
     def whole(self) -> Share:
-        """Sums over all requests."""
-        return self._share(0)
+        """Sums over all requests that were served."""
+        return self._share(steady=False)
 
     def steady(self) -> Share:
-        """Sums over the second half of the trace, with the middle one of an odd number."""
-        return self._share(len(self._input) // 2)
+        """Sums over the second half of the served requests, in the order of the trace.
+
+        It includes the middle one of an odd number.
+        """
+        return self._share(steady=True)
 
     def hit_tokens(self, indices: Sequence[int]) -> tuple[int, int]:
         """(hit tokens, prompt tokens) of these requests."""
         hit = sum(sum(self._hits.get(index, ())) for index in indices)
         return hit, int(self._input[list(indices)].sum())
 
-    def _share(self, first: int) -> Share:
-        rows = [(index, *hits) for index, hits in self._hits.items() if index >= first]
+    def served(self, index: int) -> bool:
+        return index in self._hits
+
+    def rows(self) -> Iterator[Row]:
+        """What each served request hit, in the order of the trace."""
+        for index in sorted(self._hits):
+            tiers = self._hits[index]
+            yield Row(index, int(self._input[index]), int(self._ceiling[index]), *tiers)
+
+    def _share(self, steady: bool) -> Share:
+        rows = [(index, *hits) for index, hits in sorted(self._hits.items())]
         if not rows:
             return Share(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
         table = np.array(rows, dtype=np.int64)
+        if steady:
+            table = table[len(table) // 2 :]
         index, tiers = table[:, 0], table[:, 1:]
         total, ceiling, hit = self._input[index], self._ceiling[index], tiers.sum(axis=1)
         device, host, storage = (int(tokens) for tokens in tiers.sum(axis=0))
         return Share(
-            requests=len(rows),
+            requests=len(table),
             input_tokens=int(total.sum()),
             device=device,
             host=host,

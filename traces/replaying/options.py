@@ -40,6 +40,8 @@ class ReplayOptions(OptionRecord):
     seed: int | None
     check: Level | None
     json: str | None
+    requests: str | None
+    why: int | None
 
     page_size: int | None
     device_tokens: int | None
@@ -71,3 +73,4 @@ class ReplayOptions(OptionRecord):
     scheduler: str | None
     token_budget: int | None
     max_running: int | None
+    speed: Fraction | None

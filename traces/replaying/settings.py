@@ -48,6 +48,7 @@ class Settings:
     hardware: HardwareProfile
     tp: int
     host_bandwidth: Bandwidth
+    speed: Fraction
     core: Config
     engine: EngineOptions
     pools: Pools
@@ -107,7 +108,8 @@ class Settings:
             "token_budget": engine.token_budget,
             "max_running": engine.max_running,
             "check": self.check,
-            "limit": self.limit,
+            "speed": float(self.speed),
+            "limit": self.limit or None,
             "seed": self.seed,
         }
 
@@ -158,6 +160,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         hardware=profile,
         tp=options.tp,
         host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
+        speed=options.speed or Fraction(1),
         core=core,
         engine=engine,
         pools=sizes,

@@ -7,7 +7,7 @@ of any format.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,17 +47,18 @@ def turns_of(trace: Paged) -> list[int]:
     return turns
 
 
-def by_turn(account: Account, turns: Sequence[int], skipped: Container[int] = ()) -> list[Turn]:
-    """One entry for each turn; empty if no request continues another. skipped: requests that were
-    left out."""
+def by_turn(account: Account, turns: Sequence[int]) -> list[Turn]:
+    """One entry for each turn of served requests; empty if no request continues another."""
     if not any(turns):
         return []
     groups: list[list[int]] = [[] for _ in range(max(turns) + 1)]
     for index, turn in enumerate(turns):
-        if index not in skipped:
+        if account.served(index):
             groups[turn].append(index)
     result = []
     for turn, indices in enumerate(groups):
+        if not indices:
+            continue  # interrupted before it
         hit, total = account.hit_tokens(indices)
         result.append(Turn(turn + 1, len(indices), total, hit))
     return result

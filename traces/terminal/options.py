@@ -130,6 +130,14 @@ def ratio(text: str) -> Fraction:
     return Fraction(text)
 
 
+def positive_ratio(text: str) -> Fraction:
+    """An exact number above 0."""
+    value = ratio(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return value
+
+
 def bandwidth(text: str) -> Bandwidth:
     """A multiple of the profile's host link (0.5x), or bytes per second and direction (50GB).
 

@@ -1,6 +1,6 @@
 """The `--json` document of a replay. Other programs read it: do not rename its keys.
 
-Does not print for people; see report.
+docs/json.md describes every key. Does not print for people; see report.
 """
 
 from __future__ import annotations
@@ -8,16 +8,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from hicache.version import VERSION
+
 from ..formats.base import Trace
-from .account import Share
+from ..replaying.account import Share
+from ..replaying.run import NS_PER_S, ComponentUse, Latency, Run, Spread, spread
+from ..replaying.settings import Settings
 from .components import describe
-from .run import NS_PER_S, ComponentUse, Run, Spread, spread
-from .settings import Settings
+
+SCHEMA = 1  # grows when a key changes its meaning or goes
+
+
+def head(command: str, complete: bool) -> dict[str, object]:
+    """The keys that every document has. command: as the user typed it."""
+    return {
+        "schema": SCHEMA,
+        "hicache_version": VERSION,
+        "command": command,
+        "complete": complete,
+    }
 
 
 def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     """The results of a replay as JSON values. `latency_s` is present in timed mode only."""
+    whole = run.account.whole()
     result: dict[str, object] = {
+        "interrupted": run.interrupted,
+        "served_requests": whole.requests,
         "trace": {
             "path": trace.path,
             "format": trace.format,
@@ -30,15 +47,17 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "input_tokens": settings.skipped.input_tokens,
         },
         "config": settings.as_options(),
-        "whole": _share(run.account.whole()),
+        "whole": _share(whole),
         "steady": _share(run.account.steady()),
     }
     if run.latency is not None:
-        result["latency_s"] = {
-            "ttft": _spread(spread(run.latency.ttft_ns)),
-            "tpot": _spread(spread(run.latency.tpot_ns)),
-            "makespan": run.latency.makespan_ns / NS_PER_S,
+        result["latency_s"] = _latency(run.latency)
+        result["output"] = {
+            "tokens": run.latency.generated_tokens,
+            "tokens_per_s": run.latency.tokens_per_s,
         }
+        result["preempted"] = run.preempted
+    result["refused"] = run.refused
     result["transfers"] = {
         way: {
             "bytes": transfer.bytes,
@@ -69,11 +88,24 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         "incremental": run.checks.incremental,
         "full": run.checks.full,
         "violations": run.checks.violations,
+        "byte_checks": run.checks.byte_checks,
+        "access_checks": run.checks.access_checks,
         "not_judged": run.checks.unjudged,
     }
     result["digest"] = run.digest
     result["wall_s"] = round(run.wall_s, 3)
     return result
+
+
+def _latency(latency: Latency) -> dict[str, object]:
+    return {
+        "ttft": _spread(spread(latency.ttft_ns)),
+        "queue": _spread(spread(latency.queue_ns)),
+        "load": _spread(spread(latency.load_ns)),
+        "compute": _spread(spread(latency.compute_ns)),
+        "tpot": _spread(spread(latency.tpot_ns)),
+        "makespan": latency.makespan_ns / NS_PER_S,
+    }
 
 
 def _share(share: Share) -> dict[str, object]:
@@ -83,6 +115,12 @@ def _share(share: Share) -> dict[str, object]:
         "hit_tokens": {"device": share.device, "host": share.host, "storage": share.storage},
         "computed_tokens": share.computed_tokens,
         "hit_rate": share.hit_rate,
+        "hit_rate_pages": share.block_rate,
+        "hit_rate_mean": share.mean_rate,
+        "ceiling_tokens": share.ceiling,
+        "ceiling_rate": share.rate(share.ceiling),
+        "first_seen_tokens": share.first_seen,
+        "lost_tokens": share.lost,
     }
 
 

@@ -13,20 +13,20 @@ from rich.table import Table
 from rich.text import Text
 
 from ..formats.base import Trace
+from ..replaying.account import Share
+from ..replaying.run import NS_PER_S, Run, Spread, spread
+from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
-from .account import Share
 from .components import NO_TRUTH, component_tables, order_table, turn_table
-from .run import NS_PER_S, Run, Spread, spread
-from .settings import Settings
-from .size_rows import hardware_row, model_rows, size_rows
+from .size_rows import each_rank, hardware_row, model_rows, size_rows
 
 
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
     out = console(stream)
     if run.interrupted:
-        rest = " This report covers the requests served so far.\n"
-        out.print(Text.assemble(("Interrupted.", "bold"), rest))
+        served = f"{run.account.whole().requests:,} of {len(trace.jobs):,} requests"
+        out.print(Text.assemble(("Interrupted.", "bold"), f" This report covers {served}.\n"))
     out.print(_setting(trace, settings))
     out.print(_hits(run.account.whole(), run.account.steady(), settings))
     for rows in component_tables(settings, run):
@@ -38,14 +38,22 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(turns)
     if run.latency is not None:
         out.print(_latency(run))
-    out.print(_transfers(run))
+    out.print(_transfers(settings, run))
     if (orders := order_table(settings, run)) is not None:
         out.print(orders)
     out.print(_verdict(run))
 
 
 def print_story(text: str, stream: TextIO | None = None) -> None:
-    console(stream).print(text + "\n")
+    console(stream).print(text + "\n", markup=False)
+
+
+def print_sentences(title: str, sentences: list[str], stream: TextIO | None = None) -> None:
+    """Sentences in plain words, each on lines of its own."""
+    out = console(stream)
+    out.print(f"\n{title}", style="bold", markup=False)
+    for sentence in sentences:
+        out.print(sentence, markup=False)
 
 
 def _setting(trace: Trace, settings: Settings) -> Table:
@@ -122,14 +130,16 @@ def _latency(run: Run) -> Table:
     result = table("Latency (virtual time)", "", "mean", "p50", "p90", "p99")
     for name, times, scale, unit in (
         ("time to first token", spread(run.latency.ttft_ns), 1.0, "s"),
+        ("  in the queue", spread(run.latency.queue_ns), 1.0, "s"),
+        ("  waiting for loads", spread(run.latency.load_ns), 1.0, "s"),
+        ("  computing", spread(run.latency.compute_ns), 1.0, "s"),
         ("time per output token", spread(run.latency.tpot_ns), 1e3, "ms"),
     ):
         result.add_row(f"{name} ({unit})", *_points(times, scale))
     seconds = run.latency.makespan_ns / NS_PER_S
-    rate = run.latency.generated_tokens / seconds if seconds else 0.0
     result.add_section()
     result.add_row("makespan (s)", f"{seconds:,.1f}", "", "", "")
-    result.add_row("output tokens per second", f"{rate:,.1f}", "", "", "")
+    result.add_row("output tokens per second", f"{run.latency.tokens_per_s:,.1f}", "", "", "")
     return result
 
 
@@ -137,10 +147,11 @@ def _points(times: Spread, scale: float) -> list[str]:
     return [f"{value * scale:,.3f}" for value in (times.mean, times.p50, times.p90, times.p99)]
 
 
-def _transfers(run: Run) -> Table:
+def _transfers(settings: Settings, run: Run) -> Table:
     alone = len(run.components) == 1
     first = run.components[0]
-    result = table("Tiers", "", "pages" if alone else "pages of full", "GB", "busy (s)")
+    pages_of, size = "pages" if alone else "pages of full", "GB" + each_rank(settings)
+    result = table("Tiers", "", pages_of, size, "busy (s)")
     for way, name, pages in (
         ("d2h", "device to host", first.backed_up),
         ("h2d", "host to device", first.loaded),
