@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from .terminal.streams import (
     print_failure,
     silence_std_streams,
 )
+from .terminal.text import command_line
 
 BAD_INPUT = 2
 CRASH = 10
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     harden_std_streams()
     with escaped_std_streams():
-        return _run(given, shlex.join(["hicache", *given]))
+        return _run(given, command_line(["hicache", *given]))
 
 
 def _run(given: Sequence[str], typed: str) -> int:

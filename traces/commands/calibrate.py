@@ -26,6 +26,7 @@ from ..devices.tiny import TINY, model_of, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_whole
+from ..terminal.text import name
 
 SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
 
@@ -108,7 +109,7 @@ def run(options: Options, command: str) -> int:
     _print(figures, out)
     write_whole(options.output, [json.dumps(document, indent=1, sort_keys=True) + "\n"])
     if options.output != "-":
-        print(f"profile {document['hash'][:12]} written to {options.output}", file=out)
+        print(f"profile {document['hash'][:12]} written to {name(options.output)}", file=out)
     return 0
 
 

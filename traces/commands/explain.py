@@ -27,6 +27,7 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json, write_whole
 from ..terminal.streams import ignore_broken_pipe
+from ..terminal.text import name
 
 SUMMARY = "replay a tape and show what led to its failure, with the lines of the core"
 FORMAT, VERSION = "hicache-explain", 1
@@ -110,7 +111,7 @@ def run(options: Options, command: str) -> int:
         if options.trace:
             write_whole(options.trace, timeline(account))
             if options.trace != "-":
-                print(f"\ntrace: {options.trace} (open it in ui.perfetto.dev)", file=stream)
+                print(f"\ntrace: {name(options.trace)} (open it in ui.perfetto.dev)", file=stream)
         if options.json:
             write_json(options.json, document(account, about, command, plant))
     return failure.code if failure else 0

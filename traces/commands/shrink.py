@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from ..terminal.output import (
     write_json,
 )
 from ..terminal.streams import ignore_broken_pipe
+from ..terminal.text import command_line
 from ..terminal.text import name as name_of
 
 SUMMARY = "make a failing tape smaller with the same failure, and export it as a test"
@@ -240,7 +240,7 @@ def _verify(shrunk: shrinker.Shrunk, plant: str, text: str, hint: str) -> None:
 
 def _replay(path: str, plant: str) -> str:
     bug = ["--plant", plant] if plant else []
-    return shlex.join(["hicache", "fuzz", "--replay", path, *bug, *entries.options()])
+    return command_line(["hicache", "fuzz", "--replay", path, *bug, *entries.options()])
 
 
 def _verdict(text: str) -> str:
@@ -322,6 +322,6 @@ def _report(
     if options.output != "-":
         small = options.output
         lines.append(f"replay: {_replay(options.output, '')}")
-        lines.append(f"explain: hicache explain {shlex.join([small, *entries.options()])}")
+        lines.append(f"explain: hicache explain {command_line([small, *entries.options()])}")
     with ignore_broken_pipe():
         print("\n".join(lines), file=stream)
