@@ -34,6 +34,7 @@ from .terminal.text import command_line
 
 BAD_INPUT = 2
 CRASH = 10
+_TOP = ("-h", "--help", "--version")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _ABOUT = """\
@@ -161,8 +162,9 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
 
     argparse does both, so the return value is for the type checker alone.
     """
-    if given and not given[0].startswith("-"):
-        raise registry.unknown("command", given[0], names)
+    if given and given[0] not in _TOP:
+        kind, known = ("option", _TOP) if given[0].startswith("-") else ("command", names)
+        raise registry.unknown(kind, given[0], known)
     top = Parser(
         prog="hicache",
         description=_ABOUT,

@@ -63,6 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     generator = base.load(options.generator)
     extent = generator.extent(options.own)
+    check_writable(options.output)
     _check(options, extent)
     if extent.bytes > _LARGE_BYTES:
         print(
@@ -71,7 +72,6 @@ def run(options: Options, command: str) -> int:
             file=sys.stderr,
             flush=True,
         )
-    check_writable(options.output)
     with _progress(options, extent.requests) as report:
         lines = base.text(options.generator, generator, options.own)
         write_whole(options.output, _counted(lines, report))
