@@ -14,6 +14,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pytest
 from hicache.files import once, packed_as
 from hicache.models import get
 from hicache.models._document import as_document
+from hicache.version import VERSION
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import replay
 from invariants.fuzz.tapes import tape as tapes
@@ -39,6 +41,7 @@ from .rig import mooncake, write
 from .test_bad_input import fails
 from .test_outside import MINE
 
+ROOT = Path(__file__).parents[2]
 BUG = "donated-slot-stays-with-its-request"
 
 
@@ -390,9 +393,8 @@ for name in ("argparse", "traces.cli"):
 sys.argv = ["hicache", "inspect", "trace.jsonl"]
 runpy.run_module({package!r}, run_name="__main__", alter_sys=False)
 """
-    root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "hicache: interrupted\n")
 
@@ -404,8 +406,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 import traces.start
 print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
 """
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
     assert done.stdout == b"True\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -451,3 +452,15 @@ def test_an_exported_test_fails_without_asserts_and_is_printable() -> None:
     with planted(BUG), pytest.raises(AssertionError):
         exported["test_the_core_plays_it_clean"]()
     exported["test_the_core_plays_it_clean"]()
+
+
+def test_the_version_and_both_modules(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"hicache {VERSION}\n"
+    assert version("hicache") == VERSION
+    for module in ("hicache", "traces"):
+        words = [sys.executable, "-m", module, "--version"]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stdout == f"hicache {VERSION}\n"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +22,11 @@ from sim.hardware.profile import _MEASURED
 from traces.cli import main
 from traces.fuzzing.work import Work
 from traces.outside import entries
+from traces.terminal.text import command_line, one_line, visible
 
 from .rig import HEADER, mooncake, native, write
 
+ROOT = Path(__file__).parents[2]
 BUG = "donated-slot-stays-with-its-request"
 # Clears the screen, sets a title, turns the line round, forges a line, and is markup of rich.
 BAD = "\x1b[2J\x1b]0;t\x07\u202e[bold]\r\nhicache: forged\n\x9b1m\u2028\ufeff\x7f[/bold]\ud800"
@@ -153,12 +159,7 @@ FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
 
 
 def test_names_of_files(capsys: pytest.CaptureFixture[str]) -> None:
-    write(
-        Path(FILE),
-        *[native(("a", 70), output=("b", 3))][:0],
-        HEADER,
-        native(("a", 70), output=("b", 3)),
-    )
+    write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
     for command in (("inspect", FILE), ("replay", FILE), ("replay", FILE, "--mode", "hits")):
         assert ran(capsys, *command) == 0
         assert ran(capsys, *command, "--json", f"{FILE}.out") == 0
@@ -216,3 +217,52 @@ def test_policies_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
     assert ran(capsys, "replay", "--eviction", "mine.py:Mine") == 2
     Path("mine.py").write_text(f"class Mine:\n    name = {BAD!r}\n    priority = lambda *_: 0\n")
     assert ran(capsys, "replay", "--eviction", "mine.py:Mine") == 2
+
+
+@pytest.mark.parametrize("settings", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_on_a_terminal_only_colours_are_raw(settings: dict[str, str]) -> None:
+    write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
+    ours, theirs = os.openpty()
+    environment = {"TERM": "xterm-256color", "COLUMNS": "40"} | settings
+    with subprocess.Popen(
+        [sys.executable, "-m", "hicache", "inspect", FILE],
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        printed = b""
+        with suppress(OSError):  # the terminal is gone
+            while piece := os.read(ours, 1 << 16):
+                printed += piece
+    os.close(ours)
+    assert process.returncode == 0
+    text = printed.decode().replace("\r\n", "\n")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert not _RAW.search(plain)
+    assert "\\x1b[2J\\u202e[bold]\\n" in plain.replace("\n", "").replace(" ", "")
+    assert (plain == text) == ("TERM" in settings)
+    assert "NO_COLOR" not in settings or not re.search(r"\x1b\[[34]", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é 漢 ✓\n", "plain é 漢 ✓\n"),
+        ("\x00\t\r\x1b\x7f\x80\x9f", "\\x00\\t\\r\\x1b\\x7f\\x80\\x9f"),
+        ("\u202a\u2066\u200f\u2028\ufeff\ud800", "\\u202a\\u2066\\u200f\\u2028\\ufeff\\ud800"),
+    ],
+)
+def test_unsafe_characters_are_escapes(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert visible(shown) == shown
+    assert one_line(text) == shown.replace("\n", "\\n")
+
+
+def test_a_word_of_a_command_line_survives_a_shell() -> None:
+    words = ["plain", "two words", "it's", FILE, "\u202e\x80", "\udcff", "\\n'\n"]
+    line = command_line(["printf", "%s\\0", *words])
+    assert not _RAW.search(line)
+    assert "\n" not in line
+    printed = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
+    assert printed == b"".join(os.fsencode(word) + b"\0" for word in words)
