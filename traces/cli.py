@@ -108,7 +108,7 @@ def _no_memory(given: Sequence[str], options: OptionRecord | None) -> str:
     advice |= {"jobs": "run fewer at once (--jobs)"}
     ways = [how for field, how in advice.items() if hasattr(options, field)]
     return (
-        f"hicache {' '.join(given[:1])}: expected its input and its bookkeeping to fit in RAM, "
+        f"{given[0]}: expected its input and its bookkeeping to fit in RAM, "
         f"found that no more is free; {', or '.join(ways) or 'give a smaller input'}"
     )
 
