@@ -42,8 +42,9 @@ from ..replaying.report import print_report, print_story
 from ..replaying.results import document
 from ..replaying.settings import Settings, resolve
 from ..terminal import options as read
-from ..terminal.output import check_apart, check_writable, write_json
+from ..terminal.output import check_outputs, write_json
 from ..terminal.signals import INTERRUPTED
+from ..terminal.streams import ignore_broken_pipe
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
 Options = ReplayOptions
@@ -310,7 +311,8 @@ def run(options: ReplayOptions, command: str) -> int:
         order = options.compare_eviction
         other = modes.run(trace, paged, _with_eviction(settings, order), None, time.perf_counter())
         result = replace(result, compared=(order, other.account.whole(), other.account.steady()))
-    print_report(trace, settings, result, out)
+    with ignore_broken_pipe():
+        print_report(trace, settings, result, out)
     if result.interrupted:
         return INTERRUPTED
     if options.json:
@@ -337,9 +339,7 @@ def _check_files(options: ReplayOptions) -> None:
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if measured.is_path(options.hardware) else None
     inputs = {"trace": options.trace, "model": model, "hardware": profile, **entries.files()}
-    check_apart(inputs, json=options.json)
-    if options.json:
-        check_writable(options.json)
+    check_outputs(inputs, json=options.json)
 
 
 def _opened(options: ReplayOptions, out: TextIO) -> tuple[ReplayOptions, Trace]:
