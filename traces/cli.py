@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -32,40 +31,46 @@ from .terminal.streams import (
     print_failure,
     silence_std_streams,
 )
+from .terminal.text import command_line
 
 BAD_INPUT = 2
 CRASH = 10
+_TOP = ("-h", "--help", "--version")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _ABOUT = """\
-Replay LLM serving traces through a tiered KV cache (device and host memory), on a
-simulated accelerator or on real memory, with every decision checked. Look for bugs
-in the cache.
+Replay LLM serving traces through a tiered KV cache (device and host memory), on
+a simulated accelerator or on real memory, with every decision checked. Look for
+bugs in the cache.
 """
 
 _EXAMPLES = """\
 examples:
-  hicache replay                                   a built-in workload, about 10 s
+  hicache replay                        a built-in workload, about 10 s
   hicache replay trace.jsonl --model llama-3.1-8b --hardware h100 \\
       --device-tokens 1M --host-ratio 2 --write-policy write_through
-  hicache replay trace.jsonl --mode hits --page-size 512 --device-pages 5637 --json out.json
+  hicache replay trace.jsonl --mode hits --page-size 512 \\
+      --device-pages 5637 --json out.json
   hicache replay trace.jsonl --model gemma-3-27b --hardware h200 --swa-tokens 64K
-  hicache replay trace.jsonl --components full,mamba --mamba-states 50 --device-tokens 1M
-  hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 --seed 7
+  hicache replay trace.jsonl --components full,mamba --mamba-states 50 \\
+      --device-tokens 1M
+  hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 \\
+      --seed 7
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
   hicache inspect trace.jsonl
-  hicache fuzz                                     60 s on all cores; failures are saved as tapes
+  hicache fuzz                          60 s on all cores; failures become tapes
   hicache shrink TAPE.jsonl -o small.jsonl --export tests/regress
   hicache explain small.jsonl
 
-Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s), those in bytes also with a B: 512GB.
+Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s), in bytes also with a B: 512GB.
 `hicache COMMAND --help` lists the options.
 
 exit codes:
-  0 done, 2 bad input or option, 10 crash, 11 invariant violated, 12 wrong bytes, 13 hazard,
-  14 no progress, 15 ranks diverge, 16 nondeterminism, 17 error of the harness, 18 state not
-  reached, 19 canary not found, 130 interrupted
+  0 done, 2 bad input or option, 10 crash, 11 invariant violated,
+  12 wrong bytes, 13 hazard, 14 no progress, 15 ranks diverge,
+  16 nondeterminism, 17 error of the harness, 18 state not reached,
+  19 canary not found, 130 interrupted
 """
 
 
@@ -74,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     harden_std_streams()
     with escaped_std_streams():
-        return _run(given, shlex.join(["hicache", *given]))
+        return _run(given, command_line(["hicache", *given]))
 
 
 def _run(given: Sequence[str], typed: str) -> int:
@@ -109,7 +114,7 @@ def _no_memory(given: Sequence[str], options: OptionRecord | None) -> str:
     advice |= {"jobs": "run fewer at once (--jobs)"}
     ways = [how for field, how in advice.items() if hasattr(options, field)]
     return (
-        f"hicache {' '.join(given[:1])}: expected its input and its bookkeeping to fit in RAM, "
+        f"{given[0]}: expected its input and its bookkeeping to fit in RAM, "
         f"found that no more is free; {', or '.join(ways) or 'give a smaller input'}"
     )
 
@@ -174,8 +179,9 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
 
     argparse does both, so the return value is for the type checker alone.
     """
-    if given and not given[0].startswith("-"):
-        raise registry.unknown("command", given[0], names)
+    if given and given[0] not in _TOP:
+        kind, known = ("option", _TOP) if given[0].startswith("-") else ("command", names)
+        raise registry.unknown(kind, given[0], known)
     top = Parser(
         prog="hicache",
         description=_ABOUT,

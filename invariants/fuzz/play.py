@@ -6,6 +6,7 @@ of rounds); let go (abort, answer and evict everything; every pool must be free 
 
 from __future__ import annotations
 
+import shlex
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -122,7 +123,8 @@ def replay(
     """
     check(tape, ops, name)
     twin = twins.named(tape, tape.notes[twins.NOTE]) if twins.NOTE in tape.notes else None
-    command = f"hicache fuzz --replay {name}" if name else ""
+    shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
+    command = f"hicache fuzz --replay {shown}" if name else ""
     outcome = _played(tape, ops, level, command, checks, follow)
     if twin is None or outcome.failure is not None:
         return outcome

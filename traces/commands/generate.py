@@ -21,7 +21,7 @@ from ..formats.base import MAX_REQUEST_TOKENS, MAX_REQUESTS
 from ..generators import base
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_whole
+from ..terminal.output import check_outputs, write_whole
 from ..terminal.parser import Formatter
 from ..terminal.progress import progress
 
@@ -63,6 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     generator = base.load(options.generator)
     extent = generator.extent(options.own)
+    check_outputs({}, output=options.output)
     _check(options, extent)
     if extent.bytes > _LARGE_BYTES:
         print(
@@ -71,7 +72,6 @@ def run(options: Options, command: str) -> int:
             file=sys.stderr,
             flush=True,
         )
-    check_writable(options.output)
     with _progress(options, extent.requests) as report:
         lines = base.text(options.generator, generator, options.own)
         write_whole(options.output, _counted(lines, report))
@@ -95,9 +95,9 @@ def _check(options: Options, extent: base.Extent) -> None:
         free = shutil.disk_usage(folder).free
         if extent.bytes > free:
             raise CallerError(
-                f"{options.output}: expected {extent.bytes / 1e9:,.1f} GB of free space for "
-                f"{extent.requests:,} requests, found {free / 1e9:,.1f} GB; ask for less, or write "
-                "to - and pack it"
+                f"--output {options.output}: expected {extent.bytes / 1e9:,.1f} GB of free space "
+                f"for {extent.requests:,} requests, found {free / 1e9:,.1f} GB; ask for less, or "
+                "write to - and pack it"
             )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -35,13 +34,13 @@ from ..terminal.leftovers import temporary_folder
 from ..terminal.options import OptionRecord
 from ..terminal.output import (
     as_json,
-    check_apart,
     check_folder,
-    check_writable,
+    check_outputs,
     write_all,
     write_json,
 )
 from ..terminal.streams import ignore_broken_pipe
+from ..terminal.text import command_line
 from ..terminal.text import name as name_of
 from ..terminal.workers import run_child
 
@@ -145,6 +144,7 @@ def run(options: Options, command: str) -> int:
     outputs = [(options.output, [tapes.dumps(shrunk.tape)])]
     if options.export:
         test = str(Path(options.export) / name)
+        check_outputs({"tape": options.tape}, export=test if Path(test).exists() else None)
         written.append(test)
         outputs.append((test, [text]))
     if options.json:
@@ -167,10 +167,7 @@ def _check(options: Options) -> None:
     if options.output == "-" == options.json and not options.as_is:
         raise CallerError("--json: expected a file, since the tape goes to stdout, found -")
     inputs = {"tape": options.tape, **entries.files()}
-    check_apart(inputs, output=options.output, json=options.json)
-    for path in (options.output, options.json):
-        if path:
-            check_writable(path)
+    check_outputs(inputs, output=options.output, json=options.json)
     if options.export and entries.given():
         raise CallerError(
             "--export: expected a tape of the project's own policies, since a test has no other, "
@@ -226,7 +223,7 @@ def _verify(shrunk: shrinker.Shrunk, plant: str, text: str, hint: str) -> None:
 
 def _replay(path: str, plant: str) -> str:
     bug = ["--plant", plant] if plant else []
-    return shlex.join(["hicache", "fuzz", "--replay", path, *bug, *entries.options()])
+    return command_line(["hicache", "fuzz", "--replay", path, *bug, *entries.options()])
 
 
 def _verdict(text: str) -> str:
@@ -306,6 +303,6 @@ def _report(
     if options.output != "-":
         small = options.output
         lines.append(f"replay: {_replay(options.output, '')}")
-        lines.append(f"explain: hicache explain {shlex.join([small, *entries.options()])}")
+        lines.append(f"explain: hicache explain {command_line([small, *entries.options()])}")
     with ignore_broken_pipe():
         print("\n".join(lines), file=stream)

@@ -6,7 +6,6 @@ Does not choose the subjects or the source lines; see invariants/explain/explain
 from __future__ import annotations
 
 import linecache
-import shlex
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -23,8 +22,8 @@ from invariants.source_lines import ROOT, SourceLine
 
 from ..outside import entries
 from ..terminal.tables import console, pairs, table
+from ..terminal.text import command_line
 from ..terminal.text import name as shown
-from ..terminal.text import one_line
 
 WIDTH, LAST, MOST_OUTCOMES, MOST_CALLS = 100, 6, 6, 30
 INDENT = (0, 0, 0, 2)
@@ -56,7 +55,7 @@ def show(account: Account, about: Sequence[About], name: str, plant: str, stream
     if account.steps:
         out.print(_calls_of(account.steps[-1]))
     out.print(_places_to_look(account, about))
-    quoted = one_line(shlex.join([name, *entries.options()]))
+    quoted = command_line([name, *entries.options()])
     option = (
         f" --plant {plant}" if plant and account.outcome.tape.notes.get("plant") != plant else ""
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -137,7 +138,7 @@ def load(outside: Sequence[Sequence[str]]) -> None:
 
 def _from_file(text: str) -> Any:
     path, _, attribute = text.rpartition(":")
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise CallerError(f"expected path.py:Name of a file, found no file {path!r}")
     name = f"{registry.OUTSIDE}{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)

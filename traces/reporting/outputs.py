@@ -6,6 +6,7 @@ run anything.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TextIO
 
 from hicache import models
@@ -16,7 +17,8 @@ from ..formats.base import Paged, Trace
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings
-from ..terminal.output import check_apart, check_writable, write_json, write_whole
+from ..terminal.output import as_json, check_outputs, write_all
+from ..terminal.streams import ignore_broken_pipe
 from .conclusions import conclusions
 from .overload import Load, load_of
 from .records import lines
@@ -39,10 +41,7 @@ def check_files(options: ReplayOptions, code: dict[str, str], **outputs: str | N
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
     inputs = {"trace": options.trace, "model": model, "hardware": profile, **code}
-    check_apart(inputs, **outputs)
-    for output in outputs.values():
-        if output:
-            check_writable(output)
+    check_outputs(inputs, **outputs)
 
 
 def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> None:
@@ -79,18 +78,22 @@ def finish(
     latency = run.latency
     load = None if latency is None else load_of(trace.jobs, latency.requests)
     told = conclusions(settings, run, load)
-    print_report(trace, settings, run, out)
-    if warnings:
-        print_sentences("Warnings", warnings, out)
-    print_sentences("In words", told, out)
+    with ignore_broken_pipe():
+        print_report(trace, settings, run, out)
+        if warnings:
+            print_sentences("Warnings", warnings, out)
+        print_sentences("In words", told, out)
+    files: list[tuple[str, Iterable[str]]] = []
     if options.requests:
-        write_whole(options.requests, lines(trace, run))
+        files.append((options.requests, lines(trace, run)))
     if options.json:
         found = head(command, complete=not run.interrupted)
         found |= document(trace, settings, run)
         if load is not None:
             found["load"] = _load(load)
-        write_json(options.json, {**found, "warnings": warnings, "conclusions": told})
+        found |= {"warnings": warnings, "conclusions": told}
+        files.append((options.json, as_json(found)))
+    write_all(files)
 
 
 def _load(load: Load) -> dict[str, object]:

@@ -27,12 +27,25 @@ class Parser(argparse.ArgumentParser):
         found: argparse.Namespace
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            known = [*_options(self)]
             given = next((word.partition("=")[0] for word in unknown if word[:1] == "-"), "")
-            close = difflib.get_close_matches(given, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = _closest(given, [*_options(self)])
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggests the closest name where a parser below this one was misspelt."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(one) for one in action.choices]
+            raise argparse.ArgumentError(
+                action,
+                f"expected one of {', '.join(known)}, found {value!r}{_closest(value, known)}",
+            )
+
+
+def _closest(text: str, known: Sequence[str]) -> str:
+    """The end of a message: what the user may have meant; empty if nothing is close."""
+    close = difflib.get_close_matches(text, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -9,6 +9,8 @@ see streams, and tables for what rich prints.
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterable
 
 MOST_SHOWN = 1000  # characters of an error line
 MOST_WORD = 250  # of them without a space: a path
@@ -33,6 +35,26 @@ def one_line(text: str, most: int = MOST_SHOWN) -> str:
     out."""
     line = visible(text).replace("\n", "\\n")
     return _cut(_LONG_WORD.sub(lambda match: _cut(match[0], MOST_WORD), line), most)
+
+
+def command_line(words: Iterable[str]) -> str:
+    """The words as one line for a shell. A word with unsafe characters is in bash's $'...'."""
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    if "\n" not in word and visible(word) == word:
+        return shlex.quote(word)
+    plain = word.replace("\\", r"\\").replace("'", r"\'").replace("\n", r"\n")
+    return f"$'{_UNSAFE.sub(_bash_escape, plain)}'"
+
+
+def _bash_escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # stands for a byte that is not UTF-8
+        code -= 0xDC00
+        return f"\\x{code:02x}"
+    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
 def _cut(text: str, most: int) -> str:
