@@ -28,7 +28,6 @@ __all__ = [
     "get",
     "is_path",
     "names",
-    "spelled",
     "stored",
 ]
 

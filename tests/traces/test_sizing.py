@@ -118,7 +118,7 @@ def test_a_ratio_is_what_runs_and_what_is_printed(
     assert rule in report
 
 
-def test_half_a_host_hits_what_a_smaller_one_does_not(tmp_path: Path) -> None:
+def test_a_larger_host_never_hits_less(tmp_path: Path) -> None:
     """Four conversations by turns; the device keeps one of them."""
     ids = [[8 * number + place for place in range(8)] for number in range(4)]
     path = str(write(tmp_path / "trace.jsonl", *(mooncake(ids[n % 4]) for n in range(40))))
@@ -138,8 +138,8 @@ def test_a_ratio_without_a_page_is_refused(trace: str, capsys: pytest.CaptureFix
     assert "--host-ratio: expected at least a page of host for the 20 pages on device" in said
 
 
-def test_every_published_example_of_a_shared_figure_fits_its_hardware(replayed: Replayed) -> None:
-    """gpt-oss-120b is sold as a model for one H100: 60.8 GiB of weights in 80 GB."""
+def test_models_fit_the_hardware_that_serves_them(replayed: Replayed) -> None:
+    """gpt-oss-120b on one H100: 60.8 GiB of weights in 80 GB. deepseek-v4-flash on four."""
     report, found = replayed("--model gpt-oss")
     assert found["config"]["weight_bytes_total"] == 65_248_815_744
     assert "weights 65.2 GB, bf16, experts mxfp4" in report
