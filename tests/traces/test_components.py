@@ -232,7 +232,7 @@ def test_turns_continue_their_conversation() -> None:
     queued = native(("x", 512), output=("y", 64), after=1)
     again = native(("q", 128), output=("a", 64), after=2)
     paged = read(HEADER, first, second, queued, again).paged(64)
-    assert turns_of(paged) == [0, 1, 0, 0]
+    assert turns_of(paged).tolist() == [0, 1, 0, 0]
     account = Account(paged.jobs, 64, ceiling_of(paged, whole_prompts=True))
     for index, hit in enumerate((0, 128, 0, 128)):
         account.admit(index, hit, 0)

@@ -16,6 +16,8 @@ from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TextIO
 
+import numpy as np
+
 from hicache import models
 from hicache.core import registry
 from hicache.core.errors import CallerError
@@ -352,15 +354,18 @@ def _check_sizes(trace: Trace, settings: Settings, knows_output: bool) -> None:
     """Raises CallerError for a request larger than the device pool; it would wait forever."""
     size, pages = settings.core.page_size, settings.core.device_pages[0]
     with_output = settings.mode == "timed" or knows_output
-    for job in trace.jobs:
-        length = job.input_length + (job.output_length - 1 if with_output else 0)
-        if length > pages * size:
-            needed = -(-length // size)
-            raise CallerError(
-                f"{trace.path}:{trace.line_numbers[job.index]}: expected a request of at most "
-                f"{pages} pages of {size} tokens (the device pool of full), found one of {needed} "
-                f"pages ({length} tokens); give --device-pages {needed} or more"
-            )
+    jobs = trace.jobs
+    lengths = jobs.input_lengths + (jobs.output_lengths - 1 if with_output else 0)
+    too_long = np.flatnonzero(lengths > pages * size)
+    if len(too_long):
+        index = int(too_long[0])
+        length = int(lengths[index])
+        needed = -(-length // size)
+        raise CallerError(
+            f"{trace.path}:{trace.line_numbers[index]}: expected a request of at most {pages} "
+            f"pages of {size} tokens (the device pool of full), found one of {needed} pages "
+            f"({length} tokens); give --device-pages {needed} or more"
+        )
 
 
 def _with_eviction(settings: Settings, order: str) -> Settings:

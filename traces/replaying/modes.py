@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
 from invariants.books.garbage import garbage_report
@@ -21,7 +21,7 @@ from sim.recorder import Recorder
 from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
 from . import timed as replay_timed
-from .account import Account, ceiling_of
+from .account import Account, Tokens, ceiling_of
 from .hits import HitsReplay
 from .lookups import Lookups
 from .run import Checks, ComponentUse, Run, Transfer
@@ -33,7 +33,7 @@ from .turns import by_turn, turns_of
 class _Observers:
     """The observers that count, and the checks if they are on."""
 
-    def __init__(self, settings: Settings, ceiling: Pages, watch: Watch | None) -> None:
+    def __init__(self, settings: Settings, ceiling: Tokens, watch: Watch | None) -> None:
         self.tally = Tally()
         self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
         self.all: list[Observer] = [self.tally]

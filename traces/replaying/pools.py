@@ -15,6 +15,8 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import zip_longest
 
+import numpy as np
+
 import hicache.models as models
 from hicache.core import registry
 from hicache.core.components.base import residency
@@ -164,7 +166,7 @@ def _exchange(
             "--exclusive: expected a host pool and a write policy that copies on eviction, found "
             f"{what}; give --write-policy write_back and --host-ratio, --host-pages or --host-bytes"
         )
-    longest = max((-(-job.input_length // options.page_size) for job in trace.jobs), default=1)
+    longest = -(-int(trace.jobs.input_lengths.max(initial=1)) // options.page_size)
     most = {"path": longest, "window": window_pages + 1, "state": 1}
     sizes = zip(components, host, strict=True)
     return tuple(most[residency(name)] if size else 0 for name, size in sizes)
@@ -209,7 +211,8 @@ class _Device:
         """Pages of full, and the rule behind the number."""
         options, page = self._options, self._page
         if options.device_pages == UNBOUNDED:
-            pages = sum(-(-(job.input_length + job.output_length) // page) for job in trace.jobs)
+            tokens = trace.jobs.input_lengths + trace.jobs.output_lengths
+            pages = int((-(-tokens // page)).sum(dtype=np.int64))
             return pages, "unbounded: room for the whole trace"
         given = options.device_pages
         if options.device_tokens is not None:
