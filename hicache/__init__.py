@@ -1,0 +1,50 @@
+"""A tiered KV cache for LLM inference whose decisions are pure and can all be checked.
+
+The public names of the library: `from hicache import Core, Config, Driver`. docs/library.md shows
+them at work. A module is imported when one of its names is first used, so `import hicache` loads
+neither numpy nor a device. The types of the names are in `__init__.pyi`; a test holds both lists
+equal.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_NAMES = {
+    "hicache.core.actions": (
+        *("Action", "Admitted", "Backup", "Cached", "Copy", "Evicted", "Granted", "KvRemoved"),
+        *("KvStored", "Load", "Matched", "Outcome", "Prefill", "Refused", "Released", "Restarted"),
+        "StateSlots",
+    ),
+    "hicache.core.config": ("Config",),
+    "hicache.core.core": ("Core",),
+    "hicache.core.errors": ("CallerError", "CoreBug", "HicacheError"),
+    "hicache.core.events": (
+        *("Aborted", "AdmitWanted", "Arrived", "BackupDone", "ContinueWanted", "Event"),
+        *("EvictWanted", "Finished", "Flushed", "LoadDone", "MatchWanted", "PagesWanted"),
+        *("PrefillDone", "Reply", "Retracted"),
+    ),
+    "hicache.core.eviction_policies.base": ("EvictionPolicy", "Term", "before"),
+    "hicache.core.types": ("Key", "Pages", "Tier"),
+    "hicache.core.view": ("CoreView",),
+    "hicache.core.write_policies.base": ("WritePolicy",),
+    "hicache.runtime.controller": ("ControllerOptions", "TransferController"),
+    "hicache.runtime.driver": ("Driver", "Executor", "Observer"),
+    "hicache.runtime.immediate": ("ImmediateExecutor",),
+    "hicache.runtime.policies": ("add_eviction_policy", "add_write_policy"),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'hicache' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

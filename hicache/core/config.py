@@ -54,6 +54,7 @@ class Config:
     settings: tuple[ComponentSettings, ...] = ()
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.page_size < 1:
             raise CallerError(f"page_size: expected at least 1, found {self.page_size}")
         if not self.components:
@@ -104,6 +105,24 @@ class Config:
             if value < 0:
                 raise CallerError(f"{name}: expected 0 or more, found {value}")
 
+    def _check_types(self) -> None:
+        """Raises CallerError for values of another type than the one declared."""
+        for name in ("page_size", "load_threshold_pages", "load_quota_pages", "max_backups"):
+            _of_type(name, getattr(self, name), int, "a whole number, an int")
+        for name in ("write_policy", "eviction_policy"):
+            _of_type(name, getattr(self, name), str, "the name of a policy")
+        for name, kind, what in (
+            ("device_pages", int, "a tuple of pages for each component, such as (1000,)"),
+            ("host_pages", int, "a tuple of pages for each component, such as (1000,)"),
+            ("exchange_pages", int, "a tuple of pages for each component, such as (1000,)"),
+            ("components", str, 'a tuple of names, such as ("full",)'),
+            ("settings", ComponentSettings, "a tuple of Settings of components"),
+        ):
+            values = getattr(self, name)
+            _of_type(name, values, tuple, what)
+            for value in values:
+                _of_type(name, value, kind, what)
+
     def settings_of(self, kind: type[S]) -> S | None:
         """The settings of this class, or None."""
         return next((one for one in self.settings if isinstance(one, kind)), None)
@@ -111,6 +130,11 @@ class Config:
     @property
     def has_host(self) -> bool:
         return self.host_pages[0] > 0
+
+
+def _of_type(name: str, value: object, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise CallerError(f"{name}: expected {what}, found {value!r}")
 
 
 def _is_usual(settings: Any) -> bool:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from .types import FlightId, Key, RequestId, Tier
 
 
@@ -26,6 +29,20 @@ class Arrived(NamedTuple):
     length: int
     match_pages: int
     priority: int = 0
+
+    @classmethod
+    def from_tokens(
+        cls,
+        request: RequestId,
+        tokens: ArrayLike,
+        page_size: int,
+        namespace: str = "",
+        priority: int = 0,
+    ) -> Arrived:
+        """The event for a prompt of `tokens`, int64[n]. All of it may be reused but the page of the
+        last token, whose logits the engine needs. Raises CallerError as `Key.from_tokens` does."""
+        key, length = Key.from_tokens(tokens, page_size, namespace), np.size(tokens)
+        return cls(request, key, length, max(0, length - 1) // page_size, priority)
 
 
 class MatchWanted(NamedTuple):
@@ -79,6 +96,15 @@ class Finished(NamedTuple):
     request: RequestId
     key: Key
     length: int
+
+    @classmethod
+    def from_tokens(
+        cls, request: RequestId, tokens: ArrayLike, page_size: int, namespace: str = ""
+    ) -> Finished:
+        """The event for the committed `tokens`, int64[n]: the prompt and what was generated, except
+        the last generated token, whose KV was never computed. Raises CallerError as
+        `Key.from_tokens` does."""
+        return cls(request, Key.from_tokens(tokens, page_size, namespace), np.size(tokens))
 
 
 class Aborted(NamedTuple):

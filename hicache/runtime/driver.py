@@ -7,12 +7,13 @@ means.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hicache.core.actions import Backup, Load, Outcome
 from hicache.core.core import Core
 from hicache.core.events import Event, Reply
+from hicache.core.radix.node import FlightKind
 from hicache.core.view import CoreView
 
 
@@ -65,7 +66,23 @@ class Driver:
 
     def poll(self) -> list[Outcome]:
         """Feed the core every reply that is ready. Returns its outcomes."""
+        return [outcome for reply in self.executor.poll() for outcome in self.feed(reply)]
+
+    def settle(self, pause: Callable[[], None] | None = None) -> list[Outcome]:
+        """Start every queued transfer and feed the core each reply, until no transfer is left, also
+        none that a reply began. Returns the outcomes. Prefills are not waited for.
+
+        pause: called whenever nothing has ended yet, to let time pass: a short sleep, or a step of
+        a simulated clock. Without it the executor is asked again at once. If it raises, a later
+        call goes on where this one ended.
+        """
         outcomes: list[Outcome] = []
-        for reply in self.executor.poll():
-            outcomes += self.feed(reply)
+        flights = self.core.view.flights
+        while any(flight.kind is not FlightKind.PREFILL for flight in flights.values()):
+            self.executor.start()
+            replies = self.executor.poll()
+            for reply in replies:
+                outcomes += self.feed(reply)
+            if not replies and pause is not None:
+                pause()
         return outcomes

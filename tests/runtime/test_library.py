@@ -1,0 +1,229 @@
+"""The public face of the library: its names, the example in the docs, and `Driver.settle`."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hicache
+from hicache import (
+    AdmitWanted,
+    Arrived,
+    CallerError,
+    Config,
+    Core,
+    Driver,
+    Finished,
+    ImmediateExecutor,
+    Load,
+    PrefillDone,
+    Term,
+    add_eviction_policy,
+    add_write_policy,
+)
+from hicache.core import registry
+from hicache.core.events import Reply
+from hicache.core.eviction_policies.lru import policy as lru
+
+ROOT = Path(hicache.__file__).parent.parent
+PAGE = 4
+PROMPT = list(range(18))
+
+
+def test_the_example_in_the_docs_runs_and_prints_what_they_show(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (ROOT / "docs/library.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [shown] = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    assert len(re.findall(r"^.*\S.*$", example, re.MULTILINE)) <= 32
+    try:
+        exec(compile(example, "docs/library.md", "exec"), {})
+    finally:
+        registry.remove(registry.EVICTION_POLICIES, "fewest_hits")
+    printed = capsys.readouterr().out.splitlines()
+    assert set(shown.splitlines()) <= set(printed)
+    assert printed[-1].endswith("operations checked, 0 violations")
+    orders = [int(line.split()[1].rstrip(":")) for line in printed[:-1]]
+    assert orders == list(range(11, -1, -1)), "the shortest prompt first"
+
+
+def test_every_public_name_exists_and_has_its_type() -> None:
+    stub = ast.parse((ROOT / "hicache/__init__.pyi").read_text())
+    typed = {
+        alias.name: f"hicache.{node.module}"
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    assert typed == hicache._MODULES
+    assert sorted(typed) == hicache.__all__
+    for name, module in typed.items():
+        assert getattr(hicache, name) is getattr(sys.modules[module], name)
+        assert name in dir(hicache)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Kore'"):
+        _ = hicache.Kore
+
+
+def test_importing_the_package_loads_no_numpy() -> None:
+    code = "import sys, hicache; assert 'numpy' not in sys.modules; from hicache import Core"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+class Delayed(ImmediateExecutor):
+    """Ends its transfers after `pause` was called."""
+
+    ready = False
+
+    def poll(self) -> list[Reply]:
+        return super().poll() if self.ready else []
+
+    def pause(self) -> None:
+        self.ready = True
+
+
+def served(driver: Driver, request: int, tokens: list[int]) -> list[object]:
+    driver.feed(Arrived.from_tokens(request, tokens, PAGE))
+    outcomes = driver.feed(AdmitWanted(request, len(tokens)))
+    driver.settle(getattr(driver.executor, "pause", None))
+    driver.feed(PrefillDone(outcomes[-1].flight))  # type: ignore[union-attr]
+    driver.feed(Finished.from_tokens(request, tokens, PAGE))
+    return list(outcomes)
+
+
+@pytest.mark.parametrize("executor", [ImmediateExecutor, Delayed])
+def test_settle_ends_every_transfer(executor: type[ImmediateExecutor]) -> None:
+    core = Core(Config(PAGE, device_pages=(6,), host_pages=(32,)))
+    driver = Driver(core, executor())
+    for request, start in enumerate((0, 100, 0)):
+        tokens = [start + token for token in PROMPT]
+        outcomes = served(driver, request, tokens)
+        if isinstance(driver.executor, Delayed):
+            driver.executor.ready = False
+        driver.settle(getattr(driver.executor, "pause", None))
+        assert not core.view.flights
+    assert any(isinstance(outcome, Load) for outcome in outcomes), "the third came from host"
+
+
+def test_settle_leaves_forward_passes_to_the_caller() -> None:
+    driver = Driver(Core(Config(PAGE, device_pages=(6,))), ImmediateExecutor())
+    driver.feed(Arrived.from_tokens(0, PROMPT, PAGE))
+    driver.feed(AdmitWanted(0, len(PROMPT)))
+    assert driver.settle() == []
+    assert len(driver.core.view.flights) == 1
+
+
+def test_settle_goes_on_after_its_pause_gave_up() -> None:
+    class GaveUp(Exception):
+        pass
+
+    def give_up() -> None:
+        raise GaveUp
+
+    executor = Delayed()
+    driver = Driver(Core(Config(PAGE, device_pages=(6,), host_pages=(9,))), executor)
+    driver.feed(Arrived.from_tokens(0, PROMPT, PAGE))
+    prefill = driver.feed(AdmitWanted(0, len(PROMPT)))[-1]
+    driver.feed(PrefillDone(prefill.flight))  # type: ignore[union-attr]
+    driver.feed(Finished.from_tokens(0, PROMPT, PAGE))
+    with pytest.raises(GaveUp):
+        driver.settle(give_up)
+    executor.ready = True
+    driver.settle(give_up)
+    assert not driver.core.view.flights
+
+
+def test_events_from_tokens_hold_the_whole_pages() -> None:
+    arrived = Arrived.from_tokens(3, list(range(8)), PAGE, "tenant", 2)
+    assert (arrived.request, arrived.length, arrived.key.pages) == (3, 8, 2)
+    assert arrived.match_pages == 1, "the last token is computed for its logits"
+    assert (arrived.key.namespace, arrived.priority) == ("tenant", 2)
+    assert Arrived.from_tokens(0, list(range(9)), PAGE).match_pages == 2
+    finished = Finished.from_tokens(3, list(range(11)), PAGE, "tenant")
+    assert (finished.length, finished.key.pages, finished.key.namespace) == (11, 2, "tenant")
+    with pytest.raises(CallerError, match="one dimension"):
+        Arrived.from_tokens(0, [[1, 2]], PAGE)
+    with pytest.raises(CallerError, match="at least 1 token"):
+        Core(Config(PAGE, device_pages=(6,))).handle(Arrived.from_tokens(0, [], PAGE))
+
+
+class Sound:
+    name, whole_path, order = "sound", False, (Term("last_use"),)
+
+    def rank(self, node: object, component: int) -> int:
+        return 0
+
+
+class Nameless:
+    whole_path, order, rank = False, (), None
+
+
+class Numbered(Sound):
+    name = 7  # type: ignore[assignment]
+
+
+class Taken(Sound):
+    name = "lru"
+
+
+class Once:
+    name, threshold, on_evict, contiguous = "once", 1, False, True
+
+
+def test_a_policy_is_known_by_its_name() -> None:
+    try:
+        assert add_eviction_policy(Sound) == "sound"
+        assert add_write_policy(Once) == "once"
+        core = Core(Config(1, (4,), eviction_policy="sound", write_policy="once"))
+        assert isinstance(core.view.eviction, Sound)
+        assert isinstance(core.view.writes, Once)
+    finally:
+        registry.remove(registry.EVICTION_POLICIES, "sound")
+        registry.remove(registry.WRITE_POLICIES, "once")
+
+
+@pytest.mark.parametrize(
+    ("maker", "said"),
+    [
+        (Nameless, "found none of the name 'name'"),
+        (Once, "found none of the name 'whole_path'"),
+        (Numbered, "expected a name as text, found 7"),
+        (Taken, "none of .*lru.* has, found 'lru'"),
+        (lru, "found 'lru'"),
+    ],
+)
+def test_a_policy_without_its_parts_or_with_a_taken_name_is_refused(maker, said) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(CallerError, match=said):
+        add_eviction_policy(maker)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"page_size": "4"}, "page_size: expected a whole number, an int, found '4'"),
+        ({"page_size": 4.0}, "page_size: expected a whole number"),
+        ({"device_pages": 6}, r"device_pages: expected a tuple .* such as \(1000,\), found 6"),
+        ({"device_pages": (6.5,)}, "device_pages: .* found 6.5"),
+        ({"host_pages": [6]}, "host_pages: .* found "),
+        ({"components": "full"}, "components: expected a tuple of names"),
+        ({"components": (3,)}, "components: .* found 3"),
+        ({"eviction_policy": Sound}, "eviction_policy: expected the name of a policy"),
+        ({"write_policy": None}, "write_policy: expected the name of a policy, found None"),
+        ({"max_backups": None}, "max_backups: expected a whole number"),
+        ({"settings": (3,)}, "settings: expected a tuple of Settings"),
+    ],
+)
+def test_a_config_with_values_of_a_wrong_type_is_refused_in_one_line(
+    given: dict[str, object], said: str
+) -> None:
+    with pytest.raises(CallerError, match=said):
+        Config(**{"page_size": 4, "device_pages": (6,), **given})  # type: ignore[arg-type]
