@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hicache.core.config import Config
@@ -241,7 +242,7 @@ def test_turns_continue_their_conversation() -> None:
         (1, 3, 128),
         (2, 1, 128),
     ]
-    assert by_turn(account, [0, 0, 0, 0]) == []
+    assert by_turn(account, np.zeros(4, dtype=np.int32)) == []
 
 
 def test_a_pool_that_is_too_small_is_named(tmp_path: Path, capsys: Any) -> None:
