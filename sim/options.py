@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from hicache.core.errors import CallerError
 
@@ -16,6 +17,7 @@ class WorldOptions:
     """checks: "off" keeps no bytes and detects no hazards. It does not change times or decisions.
 
     seed    seed of all random draws. tp: number of ranks that share the model.
+    speed   the trace's times are divided by this: arrivals, and delays after the end of a request.
     lag_ns  the host sees the end of a transfer at most this much late.
     faults  decides which copies fail, from the number in order of issue and the direction.
     """
@@ -25,8 +27,11 @@ class WorldOptions:
     tp: int = 1
     lag_ns: int = 5_000
     faults: FaultRule = no_faults
+    speed: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
+        if self.speed <= 0:
+            raise CallerError(f"speed: expected more than 0, found {self.speed}")
         if self.checks not in CHECK_LEVELS:
             raise CallerError(
                 f"checks: expected one of {', '.join(CHECK_LEVELS)}, found {self.checks!r}"

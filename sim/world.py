@@ -81,6 +81,7 @@ class World:
         _check_sizes(workload, config)
         self._workload = workload
         self._progress = progress
+        self._speed = options.speed
         costs = CostModel(model, profile, options.tp)
         groups = min(engine.layer_groups, costs.layers)
         self._machine = machine = build(config, model, profile, groups, options, scribble=False)
@@ -151,7 +152,7 @@ class World:
     def _next_arrival(self) -> None:
         job = next(self._arrivals, None)
         if job is not None:
-            delay_ns = max(0, job.arrival_ns - self.clock.now_ns)
+            delay_ns = max(0, self._scaled(job.arrival_ns) - self.clock.now_ns)
             self.clock.after(delay_ns, lambda: self._arrive(job))
 
     def _arrive(self, job: Job) -> None:
@@ -166,7 +167,11 @@ class World:
         self._progress(len(self._results), len(self._workload.jobs))
 
     def _follow(self, job: Job) -> None:
-        self.clock.after(job.arrival_ns, lambda: self.engine.arrive(job))
+        self.clock.after(self._scaled(job.arrival_ns), lambda: self.engine.arrive(job))
+
+    def _scaled(self, time_ns: int) -> int:
+        """A time of the trace in the time of the run."""
+        return time_ns * self._speed.denominator // self._speed.numerator
 
     def _whose(self, tag: int) -> str:
         """Describes the prefix of a tag for a message. Slow."""

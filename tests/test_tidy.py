@@ -47,6 +47,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache", "sim", "invariants"),
         *("traces.formats", "traces.generators", "traces.terminal"),
     ),
+    "traces.reporting": (
+        *("hicache", "sim"),
+        *("traces.formats", "traces.replaying", "traces.terminal"),
+    ),
     "traces.devices": ("hicache", "sim"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),

@@ -12,6 +12,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import cast
 
 from hicache.core import registry
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         silence_std_streams()  # the reader closed the pipe (head)
         return 0
     except CallerError as error:
-        print_error(str(error))
+        print_error(_with_option(str(error), given))
         return BAD_INPUT
     except MemoryError:
         print_error(
@@ -93,6 +94,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except Exception as error:
         return _failed(error, typed)
+
+
+def _with_option(message: str, given: Sequence[str]) -> str:
+    """The message with `page_size: ` at its beginning as `--page-size: `, the name that the user
+    knows, where the command has that option."""
+    field, colon, _ = message.partition(": ")
+    if not colon or not field.isidentifier() or given[0] not in registry.names(COMMANDS):
+        return message
+    options = cast(Command, registry.load(COMMANDS, given[0])).Options
+    known = field in {one.name for one in fields(options)}
+    return f"--{field.replace('_', '-')}{message[len(field) :]}" if known else message
 
 
 def _failed(error: Exception, typed: str) -> int:

@@ -15,14 +15,18 @@ from hicache.models.base import ModelDescription
 
 def by_ratio(device_pages: Mapping[str, int], ratio: Fraction) -> dict[str, int]:
     """Host pages per component: the device's pages times the ratio, rounded down, but at least one
-    page more than the device.
+    page, and from a ratio of 1 on at least one page more than the device.
 
-    A host tier that is no larger than the device could hold no more than copies of the device's
-    pages. Raises CallerError for a ratio of 0 or less.
+    A host tier of the device's size could hold no more than copies of the device's pages. A smaller
+    one is possible: it keeps pages that the device evicted before it keeps such copies. Raises
+    CallerError for a ratio of 0 or less.
     """
     if ratio <= 0:
         raise CallerError(f"host_ratio: expected more than 0, found {ratio}")
-    return {name: max(pages + 1, int(pages * ratio)) for name, pages in device_pages.items()}
+    more = int(ratio >= 1)
+    return {
+        name: max(1, more * (pages + 1), int(pages * ratio)) for name, pages in device_pages.items()
+    }
 
 
 def by_total(

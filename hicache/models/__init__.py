@@ -8,20 +8,28 @@ from __future__ import annotations
 from functools import cache
 
 from hicache.core import registry
+from hicache.core.errors import CallerError
 
 from ._document import as_document, is_path, read
 from ._hybrid import as_hybrid
+from ._weights import KV_DTYPES, WEIGHT_BITS, cached_as, stored
 from .base import ModelDescription, PoolDescription
+from .mha import TINY
 
 __all__ = [
+    "KV_DTYPES",
+    "TINY",
+    "WEIGHT_BITS",
     "ModelDescription",
     "PoolDescription",
     "as_document",
     "as_hybrid",
+    "cached_as",
     "get",
     "is_path",
     "names",
     "spelled",
+    "stored",
 ]
 
 
@@ -35,7 +43,7 @@ def _by_name() -> dict[str, ModelDescription]:
 
 
 def names() -> list[str]:
-    """The names of all models, sorted."""
+    """The names of all published models, sorted. `TINY` is known too, but made up."""
     return sorted(_by_name())
 
 
@@ -47,11 +55,19 @@ def spelled(name: str) -> str:
 
 
 def get(name: str) -> ModelDescription:
-    """The model with this name or in this JSON file. Raises CallerError, which lists the known
-    names, for an unknown name."""
+    """The model with this name or in this JSON file. Raises CallerError for a name that is unknown
+    or the beginning of several, and lists those that are meant."""
     if is_path(name):
         return read(name)
+    if name == TINY.name:
+        return TINY
     model = _by_name().get(spelled(name))
     if model is None:
-        raise registry.unknown("model", name, names())
+        meant = [one for one in names() if name and one.startswith(name)]
+        if meant:
+            raise CallerError(
+                f"model: expected the name of one model, found {name!r}, with which "
+                f"{', '.join(meant)} begin{'s' * (len(meant) == 1)}; write the whole name"
+            )
+        raise registry.unknown("model", name, [*names(), TINY.name])
     return model

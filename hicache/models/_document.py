@@ -22,7 +22,7 @@ _MOST = 1 << 62
 
 def is_path(name: str) -> bool:
     """Whether a model's name is the path of a file."""
-    return name.endswith(".json")
+    return name.endswith(".json") or "/" in name
 
 
 def as_document(model: ModelDescription) -> dict[str, object]:
@@ -69,7 +69,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _model(found: object) -> ModelDescription:
     values = _values(found, "", fields(ModelDescription))
-    least = {"experts": 0, "experts_per_token": 0}
+    least = {"experts": 0, "experts_per_token": 0, "expert_bytes": 0}
     for name, value in values.items():
         if isinstance(value, int) and value < least.get(name, 1):
             raise _wrong(name, f"at least {least.get(name, 1)}", value)
@@ -101,6 +101,20 @@ def _check_parameters(model: ModelDescription) -> None:
             "experts_per_token",
             model.experts_per_token < model.experts or not model.experts_per_token,
             f"fewer than {model.experts} experts",
+        ),
+        (
+            "weight_bytes",
+            model.parameters <= 8 * model.weight_bytes <= 64 * model.parameters,
+            f"the bytes of all {model.parameters} stored parameters",
+        ),
+        (
+            "expert_bytes",
+            bool(model.experts) == bool(model.expert_bytes) and model.layer_bytes > 0,
+            "the bytes of one routed expert in all layers, which with the embeddings' "
+            f"{model.embeddings * model.head_bytes} leave some of the weights' {model.weight_bytes}"
+            if model.experts
+            else "0, as there are no experts, and more weights than the embeddings' "
+            f"{model.embeddings * model.head_bytes} bytes",
         ),
     ):
         if not fine:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple, NotRequired, TypedDict, Unpack
 
 from ._pool import PoolDescription
+from ._weights import stored
 from .base import ModelDescription
+
+PAGE_SIZE = 64
 
 
 class Dense(TypedDict):
@@ -19,7 +22,8 @@ class Dense(TypedDict):
     attention_heads: int
     parameters: int
     embeddings: NotRequired[int]
-    weight_bytes: NotRequired[int]
+    weight_dtype: NotRequired[str]
+    page_size: NotRequired[int]
 
 
 class Figures(Dense):
@@ -28,6 +32,7 @@ class Figures(Dense):
     active_parameters: int
     experts: NotRequired[int]
     experts_per_token: NotRequired[int]
+    expert_dtype: NotRequired[str]
 
 
 class Elements(NamedTuple):
@@ -53,8 +58,9 @@ def model(
     pools: tuple[PoolDescription, ...],
     **figures: Unpack[Figures],
 ) -> ModelDescription:
-    """The description of a model. Defaults: no experts, two embeddings, two bytes per weight."""
-    return ModelDescription(
+    """The description of a model. Defaults: no experts, two embeddings, weights in bf16, pages of
+    64 tokens. The bytes of the weights follow from their types."""
+    described = ModelDescription(
         name=name,
         family=family,
         source=source,
@@ -71,6 +77,9 @@ def model(
         experts=figures.get("experts", 0),
         experts_per_token=figures.get("experts_per_token", 0),
         embeddings=figures.get("embeddings", 2),
-        weight_bytes=figures.get("weight_bytes", 2),
+        weight_bytes=0,
+        expert_bytes=0,
         pools=pools,
+        page_size=figures.get("page_size", PAGE_SIZE),
     )
+    return stored(described, figures.get("weight_dtype", "bf16"), figures.get("expert_dtype", ""))

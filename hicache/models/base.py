@@ -17,6 +17,9 @@ from ._pool import DTYPE_BITS, KINDS, PoolDescription, heads_per_rank
 
 __all__ = ["DTYPE_BITS", "KINDS", "ModelDescription", "PoolDescription", "heads_per_rank"]
 
+ROWS = ("kv", "latent")  # kinds of pools whose rows are what attention reads
+TABLE_BYTES = 2  # of a parameter of embedding and output head, which checkpoints keep in bf16
+
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
@@ -32,7 +35,12 @@ class ModelDescription:
     experts, experts_per_token   routed experts of a layer, and how many of them a token uses; 0 if
                          the model is dense.
     embeddings           tables of vocabulary x hidden size: 2, or 1 if they are tied.
-    weight_bytes         bytes of a stored parameter, rounded up.
+    weight_bytes         bytes of all stored weights, with their scales.
+    expert_bytes         bytes of one routed expert's weights, summed over the layers; 0 if the
+                         model is dense.
+    pools                what a cached prefix holds.
+    weight_dtype         the type of the weights, in words.
+    page_size            tokens of a page, where the user names no other size.
     """
 
     name: str
@@ -52,7 +60,10 @@ class ModelDescription:
     experts_per_token: int
     embeddings: int
     weight_bytes: int
+    expert_bytes: int
     pools: tuple[PoolDescription, ...]
+    weight_dtype: str = "bf16"
+    page_size: int = 64
 
     def __post_init__(self) -> None:
         """Raises CallerError without pools, and for pools that do not fit together."""
@@ -97,6 +108,25 @@ class ModelDescription:
         if not self.experts:
             return 0
         return (self.parameters - self.active_parameters) // (self.experts - self.experts_per_token)
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of the output head's weights."""
+        return TABLE_BYTES * self.head_parameters
+
+    @property
+    def layer_bytes(self) -> int:
+        """Bytes of the weights that every token uses in all layers: without routed experts,
+        embedding and output head."""
+        return (
+            self.weight_bytes - self.experts * self.expert_bytes - self.embeddings * self.head_bytes
+        )
+
+    @property
+    def kv_dtype(self) -> str:
+        """The types of the pools with keys, values or latents, in order."""
+        rows = [pool.dtype for pool in self.pools if pool.kind in ROWS]
+        return ", ".join(dict.fromkeys(rows)) or "none"
 
     def pools_of(self, component: str) -> tuple[PoolDescription, ...]:
         """The component's pools: its own, then the sidecars that follow its page numbers. Raises

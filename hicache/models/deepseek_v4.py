@@ -109,7 +109,9 @@ MODELS = (
         "deepseek-v4-pro",
         # ratios: compress_ratios but the draft module's
         "huggingface.co/deepseek-ai/DeepSeek-V4-Pro config.json; parameters: the weights its "
-        "checkpoint lists but the draft module's, published as 1.6 T and 49 G; rows: SGLang's",
+        "checkpoint lists but the draft module's, published as 1.6 T and 49 G; types of the "
+        "weights: its model card (experts in fp4), scales per 32 not confirmed; rows and page "
+        "size: SGLang's",
         ratios=(128, 128, *(4, 128) * 29, 4),
         hidden_size=7168,
         vocabulary=129_280,
@@ -122,12 +124,16 @@ MODELS = (
         active_parameters=49_779_081_059,
         experts=384,
         experts_per_token=6,
-        weight_bytes=1,
+        weight_dtype="fp8",
+        expert_dtype="mxfp4",
+        page_size=256,
     ),
     describe(
         "deepseek-v4-flash",
         "huggingface.co/deepseek-ai/DeepSeek-V4-Flash config.json; parameters: the weights its "
-        "checkpoint lists but the draft module's, published as 284 G and 13 G; rows: SGLang's",
+        "checkpoint lists but the draft module's, published as 284 G and 13 G; types of the "
+        "weights: its model card (experts in fp4), scales per 32 not confirmed; rows and page "
+        "size: SGLang's",
         ratios=(0, 0, *(4, 128) * 20, 4),
         hidden_size=4096,
         vocabulary=129_280,
@@ -140,6 +146,8 @@ MODELS = (
         active_parameters=13_799_632_471,
         experts=256,
         experts_per_token=6,
-        weight_bytes=1,
+        weight_dtype="fp8",
+        expert_dtype="mxfp4",
+        page_size=256,
     ),
 )

@@ -52,7 +52,7 @@ MODELS = (
             active_parameters=38_403_822_336,
             experts=256,
             experts_per_token=8,
-            weight_bytes=1,
+            weight_dtype="fp8",
         ),
         index_elements=128,
     ),

@@ -41,6 +41,18 @@ def describe(
     )
 
 
+TINY = describe(
+    "tiny",
+    "made up: small enough for any machine",
+    layers=4,
+    hidden_size=256,
+    vocabulary=256,
+    attention_heads=4,
+    kv_heads=2,
+    head_elements=64,
+    parameters=2_000_000,
+)
+
 LLAMA_3_1_8B = describe(
     "llama-3.1-8b",
     "huggingface.co/meta-llama/Llama-3.1-8B config.json; parameters: its safetensors metadata",

@@ -69,7 +69,7 @@ DEEPSEEK_V3 = describe(
     active_parameters=37_552_297_472,
     experts=256,
     experts_per_token=8,
-    weight_bytes=1,  # quantization_config: fp8, blocks of 128 x 128
+    weight_dtype="fp8",  # quantization_config: fp8, blocks of 128 x 128
 )
 
 MODELS = (DEEPSEEK_V3,)

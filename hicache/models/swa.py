@@ -7,6 +7,7 @@ while those of the full layers stay, and it is a component of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Unpack
 
 from ._family import Figures, heads_of, model
@@ -56,12 +57,14 @@ def describe(
     )
 
 
-MODELS = (
+# The biases of experts are bf16 beside their mxfp4 matrices, so both sizes are given.
+GPT_OSS_120B = replace(
     describe(
         "gpt-oss-120b",
-        # layer_types alternate and begin with a sliding layer; the experts are stored as mxfp4
+        # layer_types alternate and begin with a sliding layer; sliding_window is 128
         "huggingface.co/openai/gpt-oss-120b config.json; parameters: every matrix and bias that it "
-        "implies, published as 116.8 G and 5.1 G without the embedding; window not confirmed",
+        "implies, published as 116.8 G and 5.1 G without the embedding; weights: published as "
+        "60.8 GiB, matrices of experts in mxfp4 and all else in bf16",
         layers=36,
         full_layers=range(1, 36, 2),
         window=128,
@@ -74,8 +77,15 @@ MODELS = (
         active_parameters=5_711_982_912,
         experts=128,
         experts_per_token=4,
-        weight_bytes=1,
+        weight_dtype="bf16",
+        expert_dtype="mxfp4",
     ),
+    weight_bytes=65_248_815_744,
+    expert_bytes=36 * (3 * 2880 * 2880 * 17 // 32 + 2 * 3 * 2880),
+)
+
+MODELS = (
+    GPT_OSS_120B,
     describe(
         "gemma-3-27b",
         # sliding_window_pattern 6: every sixth layer is full; the embedding is the output head

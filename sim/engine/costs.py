@@ -67,13 +67,12 @@ class CostModel:
             raise CallerError(
                 f"tp: expected a divisor of {model.attention_heads} attention heads, found {tp}"
             )
-        weights = model.parameters * model.weight_bytes // tp
-        cached = model.bytes_per_token(tp)
+        weights, cached = model.weight_bytes // tp, model.bytes_per_token(tp)
         if weights + cached > profile.hbm_bytes:
             raise CallerError(
-                f"tp: expected enough ranks for the weights of {model.name}, found {tp} of "
-                f"{profile.hbm_bytes} bytes each for {weights} bytes; raise tp or choose other "
-                f"hardware"
+                f"tp: expected enough ranks for the weights of {model.name}, of which each of {tp} "
+                f"holds {weights / 1e9:.1f} GB, found {profile.hbm_bytes / 1e9:.1f} GB on each; "
+                "raise tp or choose other hardware"
             )
         self.layers = model.layers
         heads = 2 * model.attention_heads
@@ -85,16 +84,15 @@ class CostModel:
         self._flops_per_s = profile.reached_flops_per_s * tp
         self._experts = model.experts
         self._experts_per_token = model.experts_per_token
-        self._expert_bytes = model.expert_parameters * model.weight_bytes
-        shared = model.layer_parameters - model.experts_per_token * model.expert_parameters
-        self._weight_bytes = shared * model.weight_bytes
+        self._expert_bytes = model.expert_bytes
+        self._weight_bytes = model.layer_bytes
         # Ranks may hold copies of a row (MLA, few heads), so a pass reads tp times a rank's bytes.
         self._rows = _rows_by_window(model, tp)
         states = [pool for pool in model.pools if pool.kind == "state" and not pool.anchor]
         self._state_bytes = 2 * tp * sum(pool.page_bytes(1, tp) for pool in states)
         self._hbm_bytes_per_s = profile.reached_hbm_bytes_per_s * tp
         self._head_flops = 2 * model.head_parameters
-        self._head_bytes = model.head_parameters * model.weight_bytes
+        self._head_bytes = model.head_bytes
         self._overhead_ns = profile.step_overhead_ns
 
     def layer_ns(

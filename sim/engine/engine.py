@@ -56,6 +56,8 @@ class Engine:
         self._decode = self._running.decode
         self._busy = False
         self._woken = False
+        self._launched_ns = 0  # the last pass with prefill chunks, and its time without waits
+        self._compute_ns = 0
 
     @property
     def sequences(self) -> Mapping[RequestId, Sequence]:
@@ -98,7 +100,10 @@ class Engine:
         decoding, batch = len(self._decode), self._prefills.batch
         self._busy = bool(batch or decoding)
         if batch:
-            self._forward.launch(batch, decoding, self._decode.context, lambda: self._pass_ended(1))
+            self._launched_ns = self._clock.now_ns
+            self._compute_ns = self._forward.launch(
+                batch, decoding, self._decode.context, lambda: self._pass_ended(1)
+            )
         elif decoding:
             time_ns, steps = self._quiet_run(decoding)
             self._forward.launch_decode(time_ns, lambda: self._pass_ended(steps))
@@ -127,5 +132,5 @@ class Engine:
     def _pass_ended(self, steps: int) -> None:
         self._busy = False
         self._decode.steps += steps
-        self._prefills.ended()
+        self._prefills.ended(self._clock.now_ns - self._launched_ns, self._compute_ns)
         self._boundary()

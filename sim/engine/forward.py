@@ -90,13 +90,14 @@ class Forward:
         decoding: int,
         context: int,
         ended: Callable[[], None],
-    ) -> None:
-        """Launches a pass over prefill chunks and decoding sequences. ended: called when the host
-        sees its end.
+    ) -> int:
+        """Launches a pass over prefill chunks and decoding sequences. Returns the nanoseconds that
+        it takes without its waits for loads. ended: called when the host sees its end.
         """
         chunks = [(prefill.start_token, prefill.end_token) for _, prefill in prefills]
         layer_ns = self._costs.layer_ns(chunks, decoding, context)
         overhead_ns = self._costs.overhead_ns(chunks, decoding)
+        total_ns = self._costs.layers * layer_ns + overhead_ns
         waits = self._load_marks(prefills)
         if waits:
             for group, size in enumerate(self._sizes):
@@ -105,9 +106,9 @@ class Forward:
                 self._group(prefills, (group, group + 1), size * layer_ns)
             self._model.compute(self._stream, overhead_ns)
         else:
-            total_ns = self._costs.layers * layer_ns + overhead_ns
             self._group(prefills, (0, len(self._sizes)), total_ns)
         self._close(ended)
+        return total_ns
 
     def launch_decode(self, duration_ns: int, ended: Callable[[], None]) -> None:
         """Launches one or more decode steps of known total duration."""

@@ -54,9 +54,16 @@ class Prefills:
         self._continue()
         self._admit()
 
-    def ended(self) -> None:
-        """Reports the chunks of the finished pass to the core."""
+    def ended(self, elapsed_ns: int, compute_ns: int) -> None:
+        """Reports the chunks of the finished pass to the core.
+
+        elapsed_ns: duration of the pass. compute_ns: its duration without waits for loads.
+        """
         for sequence, prefill in self.batch:
+            if sequence.first_token_ns == UNSET_NS:
+                waited_ns = max(0, elapsed_ns - compute_ns)
+                sequence.load_ns += waited_ns
+                sequence.compute_ns += elapsed_ns - waited_ns
             self._prefilled(sequence, prefill)
 
     def _chunk(self, left: int) -> int:

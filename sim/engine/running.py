@@ -109,6 +109,7 @@ class Running:
                     short = outcome.component, outcome.needed, outcome.available
                     raise too_small(sequence.job.index, *short)
                 self.last_refusal = outcome
+                sequence.refusals += 1
                 return outcome
         return None
 

@@ -28,6 +28,17 @@ class RequestResult(NamedTuple):
     loaded   pages of each component that were loaded for it.
     capped   why it reused less than the depth of the first component: the component with the
              shallowest boundary, or "load" if all have the same depth; empty if it reused all.
+
+    Until its first token, a request is in a forward pass or it waits for one (in the queue, between
+    two of its chunks, or after a retraction):
+
+        first_token_ns - arrival_ns = queue_ns + load_ns + compute_ns
+        load_ns     its passes stood still for loads from host, for it or for another in the pass
+        compute_ns  its passes computed
+        queue_ns    the rest
+
+    refusals  how often an admission, a chunk or a growth was refused for lack of pages or for a
+              copy under way, and asked for again.
     """
 
     request: int
@@ -44,6 +55,13 @@ class RequestResult(NamedTuple):
     depths: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
     capped: str = ""
+    load_ns: int = 0
+    compute_ns: int = 0
+    refusals: int = 0
+
+    @property
+    def queue_ns(self) -> int:
+        return self.first_token_ns - self.arrival_ns - self.load_ns - self.compute_ns
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +79,7 @@ class Sequence:
     table      pages of the first component; tables: of all positional components; states: state
                slots of the others.
     alone      how often it was retracted while no other was admitted; limited.
+    load_ns, compute_ns, refusals: see RequestResult.
     """
 
     job: Job
@@ -87,6 +106,9 @@ class Sequence:
     first_token_ns: int = UNSET_NS
     finish_ns: int = UNSET_NS
     retractions: int = 0
+    load_ns: int = 0
+    compute_ns: int = 0
+    refusals: int = 0
     alone: int = 0
     depths: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
@@ -118,6 +140,9 @@ class Sequence:
             self.depths,
             self.loaded,
             self.capped,
+            self.load_ns,
+            self.compute_ns,
+            self.refusals,
         )
 
 

@@ -47,8 +47,8 @@ class Measured:
 
 
 def is_path(name: str) -> bool:
-    """Whether a profile's name is the path of a file."""
-    return name.endswith(".json") or "/" in name
+    """Whether a profile's name is the path of a file. No profile's own name has a dot."""
+    return "." in name or "/" in name
 
 
 def seal(document: dict[str, Any]) -> dict[str, Any]:

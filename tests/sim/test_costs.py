@@ -48,13 +48,9 @@ def reference_layer_ns(name: str, batch: tuple[list[tuple[int, int]], int, int])
     flops = tokens * 2 * met
     flops += attended(real) * 2 * heads * (model.score_elements + model.value_elements)
     flops += context * 2 * heads * (model.decode_score_elements + model.decode_value_elements)
-    expert = Fraction(0)
-    chosen = 0
-    if model.experts:
-        idle = model.parameters - model.active_parameters
-        expert = Fraction(idle // (model.experts - model.experts_per_token), model.layers)
-        chosen = min(model.experts, tokens * model.experts_per_token)
-    weights = (met - model.experts_per_token * expert + chosen * expert) * model.weight_bytes
+    chosen = min(model.experts, tokens * model.experts_per_token)
+    unread = (model.experts - chosen) * model.expert_bytes + 2 * tables
+    weights = Fraction(model.weight_bytes - unread, model.layers)
     rows = context + sum(end for _, end in real)
     moved = weights / ranks + Fraction(rows * model.bytes_per_token(ranks), model.layers)
     speed = Fraction(profile.flops_per_s * profile.compute_permille, 1000)
@@ -150,10 +146,9 @@ def reference_hybrid_ns(name: str, batch: tuple[list[tuple[int, int]], int, int]
         flops += heads * pairs * (model.score_elements + model.value_elements)
         flops += heads * seen * (model.decode_score_elements + model.decode_value_elements)
         moved += size * (seen + sum(min(end, end - start + limit) for start, end in real))
-    expert = model.expert_parameters
     chosen = min(model.experts, tokens * model.experts_per_token)
-    met = model.layer_parameters + (chosen - model.experts_per_token) * expert
-    moved += met * model.weight_bytes
+    tables = model.embeddings * model.vocabulary * model.hidden_size
+    moved += model.weight_bytes - 2 * tables - (model.experts - chosen) * model.expert_bytes
     speed = Fraction(profile.reached_flops_per_s * ranks * model.layers)
     width = Fraction(profile.reached_hbm_bytes_per_s * ranks * model.layers)
     return ceil(max(flops / speed, moved / width) * 10**9)

@@ -47,6 +47,9 @@ def test_every_run_ends_checked_and_equal_to_stepping_one_token_at_a_time(
         assert reused < job.input_length
         assert request.arrival_ns <= request.admit_ns < request.first_token_ns
         assert request.finish_ns >= request.first_token_ns
+        waited_ns = request.queue_ns + request.load_ns + request.compute_ns
+        assert waited_ns == request.first_token_ns - request.arrival_ns
+        assert min(request.queue_ns, request.load_ns) >= 0 < request.compute_ns
         assert (request.finish_ns > request.first_token_ns) == (job.output_length > 1)
     assert result.byte_checks >= drawn["count"]
 
@@ -124,6 +127,12 @@ def test_a_slower_host_link_changes_latency_and_no_hit() -> None:
     ttft = [run_.requests[3].first_token_ns - run_.requests[3].arrival_ns for run_ in (full, half)]
     assert ttft[0] < ttft[1]
     assert crawl.requests[3].first_token_ns > half.requests[3].first_token_ns
+    loads = [run_.requests[3].load_ns for run_ in (full, half, crawl)]
+    assert loads == sorted(loads)
+    assert loads[2] > 10**10 > loads[0] > 0
+    computes = {run_.requests[3].compute_ns for run_ in (full, half, crawl)}
+    assert len(computes) == 1
+    assert full.requests[0].load_ns == 0
     assert full.h2d.bytes == half.h2d.bytes == 20 * PAGE * 131_072
 
 

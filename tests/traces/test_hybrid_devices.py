@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hicache import models
 from hicache.devices.base import DeviceOptions, Direction, Inspectable
 from hicache.devices.cpu import CpuDevice
 from hicache.models import ModelDescription
@@ -32,7 +33,6 @@ from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
 from traces.devices.forced import on_device, on_simulator
 from traces.devices.recording_on_sim import OnSimulator
 from traces.devices.shadow_run import Sizes, drop_each_wait
-from traces.devices.tiny import tiny
 
 from .test_calibrate import profile
 from .test_twin import trace
@@ -48,7 +48,7 @@ HELD_NS = 200_000_000
 
 
 def model_of(components: tuple[str, ...]) -> ModelDescription:
-    return hybrid(components, WINDOW, tiny())
+    return hybrid(components, WINDOW, models.TINY)
 
 
 def device_of(components: tuple[str, ...], page_size: int) -> CpuDevice:

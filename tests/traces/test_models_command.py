@@ -55,9 +55,9 @@ def test_json_has_each_stage_and_the_model_itself(
     [
         (["no-such-model"], "model: expected one of deepseek-v3"),
         (["none.json"], "none.json: expected a model's JSON file"),
-        (["deepseek-v4-pro", "--page-size", "64"], "expected a multiple of 128"),
-        (["llama-3.1-8b", "--tp", "3"], "llama-3.1-8b: tp: expected a divisor"),
-        (["llama-3.1-8b", "--pp", "33"], "llama-3.1-8b: pp: expected 1 to 32 stages"),
+        (["deepseek-v4-pro", "--page-size", "64"], "--page-size: expected a multiple of 128"),
+        (["llama-3.1-8b", "--tp", "3"], "--tp: expected a divisor"),
+        (["llama-3.1-8b", "--pp", "33"], "--pp: expected 1 to 32 stages"),
     ],
 )
 @pytest.mark.parametrize("form", ["", "--json", "--markdown"])

@@ -50,7 +50,7 @@ def test_full_alone_gives_the_documented_pools(trace: str) -> None:
 def test_a_model_implies_components_window_and_interval(
     trace: str, name: str, components: tuple[str, ...], window: int, interval: int
 ) -> None:
-    core = settled(trace, f"--model {name} --device-tokens 1M --page-size 128").core
+    core = settled(trace, f"--model {name} --mode hits --device-tokens 1M --page-size 128").core
     assert core.components == components
     assert (said(core, "swa_window"), said(core, "mamba_interval")) == (window, interval)
     assert len(core.device_pages) == len(core.host_pages) == len(components)
@@ -62,7 +62,7 @@ def test_device_memory_is_divided_among_pools_and_filled(
     trace: str, components: str, more: str
 ) -> None:
     found = settled(trace, f"--components {components} {more}")
-    weights = found.model.parameters * found.model.weight_bytes // found.tp
+    weights = found.model.weight_bytes // found.tp
     memory = found.hardware.hbm_bytes * 9 // 10 - weights
     taken = sum(
         pages * size for pages, size in zip(found.core.device_pages, found.page_bytes, strict=True)
@@ -97,7 +97,7 @@ def test_missing_sizes_follow_from_running_and_cached_requests(trace: str) -> No
 
 
 def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:
-    model = "--model qwen3-next-80b --device-tokens 1M"
+    model = "--model qwen3-next-80b --mode hits --device-tokens 1M"
     assert said(settled(trace, f"{model} --page-size 512").core, "mamba_interval") == 512
     assert said(settled(trace, f"{model} --page-size 16").core, "mamba_interval") == 256
     assert said(settled(trace, f"{model} --mamba-interval 128").core, "mamba_interval") == 128

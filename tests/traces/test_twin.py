@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hicache import models
 from hicache.core.config import Config
 from hicache.core.errors import CoreBug
 from hicache.devices.base import CopyJob, DeviceOptions, Direction, Stream
@@ -28,7 +29,6 @@ from tests.sim.rig import Prompts, shared_prefixes
 from traces.cli import main
 from traces.devices.device_run import AtOnce, DeviceResult, DeviceRun
 from traces.devices.recording_on_sim import OnSimulator
-from traces.devices.tiny import tiny
 from traces.devices.twin_report import compare
 
 from .test_bad_input import fails
@@ -36,7 +36,7 @@ from .test_calibrate import profile, resealed
 
 __all__ = ["profile"]
 
-MODEL = tiny()
+MODEL = models.TINY
 PROFILES = ("a100", "h200")
 
 PLAIN = DeviceOptions()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from hicache import models
 from hicache.core import registry
 from hicache.devices.base import Direction
 from sim.hardware import measured
@@ -22,7 +23,7 @@ from sim.hardware import measured
 from ..devices.copy_bench import Bench
 from ..devices.probes import base as probes
 from ..devices.probes.base import PROBES, Geometry, check_memory
-from ..devices.tiny import TINY, model_of, names
+from ..devices.tiny import TINY, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_writable, write_whole
@@ -84,7 +85,7 @@ def run(options: Options, command: str) -> int:
     date = options.date or datetime.now(UTC).date().isoformat()
     probe = probes.load(options.device)
     machine = probe.machine()
-    model = model_of(options.model)
+    model = models.get(options.model)
     pages = dict.fromkeys(model.components, options.pages)
     geometry = Geometry(model, options.page_size, pages, pages, options.layout, options.io_backend)
     check_memory(geometry)

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
+from hicache import models
 from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.devices.base import Direction, Holdable
@@ -21,7 +22,7 @@ from ..devices.checked_device import Hold
 from ..devices.forced import STREAMS, ForcedResult, on_device, on_simulator
 from ..devices.probes import base as probes
 from ..devices.probes.base import PROBES, Geometry, check_memory
-from ..devices.tiny import TINY, model_of, names
+from ..devices.tiny import TINY, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 
@@ -74,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     """Returns 0 if the device behaved as the simulator predicted, 1 otherwise."""
     recording = read_recording(options.recording)
-    model = model_of(options.model)
+    model = models.get(options.model)
     if recording.config.components != model.components:
         expected = ", ".join(recording.config.components)
         raise CallerError(
@@ -124,7 +125,7 @@ def hold_of(text: str) -> Hold:
 
 
 def _run(options: Options, recording: Recording, hold: Hold, drop: int) -> ForcedResult:
-    config, model = recording.config, model_of(options.model)
+    config, model = recording.config, models.get(options.model)
     sizes = [
         dict(zip(config.components, pages, strict=True))
         for pages in (config.device_pages, config.host_pages)

@@ -117,7 +117,7 @@ def rows(model: ModelDescription, page_size: int, tp: int, pp: int) -> list[Row]
         stages = zip(*(stage.pools for stage in model.stages(pp)), strict=True)
         return [_row(shards, page_size, tp) for shards in stages]
     except CallerError as error:
-        raise CallerError(f"{model.name}: {error}") from None
+        raise CallerError(f"{error} (model {model.name})") from None
 
 
 def _row(shards: tuple[PoolDescription, ...], page_size: int, tp: int) -> Row:
@@ -187,7 +187,9 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _headline(model: ModelDescription, tp: int) -> str:
     return (
         f"Family {model.family}, {model.layers} layers; "
-        f"{model.bytes_per_token(tp):,} bytes a token at TP {tp} over all stages."
+        f"{model.bytes_per_token(tp):,} bytes a token at TP {tp} over all stages; "
+        f"weights {model.weight_bytes / 1e9:,.1f} GB in all ({model.weight_dtype}); "
+        f"pages of {model.page_size} tokens in a replay."
     )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hicache import models
 from hicache.core import registry
 from hicache.core.components.base import Shape, settings_for
 from hicache.core.config import Config
@@ -38,7 +39,7 @@ from ..devices.probes import base as probes
 from ..devices.probes.base import PROBES, Geometry, check_memory
 from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
-from ..devices.tiny import model_of, names
+from ..devices.tiny import names
 from ..devices.twin_report import compare, print_twin
 from ..formats._open import FORMATS, open_trace
 from ..outside.entries import entry
@@ -215,7 +216,7 @@ def check_machine(calibration: Measured, device: str, machine: dict[str, Any], f
 
 def _sizes(options: Options, calibration: Measured, workload: Workload) -> tuple[Geometry, Config]:
     """Sizes not given: a device for a few requests at once, and a host of twice that."""
-    model = model_of(options.model or calibration.geometry["model"])
+    model = models.get(options.model or calibration.geometry["model"])
     size = workload.page_size
     lengths = [-(-final_length(job) // size) for job in workload.jobs]
     largest, total = max(lengths), sum(lengths)

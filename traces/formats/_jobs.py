@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ class Jobs(Sequence[Job]):
     """The requests in order. Whoever needs one property of all requests reads its column."""
 
     def __init__(self) -> None:
+        self._numbers: array[int] | None = None  # where some requests were left out
         self._arrival_ns = array("q")
         self._input_length = array("i")
         self._output_length = array("i")
@@ -43,6 +44,21 @@ class Jobs(Sequence[Job]):
         self._after.append(after)
         self._session.append(session)
         self._priority.append(priority)
+
+    def only(self, numbers: NDArray[np.integer[Any]]) -> Jobs:
+        """Some of the requests. They keep their numbers; their places are counted from 0."""
+        some = Jobs()
+        for number in numbers.tolist():
+            some.add(*(column[number] for column in self._columns()))
+        some._numbers = array("i", numbers.tolist())
+        return some
+
+    @property
+    def numbers(self) -> NDArray[np.int32]:
+        """The request at each place."""
+        if self._numbers is not None:
+            return np.asarray(self._numbers)
+        return np.arange(len(self), dtype=np.int32)
 
     @property
     def input_tokens(self) -> int:
@@ -69,7 +85,7 @@ class Jobs(Sequence[Job]):
         return len(self._input_length)
 
     def __iter__(self) -> Iterator[Job]:
-        return map(Job, range(len(self)), *self._columns())
+        return map(Job, self._order(), *self._columns())
 
     @overload
     def __getitem__(self, index: int) -> Job: ...
@@ -81,7 +97,10 @@ class Jobs(Sequence[Job]):
         places = range(len(self))[index]
         if isinstance(places, range):
             return [self[place] for place in places]
-        return Job(places, *(column[places] for column in self._columns()))
+        return Job(self._order()[places], *(column[places] for column in self._columns()))
+
+    def _order(self) -> Sequence[int]:
+        return range(len(self)) if self._numbers is None else self._numbers
 
     def _columns(self) -> tuple[array[int], ...]:
         return (

@@ -11,9 +11,9 @@ counted twice. Does not run a replay (see hits and timed) or print anything (see
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,29 @@ class Share:
         return tokens / self.input_tokens if self.input_tokens else 0.0
 
 
+class Row(NamedTuple):
+    """What one request hit, in tokens; see Share."""
+
+    request: int
+    input_tokens: int
+    ceiling: int
+    device: int
+    host: int
+    storage: int
+
+    @property
+    def hit_tokens(self) -> int:
+        return self.device + self.host + self.storage
+
+    @property
+    def first_seen(self) -> int:
+        return self.input_tokens - self.ceiling
+
+    @property
+    def lost(self) -> int:
+        return max(0, self.ceiling - self.hit_tokens)
+
+
 class Account:
     """Hits of each request of a trace. ceiling: tokens per request, from `ceiling_of`."""
 
@@ -87,14 +110,17 @@ class Account:
             self._storage[index] = storage
 
     def whole(self) -> Share:
-        """Sums over all requests."""
-        return self._share(0)
+        """Sums over all requests that were served."""
+        return self._share(steady=False)
 
     def steady(self) -> Share:
-        """Sums over the second half of the trace, with the middle one of an odd number."""
-        return self._share(len(self._input) // 2)
+        """Sums over the second half of the served requests, in the order of the trace.
 
-    def hit_tokens(self, indices: Sequence[int] | NDArray[np.int64]) -> tuple[int, int]:
+        It includes the middle one of an odd number.
+        """
+        return self._share(steady=True)
+
+    def hit_tokens(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> tuple[int, int]:
         """(hit tokens, prompt tokens) of these requests."""
         wanted = np.asarray(indices, dtype=np.int64)
         tiers = [tier[wanted] for tier in self._tiers()]
@@ -105,16 +131,37 @@ class Account:
         """The hits on each tier by request, where it was admitted."""
         return np.asarray(self._device), np.asarray(self._host), np.asarray(self._storage)
 
-    def _share(self, first: int) -> Share:
-        admitted = self._tiers()[0][first:] != _NOT_ADMITTED
-        if not admitted.any():
+    def served(self, index: int) -> bool:
+        return self._device[index] != _NOT_ADMITTED
+
+    def all_served(self) -> NDArray[np.int64]:
+        """The requests that were admitted, in the order of the trace."""
+        return np.flatnonzero(np.asarray(self._device) != _NOT_ADMITTED)
+
+    def rows(self) -> Iterator[Row]:
+        """What each served request hit, in the order of the trace."""
+        for index in self.all_served().tolist():
+            yield Row(
+                index,
+                int(self._input[index]),
+                int(self._ceiling[index]),
+                self._device[index],
+                self._host[index],
+                self._storage[index],
+            )
+
+    def _share(self, steady: bool) -> Share:
+        served = self.all_served()
+        if not len(served):
             return Share(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
-        total, ceiling = self._input[first:][admitted], self._ceiling[first:][admitted]
-        tiers = [tier[first:][admitted] for tier in self._tiers()]
+        if steady:
+            served = served[len(served) // 2 :]
+        total, ceiling = self._input[served], self._ceiling[served]
+        tiers = [tier[served] for tier in self._tiers()]
         device, host, storage = (_sum(tier) for tier in tiers)
         hit = tiers[0] + tiers[1] + tiers[2]
         return Share(
-            requests=len(hit),
+            requests=len(served),
             input_tokens=_sum(total),
             device=device,
             host=host,
@@ -141,8 +188,9 @@ def ceiling_of(trace: Paged, whole_prompts: bool) -> Tokens:
     """
     size = trace.page_size
     seen = np.zeros(1 << 13, dtype=np.uint8)  # one bit a page
-    ceiling = np.zeros(len(trace.jobs), dtype=np.int32)
-    for index, job in enumerate(trace.jobs):
+    ceiling = np.zeros(int(trace.jobs.numbers.max(initial=-1)) + 1, dtype=np.int32)
+    for job in trace.jobs:
+        index = job.index
         chain = trace.chain(job)
         if not len(chain):
             continue

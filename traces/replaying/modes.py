@@ -8,8 +8,11 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
+from hicache.core.actions import Outcome
+from hicache.core.events import Event, Finished
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
@@ -22,6 +25,8 @@ from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
 from . import timed as replay_timed
 from .account import Account, Tokens, ceiling_of
+from .fitting import without
+from .history import History
 from .hits import HitsReplay
 from .lookups import Lookups
 from .run import Checks, ComponentUse, Run, Transfer
@@ -30,12 +35,33 @@ from .tally import Tally
 from .turns import by_turn, turns_of
 
 
+class _Served(Exception):
+    """The request that the replay was to reach has been served."""
+
+
+class _Until:
+    """An observer that ends the run at the first event after a request has finished."""
+
+    def __init__(self, request: int) -> None:
+        self._request = request
+        self._served = False
+
+    def on_event(self, event: Event, view: CoreView) -> None:
+        if self._served:
+            raise _Served
+
+    def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
+        if type(event) is Finished and event.request == self._request:
+            self._served = True
+
+
 class _Observers:
     """The observers that count, and the checks if they are on."""
 
     def __init__(self, settings: Settings, ceiling: Tokens, watch: Watch | None) -> None:
         self.tally = Tally()
         self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
+        self.history: History | None = None
         self.all: list[Observer] = [self.tally]
         if len(settings.core.components) > 1:  # for full alone, the account is enough
             self.all.append(self.lookups)
@@ -72,17 +98,36 @@ class _Observers:
         }
 
 
-def run(trace: Trace, paged: Paged, settings: Settings, watch: Watch | None, start: float) -> Run:
-    """One replay in the mode of the settings. start: time.perf_counter() when the command began."""
+def run(
+    trace: Trace,
+    paged: Paged,
+    settings: Settings,
+    watch: Watch | None,
+    start: float,
+    follow: bool = False,
+    until: int | None = None,
+) -> Run:
+    """One replay in the mode of the settings. start: time.perf_counter() when the command began.
+
+    follow: keep the history of every page. until: stop when this request has been served.
+    """
     timed = settings.mode == "timed"
+    whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=not timed)
     account = Account(trace.jobs, paged.page_size, ceiling)
     observers = _Observers(settings, ceiling, watch)
+    if follow:
+        pages = -(-ceiling // paged.page_size)
+        history = History(whole, settings.core.components, pages, whole_prompts=not timed)
+        observers.history = history
+        observers.all.append(history)
+    if until is not None:
+        observers.all.append(_Until(until))
     result, view = (_timed if timed else _hits)(paged, settings, account, observers, watch)
     return replace(
         result,
         components=observers.components(settings, None if result.interrupted else view),
-        turns=by_turn(account, turns_of(paged)),
+        turns=by_turn(account, turns_of(whole)),
         wall_s=time.perf_counter() - start,
     )
 
@@ -97,7 +142,7 @@ def _hits(
         gc.disable()  # reference counting frees everything; a collection scans the whole tree
         try:
             hits.run(report)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, _Served):
             interrupted = True
         finally:
             gc.enable()
@@ -110,6 +155,7 @@ def _hits(
             "h2d": Transfer(_bytes(settings, observers.tally.loaded), None),
         },
         lookups=observers.lookups,
+        history=observers.history,
         refused=observers.refused(settings.core.components[0]),
         checks=_checks(settings, watch),
         digest=recorder.digest(),
@@ -129,9 +175,11 @@ def _timed(
     interrupted = False
     with progress("replay", len(paged.jobs)) as report:
         world = replay_timed.build(paged, settings, observers.all, report)
+        if observers.history is not None:
+            observers.history.now_ns = lambda: world.clock.now_ns
         try:
             world.run()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, _Served):
             interrupted = True
     if watch and not interrupted:
         watch.finish(world.core.view)
@@ -143,6 +191,7 @@ def _timed(
             "h2d": Transfer(timed.h2d.bytes, timed.h2d.busy_ns),
         },
         lookups=observers.lookups,
+        history=observers.history,
         refused=observers.refused(settings.core.components[0]),
         checks=_checks(settings, watch, timed.byte_checks, timed.access_checks),
         digest=timed.digest,

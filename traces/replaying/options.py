@@ -20,45 +20,57 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 CHECKS: tuple[Level, ...] = get_args(Level)
 COMPONENTS = known()
 BACKBONE = COMPONENTS[0]
-MODEL = "llama-3.1-8b"  # if no model is given
+# What an option means that was not given.
+MODEL = "llama-3.1-8b"
+HARDWARE = "h100"
+WRITE_POLICY = "write_through"
+LOAD_THRESHOLD = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions(OptionRecord):
-    """None means not given: the value then follows from the model, the hardware or the trace."""
+    """None means not given: the value is then a default, or follows from the model, the hardware or
+    the trace. So an option that the run would ignore can be told from its default (see unread)."""
 
     trace: str | None
-    format: str
+    format: str | None
     mode: Mode
     limit: int
-    seed: int
+    skip_too_large: bool
+    seed: int | None
     check: Level | None
     json: str | None
+    requests: str | None
+    why: int | None
 
-    page_size: int
+    page_size: int | None
     device_tokens: int | None
     device_pages: int | Unbounded | None
     host_ratio: Fraction | None
     host_pages: int | None
     host_bytes: int | None
-    write_policy: str
+    write_policy: str | None
     exclusive: bool
     eviction: str
     compare_eviction: str | None
-    load_threshold: int
-    load_quota: int
+    load_threshold: int | None
+    load_quota: int | None
+    load_groups: int | None
 
     components: tuple[str, ...] | None
     swa_window: int | None
     swa_tokens: int | None
     mamba_states: int | None
     mamba_interval: int | None
-    mamba_states_per_path: int
+    mamba_states_per_path: int | None
 
     model: str | None
-    hardware: str
+    weight_dtype: str | None
+    kv_dtype: str | None
+    hardware: str | None
     tp: int
-    host_bandwidth: Bandwidth
-    scheduler: str
-    token_budget: int
-    max_running: int
+    host_bandwidth: Bandwidth | None
+    scheduler: str | None
+    token_budget: int | None
+    max_running: int | None
+    speed: Fraction | None

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hicache.core.types import Pages
+from sim.engine.sequence import RequestResult
 
 from .account import Account, Share
+from .history import History
 from .lookups import Lookups
 from .turns import Turn
 
@@ -36,12 +38,25 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """int64 nanoseconds per finished request; tpot_ns only for two output tokens or more."""
+    """int64 nanoseconds per finished request; tpot_ns only for two output tokens or more.
+
+    ttft_ns = queue_ns + load_ns + compute_ns: see RequestResult in sim/engine/sequence. requests:
+    the finished requests, in the order of the trace.
+    """
 
     ttft_ns: Pages
+    queue_ns: Pages
+    load_ns: Pages
+    compute_ns: Pages
     tpot_ns: Pages
     makespan_ns: int
     generated_tokens: int
+    requests: tuple[RequestResult, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens per second of the whole run."""
+        return self.generated_tokens * NS_PER_S / self.makespan_ns if self.makespan_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +103,10 @@ class ComponentUse:
 class Run:
     """refused: admissions, chunks and growths refused, by reason. turns: of conversations.
 
-    components, lookups: see their own records. preempted: how often a request was preempted.
-    interrupted: stopped by Ctrl-C; everything else then covers the part that ran. compared: another
-    eviction order and its hits (whole trace, last half).
+    components, lookups, history: see their own records; history is kept where it was asked for.
+    preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
+    then covers the part that ran. compared: another eviction order and its hits (whole trace, last
+    half).
     """
 
     account: Account
@@ -105,6 +121,7 @@ class Run:
     latency: Latency | None = None
     preempted: int = 0
     interrupted: bool = False
+    history: History | None = None
     compared: tuple[str, Share, Share] | None = None
 
     @property

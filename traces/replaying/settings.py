@@ -7,6 +7,7 @@ traces/commands/replay.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -17,6 +18,7 @@ from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from hicache.runtime.config_document import document, settings_names
 from invariants.watch import Level
+from sim.engine.costs import CostModel
 from sim.hardware import profile as hardware
 from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
@@ -24,8 +26,10 @@ from sim.options import EngineOptions
 from ..formats.base import Paged, Trace
 from ..terminal.options import Bandwidth
 from . import pools
-from .options import Mode, ReplayOptions
+from .fitting import Skipped, check_fit
+from .options import HARDWARE, LOAD_THRESHOLD, WRITE_POLICY, Mode, ReplayOptions
 from .pools import Pools
+from .unread import check_read
 
 # the share of memory that engines give to weights and cache; activations and graphs take the rest
 HBM_SHARE = Fraction(9, 10)
@@ -43,9 +47,12 @@ class Settings:
     hardware: HardwareProfile
     tp: int
     host_bandwidth: Bandwidth
+    speed: Fraction
     core: Config
     engine: EngineOptions
     pools: Pools
+    page_size_given: bool
+    skipped: Skipped
 
     @property
     def page_bytes(self) -> tuple[int, ...]:
@@ -53,15 +60,25 @@ class Settings:
         size, tp = self.core.page_size, self.tp
         return tuple(self.model.bytes_per_page(name, size, tp) for name in self.core.components)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights on each rank."""
+        return self.model.weight_bytes // self.tp
+
     def as_options(self) -> dict[str, object]:
         """Every resolved option, by its name on the command line."""
         core, engine = self.core, self.engine
         return {
             "mode": self.mode,
             "model": self.model.name,
+            "weight_dtype": self.model.weight_dtype,
+            "weight_bytes_per_rank": self.weight_bytes,
+            "weight_bytes_total": self.model.weight_bytes,
+            "kv_dtype": self.model.kv_dtype,
             "hardware": self.hardware.name,
             "tp": self.tp,
             "page_size": core.page_size,
+            "page_size_from": "option" if self.page_size_given else "model",
             "device_pages": core.device_pages[0],
             "device_tokens": core.device_pages[0] * core.page_size,
             "host_pages": core.host_pages[0],
@@ -75,11 +92,13 @@ class Settings:
             "eviction_policy": core.eviction_policy,
             "load_threshold": core.load_threshold_pages,
             "load_quota": core.load_quota_pages,
+            "load_groups": engine.layer_groups,
             "scheduler": engine.order,
             "token_budget": engine.token_budget,
             "max_running": engine.max_running,
             "check": self.check,
-            "limit": self.limit,
+            "speed": float(self.speed),
+            "limit": self.limit or None,
             "seed": self.seed,
         }
 
@@ -100,53 +119,90 @@ class Settings:
 
 
 def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
-    """The settings for this trace, and its pages. Raises CallerError where sizes do not fit."""
-    paged = trace.paged(options.page_size)
+    """The settings for this trace, and its pages. Raises CallerError where sizes do not fit, and
+    for an option that the run would not read."""
     model = pools.model_of(options)
-    profile = _with_bandwidth(hardware.get(options.hardware), options.host_bandwidth)
-    memory = (
-        int(profile.hbm_bytes * HBM_SHARE) - model.parameters * model.weight_bytes // options.tp
-    )
-    sizes = pools.resolve(options, model, memory, trace)
+    page_size = options.page_size or model.page_size
+    _check_page_size(model, page_size)
+    paged = trace.paged(page_size)
+    profile = _with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
+    engine = _engine(options, model)
+    memory = int(profile.hbm_bytes * HBM_SHARE)
+    sizes = pools.resolve(options, model, memory, page_size, engine, trace)
+    if options.mode == "timed":
+        CostModel(model, profile, options.tp)  # raises if the ranks cannot hold the weights
+    check_read(options, sizes.components, bool(sizes.host[0]))
+    core = _core(options, page_size, sizes)
+    for place, component in enumerate(load_components(core)):
+        pages = core.device_pages[place]
+        if pages < component.least_pages and not sizes.shorts:
+            raise CallerError(
+                f"device pool of {component.name}: expected at least {component.least_pages} pages "
+                f"of {page_size} tokens, which any request needs, found {pages}; enlarge it"
+            )
     settings = Settings(
         mode=options.mode,
         check=options.check or "sampled",
-        seed=options.seed,
+        seed=options.seed or 0,
         limit=options.limit,
         model=model,
         hardware=profile,
         tp=options.tp,
-        host_bandwidth=options.host_bandwidth,
-        core=Config(
-            page_size=options.page_size,
-            device_pages=sizes.device,
-            host_pages=sizes.host,
-            components=sizes.components,
-            write_policy=options.write_policy,
-            eviction_policy=options.eviction,
-            load_threshold_pages=options.load_threshold,
-            load_quota_pages=options.load_quota,
-            exchange_pages=sizes.exchange,
-            settings=settings_for(
-                sizes.components,
-                Shape(sizes.window, sizes.interval, sizes.states_per_path),
-            ),
-        ),
-        engine=EngineOptions(
-            token_budget=options.token_budget,
-            max_running=options.max_running,
-            order=options.scheduler,
-        ),
+        host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
+        speed=options.speed or Fraction(1),
+        core=core,
+        engine=engine,
         pools=sizes,
+        page_size_given=options.page_size is not None,
+        skipped=check_fit(options, trace, paged, sizes.device[0], sizes.shorts),
     )
-    for place, component in enumerate(load_components(settings.core)):
-        pages = settings.core.device_pages[place]
-        if pages < component.least_pages:
-            raise CallerError(
-                f"device pool of {component.name}: expected at least {component.least_pages} pages "
-                f"of {options.page_size} tokens, which any request needs, found {pages}; enlarge it"
-            )
     return settings, paged
+
+
+def _core(options: ReplayOptions, page_size: int, sizes: Pools) -> Config:
+    threshold = options.load_threshold
+    return Config(
+        page_size=page_size,
+        device_pages=sizes.device,
+        host_pages=sizes.host,
+        components=sizes.components,
+        write_policy=options.write_policy or WRITE_POLICY,
+        eviction_policy=options.eviction,
+        load_threshold_pages=LOAD_THRESHOLD if threshold is None else threshold,
+        load_quota_pages=options.load_quota or 0,
+        exchange_pages=sizes.exchange,
+        settings=settings_for(
+            sizes.components,
+            Shape(sizes.window, sizes.interval, sizes.states_per_path),
+        ),
+    )
+
+
+def _engine(options: ReplayOptions, model: ModelDescription) -> EngineOptions:
+    """The settings of the engine: what was given, and the engine's own defaults."""
+    given = {
+        "token_budget": options.token_budget,
+        "max_running": options.max_running,
+        "order": options.scheduler,
+        "layer_groups": options.load_groups,
+    }
+    if options.load_groups is not None and options.load_groups > model.layers:
+        raise CallerError(
+            f"--load-groups: expected at most the {model.layers} layers of {model.name}, found "
+            f"{options.load_groups}"
+        )
+    found = {name: value for name, value in given.items() if value is not None}
+    return replace(EngineOptions(), **found)  # type: ignore[arg-type]
+
+
+def _check_page_size(model: ModelDescription, page_size: int) -> None:
+    """Raises CallerError, with a size that works, for one that a pool of the model cannot have."""
+    multiple = math.lcm(*(pool.compression for pool in model.pools))
+    if page_size % multiple:
+        raise CallerError(
+            f"--page-size: expected a multiple of {multiple}, the tokens that share a row of "
+            f"{model.name}, found {page_size}; give {model.page_size}, the model's own, or none"
+        )
 
 
 def load_components(core: Config) -> list[Component]:
@@ -154,7 +210,9 @@ def load_components(core: Config) -> list[Component]:
     return [registry.load(registry.COMPONENTS, name).component(core) for name in core.components]
 
 
-def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth) -> HardwareProfile:
+def _with_bandwidth(profile: HardwareProfile, wanted: Bandwidth | None) -> HardwareProfile:
+    if wanted is None:
+        return profile
     if wanted.bytes_per_s:
         # the user states the bandwidth that copies reach, not a peak
         return replace(profile, link_bytes_per_s=wanted.bytes_per_s, link_permille=1000, curves={})

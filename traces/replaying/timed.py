@@ -32,7 +32,9 @@ def build(
         settings.model,
         settings.hardware,
         engine=settings.engine,
-        options=WorldOptions(checks=settings.check, seed=settings.seed, tp=settings.tp),
+        options=WorldOptions(
+            checks=settings.check, seed=settings.seed, tp=settings.tp, speed=settings.speed
+        ),
         observers=observers,
         progress=lambda ended, _: progress(ended),
     )
@@ -44,16 +46,28 @@ def record_result(result: TimedResult, account: Account) -> Latency:
         account.admit(request.request, request.device_tokens, request.host_tokens)
     table = np.array(
         [
-            (request.arrival_ns, request.first_token_ns, request.finish_ns, request.output_length)
+            (
+                request.arrival_ns,
+                request.first_token_ns,
+                request.finish_ns,
+                request.output_length,
+                request.queue_ns,
+                request.load_ns,
+                request.compute_ns,
+            )
             for request in result.requests
         ],
         dtype=np.int64,
-    ).reshape(-1, 4)
-    arrival, first, finish, tokens = table.T
+    ).reshape(-1, 7)
+    arrival, first, finish, tokens, queue, load, compute = table.T
     several = tokens > 1
     return Latency(
         ttft_ns=first - arrival,
+        queue_ns=queue,
+        load_ns=load,
+        compute_ns=compute,
         tpot_ns=(finish - first)[several] // (tokens[several] - 1),
         makespan_ns=result.makespan_ns,
         generated_tokens=int(tokens.sum()),
+        requests=result.requests,
     )

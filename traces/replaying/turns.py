@@ -47,12 +47,14 @@ def turns_of(trace: Paged) -> NDArray[np.int32]:
 
 
 def by_turn(account: Account, turns: NDArray[np.int32]) -> list[Turn]:
-    """One entry for each turn; empty if no request continues another."""
+    """One entry for each turn of served requests; empty if no request continues another."""
     if not turns.any():
         return []
+    served = account.all_served()
+    found = turns[served]
     result = []
-    for turn in range(int(turns.max()) + 1):
-        indices = np.flatnonzero(turns == turn)
+    for turn in np.unique(found).tolist():
+        indices = served[found == turn]
         hit, total = account.hit_tokens(indices)
         result.append(Turn(turn + 1, len(indices), total, hit))
     return result

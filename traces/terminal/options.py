@@ -17,8 +17,11 @@ from hicache.core import registry
 Unbounded = Literal["unbounded"]
 UNBOUNDED: Unbounded = "unbounded"
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-_SIZE = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?(K|M|G|Ki|Mi|Gi|)", re.ASCII)
+_PREFIXES = ("", "K", "M", "G", "T")
+_UNITS = {unit: 1000**power for power, unit in enumerate(_PREFIXES)} | {
+    f"{unit}i": 1024**power for power, unit in enumerate(_PREFIXES) if unit
+}
+_SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGT]i?|)", re.ASCII)
 _MOST = 1 << 48
 
 
@@ -50,12 +53,19 @@ class Bandwidth:
 
 
 def size(text: str) -> int:
-    """A count with an optional suffix: K, M, G (thousands) or Ki, Mi, Gi (1,024s)."""
-    match = _SIZE.fullmatch(text)
+    """A count with an optional suffix: K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s)."""
+    return _size(text, text, "a number such as 1M, 512K or 64Ki")
+
+
+def byte_size(text: str) -> int:
+    """A number of bytes: as `size`, and a B may follow (512GB, 512GiB)."""
+    return _size(text, text.removesuffix("B"), "bytes such as 512GB, 64GiB or 1T")
+
+
+def _size(text: str, number: str, expected: str) -> int:
+    match = _SIZE.fullmatch(number)
     if not match:
-        raise argparse.ArgumentTypeError(
-            f"expected a number such as 1M, 512K or 64Ki, found {text!r}"
-        )
+        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
     whole, fraction, unit = match.groups()
     value = Fraction(f"{whole}.{fraction or 0}") * _UNITS[unit]
     if value.denominator != 1:
@@ -65,16 +75,16 @@ def size(text: str) -> int:
     return int(value)
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Returns a parser of sizes of `least` or more."""
+def at_least(least: int, parse: Callable[[str], int] = size) -> Callable[[str], int]:
+    """Returns a parser of sizes of `least` or more. parse: reads one size."""
 
-    def parse(text: str) -> int:
-        value = size(text)
+    def read(text: str) -> int:
+        value = parse(text)
         if value < least:
             raise argparse.ArgumentTypeError(f"expected at least {least}, found {text!r}")
         return value
 
-    return parse
+    return read
 
 
 def between(least: int, most: int) -> Callable[[str], int]:
@@ -113,14 +123,25 @@ def ratio(text: str) -> Fraction:
     return Fraction(text)
 
 
+def positive_ratio(text: str) -> Fraction:
+    """An exact number above 0."""
+    value = ratio(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return value
+
+
 def bandwidth(text: str) -> Bandwidth:
-    """A multiple of the profile's host link (0.5x), or bytes per second and direction (50GB)."""
+    """A multiple of the profile's host link (0.5x), or bytes per second and direction (50GB).
+
+    A number without x or a unit could be either, so it is refused.
+    """
     if text.endswith("x"):
         factor = ratio(text[:-1])
         if factor:
             return Bandwidth(factor)
-    elif text.endswith("B"):
-        bytes_per_s = size(text[:-1])
+    elif not text[-1:].isdigit():
+        bytes_per_s = byte_size(text.removesuffix("/s"))
         if bytes_per_s:
             return Bandwidth(Fraction(1), bytes_per_s)
     raise argparse.ArgumentTypeError(

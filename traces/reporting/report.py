@@ -10,21 +10,22 @@ from collections.abc import Callable
 from typing import TextIO
 
 from rich.table import Table
-
-from hicache.core.components.base import residency
+from rich.text import Text
 
 from ..formats.base import Trace
+from ..replaying.account import Share
+from ..replaying.run import NS_PER_S, Run, Spread, spread
+from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
-from .account import Share
 from .components import NO_TRUTH, component_tables, order_table, turn_table
-from .run import NS_PER_S, Run, Spread, spread
-from .settings import Settings
+from .size_rows import hardware_row, model_rows, size_rows
 
 
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
     out = console(stream)
     if run.interrupted:
-        out.print("[bold]Interrupted.[/bold] This report covers the requests served so far.\n")
+        served = f"{run.account.whole().requests:,} of {len(trace.jobs):,} requests"
+        out.print(Text.assemble(("Interrupted.", "bold"), f" This report covers {served}.\n"))
     out.print(_setting(trace, settings))
     out.print(_hits(run.account.whole(), run.account.steady(), settings))
     for rows in component_tables(settings, run):
@@ -43,7 +44,15 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
 
 
 def print_story(text: str, stream: TextIO | None = None) -> None:
-    console(stream).print(text + "\n")
+    console(stream).print(text + "\n", markup=False)
+
+
+def print_sentences(title: str, sentences: list[str], stream: TextIO | None = None) -> None:
+    """Sentences in plain words, each on lines of its own."""
+    out = console(stream)
+    out.print(f"\n{title}", style="bold", markup=False)
+    for sentence in sentences:
+        out.print(sentence, markup=False)
 
 
 def _setting(trace: Trace, settings: Settings) -> Table:
@@ -52,14 +61,13 @@ def _setting(trace: Trace, settings: Settings) -> Table:
         ("trace", f"{trace.path} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {trace.jobs.input_tokens:,} input tokens"),
         ("mode", _MODE[settings.mode]),
-        *_sizes(settings),
+        *size_rows(trace, settings),
         ("policy", f"{core.eviction_policy}, {core.write_policy}, pages of {core.page_size}"),
-        ("model", f"{settings.model.name}, {settings.page_bytes[0]:,} bytes a page"),
+        *model_rows(settings),
     ]
     if settings.mode == "timed":
-        link = settings.hardware.reached_link_bytes_per_s / 1e9
         rows += [
-            ("hardware", f"{settings.tp} x {settings.hardware.name}, host link {link:.1f} GB/s"),
+            hardware_row(settings),
             (
                 "scheduler",
                 f"{engine.order}, {engine.token_budget:,} tokens in a pass, {engine.max_running} "
@@ -73,35 +81,6 @@ _MODE = {
     "timed": "timed: simulated engine and device, virtual time",
     "hits": "hits: one request at a time, no clock, a complete hit counts fully",
 }
-
-
-def _sizes(settings: Settings) -> list[tuple[str, str]]:
-    """One line for each pool. The first component's lines have only the tier's name."""
-    core, pools = settings.core, settings.pools
-    rows = []
-    for tier, sizes, rules in (
-        ("device", core.device_pages, pools.device_rules),
-        ("host", core.host_pages, pools.host_rules),
-    ):
-        for place, pages in enumerate(sizes if any(sizes) else sizes[:1]):
-            name = f"  {core.components[place]}" if place else tier
-            rows.append((name, _pool(place, pages, settings, rules[place])))
-    if pools.window:
-        rows.append(("window", f"{pools.window:,} tokens"))
-    if pools.interval:
-        limit = pools.states_per_path
-        most = f", at most {limit} on a path" if limit else ""
-        rows.append(("states", f"every {pools.interval:,} tokens{most}"))
-    return rows
-
-
-def _pool(place: int, pages: int, settings: Settings, rule: str) -> str:
-    if not pages:
-        return "none"
-    size = pages * settings.page_bytes[place] / 1e9
-    if residency(settings.core.components[place]) == "state":
-        return f"{pages:,} states, {size:,.1f} GB ({rule})"
-    return f"{pages:,} pages, {pages * settings.core.page_size:,} tokens, {size:,.1f} GB ({rule})"
 
 
 def _hits(whole: Share, steady: Share, settings: Settings) -> Table:
@@ -139,14 +118,16 @@ def _latency(run: Run) -> Table:
     result = table("Latency (virtual time)", "", "mean", "p50", "p90", "p99")
     for name, times, scale, unit in (
         ("time to first token", spread(run.latency.ttft_ns), 1.0, "s"),
+        ("  in the queue", spread(run.latency.queue_ns), 1.0, "s"),
+        ("  waiting for loads", spread(run.latency.load_ns), 1.0, "s"),
+        ("  computing", spread(run.latency.compute_ns), 1.0, "s"),
         ("time per output token", spread(run.latency.tpot_ns), 1e3, "ms"),
     ):
         result.add_row(f"{name} ({unit})", *_points(times, scale))
     seconds = run.latency.makespan_ns / NS_PER_S
-    rate = run.latency.generated_tokens / seconds if seconds else 0.0
     result.add_section()
     result.add_row("makespan (s)", f"{seconds:,.1f}", "", "", "")
-    result.add_row("output tokens per second", f"{rate:,.1f}", "", "", "")
+    result.add_row("output tokens per second", f"{run.latency.tokens_per_s:,.1f}", "", "", "")
     return result
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
+from ..replaying.account import Share
+from ..replaying.lookups import NOTHING, TOGETHER, UNSEEN, Capped, Lookup
+from ..replaying.run import ComponentUse, Run
+from ..replaying.settings import Settings, load_components
 from ..terminal.tables import pairs, percent, table
-from .account import Share
-from .lookups import NOTHING, TOGETHER, UNSEEN, Capped, Lookup
-from .run import ComponentUse, Run
-from .settings import Settings, load_components
 
 _TURNS = 24
 

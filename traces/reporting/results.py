@@ -1,6 +1,6 @@
 """The `--json` document of a replay. Other programs read it: do not rename its keys.
 
-Does not print for people; see report.
+docs/json.md describes every key. Does not print for people; see report.
 """
 
 from __future__ import annotations
@@ -8,16 +8,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from hicache.version import VERSION
+
 from ..formats.base import Trace
-from .account import Share
+from ..replaying.account import Share
+from ..replaying.run import NS_PER_S, ComponentUse, Run, Spread, spread
+from ..replaying.settings import Settings
 from .components import describe
-from .run import NS_PER_S, ComponentUse, Run, Spread, spread
-from .settings import Settings
+
+SCHEMA = 1  # grows when a key changes its meaning or goes
+
+
+def head(command: str, complete: bool) -> dict[str, object]:
+    """The keys that every document has. command: as the user typed it."""
+    return {
+        "schema": SCHEMA,
+        "hicache_version": VERSION,
+        "command": command,
+        "complete": complete,
+    }
 
 
 def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     """The results of a replay as JSON values. `latency_s` is present in timed mode only."""
+    whole = run.account.whole()
     result: dict[str, object] = {
+        "interrupted": run.interrupted,
+        "served_requests": whole.requests,
         "trace": {
             "path": trace.path,
             "format": trace.format,
@@ -25,25 +42,40 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "input_tokens": trace.jobs.input_tokens,
             "block_size": trace.block_size,
         },
+        "skipped": {
+            "requests": len(settings.skipped.requests),
+            "input_tokens": settings.skipped.input_tokens,
+        },
         "config": settings.as_options(),
-        "whole": _share(run.account.whole()),
+        "whole": _share(whole),
         "steady": _share(run.account.steady()),
     }
     if run.latency is not None:
         result["latency_s"] = {
             "ttft": _spread(spread(run.latency.ttft_ns)),
+            "queue": _spread(spread(run.latency.queue_ns)),
+            "load": _spread(spread(run.latency.load_ns)),
+            "compute": _spread(spread(run.latency.compute_ns)),
             "tpot": _spread(spread(run.latency.tpot_ns)),
             "makespan": run.latency.makespan_ns / NS_PER_S,
         }
+        result["output"] = {
+            "tokens": run.latency.generated_tokens,
+            "tokens_per_s": run.latency.tokens_per_s,
+        }
+        result["preempted"] = run.preempted
+    result["refused"] = run.refused
     result["transfers"] = {
         way: {
             "bytes": transfer.bytes,
+            "bytes_per_rank": transfer.bytes,
+            "bytes_total": transfer.bytes * settings.tp,
             "busy_s": None if transfer.busy_ns is None else transfer.busy_ns / NS_PER_S,
         }
         for way, transfer in run.transfers.items()
     }
     result["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
-    result["components"] = uses = {use.name: _component(use) for use in run.components}
+    result["components"] = uses = {use.name: _component(use, settings.tp) for use in run.components}
     if len(run.components) > 1:
         for use in run.components:
             uses[use.name] |= {"most_in_use": use.peak_pages, "evicted_along": use.evicted_along}
@@ -63,6 +95,8 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         "incremental": run.checks.incremental,
         "full": run.checks.full,
         "violations": run.checks.violations,
+        "byte_checks": run.checks.byte_checks,
+        "access_checks": run.checks.access_checks,
         "not_judged": run.checks.unjudged,
     }
     result["digest"] = run.digest
@@ -77,10 +111,17 @@ def _share(share: Share) -> dict[str, object]:
         "hit_tokens": {"device": share.device, "host": share.host, "storage": share.storage},
         "computed_tokens": share.computed_tokens,
         "hit_rate": share.hit_rate,
+        "hit_rate_pages": share.block_rate,
+        "hit_rate_mean": share.mean_rate,
+        "ceiling_tokens": share.ceiling,
+        "ceiling_rate": share.rate(share.ceiling),
+        "first_seen_tokens": share.first_seen,
+        "lost_tokens": share.lost,
     }
 
 
-def _component(use: ComponentUse) -> dict[str, object]:
+def _component(use: ComponentUse, tp: int) -> dict[str, object]:
+    """`page_bytes` is the figure of one rank, under the name of the first version."""
     tiers = ("device", "host")
 
     def pair(values: tuple[int, int] | None) -> dict[str, int] | None:
@@ -88,13 +129,21 @@ def _component(use: ComponentUse) -> dict[str, object]:
 
     return {
         "page_bytes": use.page_bytes,
+        "page_bytes_per_rank": use.page_bytes,
+        "page_bytes_total": use.page_bytes * tp,
         "capacity": pair(use.capacity),
+        "pool_bytes_per_rank": pair(_times(use.capacity, use.page_bytes)),
+        "pool_bytes_total": pair(_times(use.capacity, use.page_bytes * tp)),
         "backed_up": use.backed_up,
         "loaded": use.loaded,
         "evicted": pair(use.evicted),
         "cached_at_rest": pair(use.cached),
         "garbage_at_rest": pair(use.garbage),
     }
+
+
+def _times(pages: tuple[int, int], size: int) -> tuple[int, int]:
+    return pages[0] * size, pages[1] * size
 
 
 def _lookups(settings: Settings, run: Run) -> Iterator[dict[str, object]]:

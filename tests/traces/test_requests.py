@@ -1,0 +1,221 @@
+"""One record for each request: exact sums, the reasons of a miss, and the story of one request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from traces.cli import main
+
+from .rig import HEADER, mooncake, native, write
+
+NS = 1_000_000_000
+
+
+def replayed(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The document and the records of a replay that must succeed."""
+    out, rows = tmp_path / "out.json", tmp_path / "out.jsonl"
+    files = ["--json", str(out), "--requests", str(rows)]
+    assert main(["replay", *arguments, *files]) == 0
+    lines = rows.read_text().splitlines()
+    return json.loads(out.read_text()), [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Requests in a closed and an open loop whose prompts share every depth."""
+    path = str(tmp_path_factory.mktemp("tree") / "tree.jsonl")
+    assert main(["generate", "random-tree", "--requests", "150", "-o", path]) == 0
+    return path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--device-pages", "90", "--host-pages", "60"],
+        ["--device-pages", "90", "--host-pages", "60", "--write-policy", "write_back"],
+        ["--device-pages", "90", "--host-ratio", "0", "--scheduler", "longest-prefix"],
+        ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "90"],
+        ["--mode", "hits", "--device-pages", "90", "--host-pages", "60"],
+        ["--mode", "hits", "--components", "full,mamba", "--device-pages", "90"],
+    ],
+    ids=" ".join,
+)
+def test_records_add_up_to_the_report(options: list[str], tree: str, tmp_path: Path) -> None:
+    found, rows = replayed(tmp_path, tree, "--check", "off", *options)
+    assert [row["request"] for row in rows] == list(range(150))
+    assert [row["line"] for row in rows] == list(range(2, 152))  # behind the header
+    for share, part in (("whole", rows), ("steady", rows[75:])):
+        for tier, tokens in found[share]["hit_tokens"].items():
+            assert tokens == sum(row["hit_tokens"][tier] for row in part)
+        for key in ("input", "computed", "ceiling", "first_seen", "lost"):
+            assert found[share][f"{key}_tokens"] == sum(row[f"{key}_tokens"] for row in part), key
+    for row in rows:
+        hit = sum(row["hit_tokens"].values())
+        assert hit + row["computed_tokens"] == row["input_tokens"]
+        assert row["first_seen_tokens"] + row["ceiling_tokens"] == row["input_tokens"]
+        if row["hit_ended_by"] in ("complete", "first_seen"):
+            assert row["lost_tokens"] == 0
+    if found["config"]["mode"] == "timed":
+        _check_times(found, rows)
+
+
+def _check_times(found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    latency = found["latency_s"]
+    for name in ("ttft", "queue", "load", "compute"):
+        times = np.array([row[f"{name}_ns"] for row in rows])
+        points = np.percentile(times, (50, 90, 99), method="inverted_cdf") / NS
+        assert [latency[name][key] for key in ("p50", "p90", "p99")] == points.tolist()
+        assert latency[name]["mean"] == times.mean() / NS
+    for row in rows:
+        assert row["queue_ns"] + row["load_ns"] + row["compute_ns"] == row["ttft_ns"]
+        assert row["arrival_ns"] + row["ttft_ns"] <= row["finish_ns"]
+    assert latency["makespan"] == max(row["finish_ns"] for row in rows) / NS
+    assert found["output"]["tokens"] == sum(row["output_tokens"] for row in rows)
+    assert sum(found["refused"].values()) == sum(row["refusals"] for row in rows)
+    assert found["preempted"] == sum(row["preemptions"] for row in rows)
+
+
+def test_a_miss_says_when_its_page_was_evicted_and_for_whom(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "trace.jsonl",
+        mooncake([1, 2], timestamp=0),
+        mooncake([3, 4, 5], timestamp=5000),
+        mooncake([1, 2, 6], timestamp=9000),
+    )
+    sizes = ["--page-size", "512", "--device-pages", "4"]
+    _, rows = replayed(tmp_path, str(path), *sizes, "--host-ratio", "0")
+    assert [row["hit_ended_by"] for row in rows] == ["first_seen", "first_seen", "evicted"]
+    assert rows[2]["evicted_for_request"] == 1
+    assert rows[2]["evicted_at_ns"] == 5 * NS
+    assert rows[2]["lost_tokens"] + sum(rows[2]["hit_tokens"].values()) == 1024
+    # with room on host the page is lost to nobody
+    _, rows = replayed(tmp_path, str(path), *sizes, "--host-pages", "8")
+    assert [row["hit_ended_by"] for row in rows] == ["first_seen", "first_seen", "complete"]
+    assert rows[2]["hit_tokens"]["host"] > 0
+    assert rows[2]["load_ns"] > 0
+    # on host alone it is evicted from there
+    sizes[-1] = "3"
+    _, rows = replayed(tmp_path, str(path), *sizes, "--host-pages", "3")
+    assert rows[2]["hit_ended_by"] == "evicted"
+    assert rows[2]["evicted_for_request"] == 1
+
+
+def test_a_page_that_is_still_computed_is_not_ready(tmp_path: Path) -> None:
+    alike = (mooncake([1, 2, 3], timestamp=1) for _ in range(2))
+    path = write(tmp_path / "trace.jsonl", mooncake([9]), *alike)  # the pass of the first goes on
+    _, rows = replayed(tmp_path, str(path), "--page-size", "512")
+    assert [row["hit_ended_by"] for row in rows] == ["first_seen", "first_seen", "not_ready"]
+    assert rows[2]["lost_tokens"] == 1024
+    _, rows = replayed(tmp_path, str(path), "--page-size", "512", "--mode", "hits")
+    assert [row["hit_ended_by"] for row in rows] == ["first_seen", "first_seen", "complete"]
+    assert "ttft_ns" not in rows[0]
+
+
+def test_a_load_that_is_left_out_is_named(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "trace.jsonl",
+        *(mooncake(ids, timestamp=9000 * at) for at, ids in enumerate(([1, 2], [3, 4], [1, 2, 5]))),
+    )
+    sizes = ["--page-size", "512", "--device-pages", "3", "--host-pages", "9"]
+    _, rows = replayed(tmp_path, str(path), *sizes, "--load-threshold", "3")
+    assert rows[2]["hit_ended_by"] == "not_loaded"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(["replay", *arguments]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_why_tells_the_story_of_one_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(
+        tmp_path / "trace.jsonl",
+        mooncake([1, 2], timestamp=0),
+        mooncake([3, 4, 5], timestamp=5000),
+        mooncake([1, 2, 6], timestamp=9000),
+    )
+    options = ["--page-size", "512", "--host-ratio", "0", "--device-pages", "4", "--why"]
+    story = said(capsys, str(path), *options, "2")
+    assert "Request 2, line 3 of" in story
+    assert "could reuse at most 1,024 tokens (67% of its prompt)" in story
+    assert "request 0 (line 1) has them" in story
+    assert "left it at 5.000 s, 4.000 s before this request was admitted" in story
+    assert "to make room for request 1" in story
+    assert "Its first token came after" in story
+    assert "digest" not in story
+    assert "first token" not in said(capsys, str(path), *options, "2", "--mode", "hits")
+    path = write(
+        tmp_path / "trace.jsonl",
+        mooncake([9]),
+        mooncake([1, 2], timestamp=1),
+        mooncake([1, 2], timestamp=1),
+        mooncake([8], timestamp=20000),
+    )
+    story = said(capsys, str(path), "--why", "2")
+    assert "request 1 (line 2) has them" in story
+    assert "was not in the cache yet: request 1 had still to compute it" in story
+    assert "no cache could help it" in said(capsys, str(path), "--why", "3")
+
+
+def test_why_of_the_native_format_counts_lines_behind_the_header(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "t.jsonl", HEADER, native(("a", 64), output=("b", 2)))
+    assert "Request 0, line 2 of" in said(capsys, str(path), "--why", "0")
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--why", "1"], "--why: expected a request from 0 to 0, found 1"),
+        (["--why", "0", "--json", "x"], "--why: expected no --json"),
+        (["--json", "-", "--requests", "-"], "--requests: expected a file"),
+        (["--requests", "trace.jsonl"], "--requests: expected another file than the trace"),
+        (["--json", "a", "--requests", "a"], "--requests: expected another file than the json"),
+        (["--requests", "/nowhere/x"], "expected a file that can be written"),
+        (["--speed", "0"], "expected a number above 0"),
+        (["--speed", "2", "--mode", "hits"], "--speed"),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be(
+    options: list[str],
+    word: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "trace.jsonl", mooncake([1]))
+    try:
+        code = main(["replay", "trace.jsonl", *options])
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code == 2
+    assert word in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.jsonl"]
+
+
+def test_speed_divides_the_times_of_the_trace(tmp_path: Path) -> None:
+    path = write(tmp_path / "trace.jsonl", *(mooncake([n], timestamp=1000 * n) for n in range(3)))
+    found, rows = replayed(tmp_path, str(path), "--speed", "2.5")
+    assert [row["arrival_ns"] for row in rows] == [0, 400_000_000, 800_000_000]
+    assert found["config"]["speed"] == 2.5
+    slow, _ = replayed(tmp_path, str(path))
+    assert slow["config"]["speed"] == 1
+    turns = write(
+        tmp_path / "turns.jsonl",
+        HEADER,
+        native(("a", 64), output=("b", 2)),
+        native(("a", 64), ("c", 9), output=("d", 2), after=0, delay=3000),
+    )
+    _, rows = replayed(tmp_path, str(turns), "--speed", "3")
+    assert rows[1]["arrival_ns"] - rows[0]["finish_ns"] == NS

@@ -1,0 +1,268 @@
+"""The options of `hicache replay` for cache, components, model, hardware and engine.
+
+Only names, parsers and help. What is not given is None; see replaying/settings and replaying/pools
+for what it then is.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from hicache import models
+from hicache.core import registry
+from hicache.core.errors import CallerError
+from sim.hardware import measured
+from sim.hardware import profile as hardware
+from sim.options import EngineOptions
+
+from ..outside.entries import entry
+from ..replaying.device_sizes import OWN_STATES, PREFIX_TOKENS
+from ..replaying.options import BACKBONE, COMPONENTS, HARDWARE, LOAD_THRESHOLD, MODEL, WRITE_POLICY
+from ..replaying.pools import STAND_IN_WINDOW
+from ..terminal import options as read
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    _add_cache(parser)
+    _add_components(parser)
+    _add_engine(parser)
+
+
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("cache")
+    add = group.add_argument
+    add(
+        "--page-size",
+        type=read.at_least(1),
+        metavar="TOKENS",
+        help="tokens per page (default: the model's own, 64 for most)",
+    )
+    device = group.add_mutually_exclusive_group()
+    device.add_argument(
+        "--device-tokens",
+        type=read.at_least(1),
+        metavar="N",
+        help="device pool in tokens (default: 90%% of the hardware's memory less the weights)",
+    )
+    device.add_argument(
+        "--device-pages",
+        type=read.device_pages,
+        metavar="N",
+        help="device pool in pages, or unbounded",
+    )
+    host = group.add_mutually_exclusive_group()
+    host.add_argument(
+        "--host-ratio",
+        type=read.ratio,
+        metavar="R",
+        help="host pages for each device page, such as 2 or 0.5; 0 for no host (default: 2 in "
+        "timed mode, 0 in hits mode)",
+    )
+    host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
+    host.add_argument(
+        "--host-bytes",
+        type=read.at_least(1, read.byte_size),
+        metavar="B",
+        help="total host memory, summed over pools and ranks",
+    )
+    _add_policies(group)
+    add(
+        "--load-threshold",
+        type=read.at_least(0),
+        metavar="PAGES",
+        help="recompute instead of loading host hits shorter than this (default: "
+        f"{LOAD_THRESHOLD})",
+    )
+    add(
+        "--load-quota",
+        type=read.at_least(0),
+        metavar="PAGES",
+        help="recompute instead of loading host hits longer than this; 0 for no limit (default: 0)",
+    )
+    add(
+        "--load-groups",
+        type=read.at_least(1),
+        metavar="N",
+        help="layer groups of a load; a pass waits for a group just before it needs it (default: "
+        f"{EngineOptions().layer_groups})",
+    )
+
+
+def _add_policies(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--write-policy",
+        type=entry(registry.WRITE_POLICIES),
+        metavar="POLICY",
+        help=f"when pages are copied to host: {_known(registry.WRITE_POLICIES)} (default: "
+        f"{WRITE_POLICY})",
+    )
+    add(
+        "--exclusive",
+        action="store_true",
+        help="a page that was loaded back gives up its host copy, so that both tiers together hold "
+        "as much as one of their summed size (needs --write-policy write_back)",
+    )
+    add(
+        "--eviction",
+        type=entry(registry.EVICTION_POLICIES),
+        default="lru",
+        metavar="POLICY",
+        help=f"eviction order: {_known(registry.EVICTION_POLICIES)}",
+    )
+    add(
+        "--compare-eviction",
+        type=entry(registry.EVICTION_POLICIES),
+        metavar="POLICY",
+        help="replay again with this eviction order, without checks, and print both hit rates",
+    )
+
+
+def _known(package: str) -> str:
+    return f"{', '.join(registry.spellings(package))}, or path.py:Name"
+
+
+def _add_components(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group(
+        "components (pools besides full attention's; --model sets all of these)"
+    ).add_argument
+    add(
+        "--components",
+        type=_components,
+        metavar="LIST",
+        help=f"some of {', '.join(COMPONENTS)}, separated by commas (default: the model's); "
+        f"without --model, the layers of {MODEL} are divided among them in turn",
+    )
+    at_least_1 = read.at_least(1)
+    add(
+        "--swa-window",
+        type=at_least_1,
+        metavar="TOKENS",
+        help=f"window of swa (default: the model's, {STAND_IN_WINDOW:,} without a model)",
+    )
+    add(
+        "--swa-tokens",
+        type=at_least_1,
+        metavar="N",
+        help="device pool of swa in tokens (default: a window for each running request, one chunk, "
+        f"and a window per {PREFIX_TOKENS:,} tokens of full; at most as many as full)",
+    )
+    add(
+        "--mamba-states",
+        type=at_least_1,
+        metavar="N",
+        help=f"device pool of mamba in states (default: {OWN_STATES} for each running request and "
+        f"one per {PREFIX_TOKENS:,} tokens of full)",
+    )
+    add(
+        "--mamba-interval",
+        type=at_least_1,
+        metavar="TOKENS",
+        help="distance between stored states, a multiple of the page size (default: the model's, "
+        "rounded up to pages; one page without a model)",
+    )
+    add(
+        "--mamba-states-per-path",
+        type=read.at_least(0),
+        metavar="N",
+        help="most states kept on one path of the tree; 0 for no limit (default: 0)",
+    )
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    defaults = EngineOptions()
+    group = parser.add_argument_group(
+        "model, hardware and engine (sizes in both modes, times in timed)"
+    )
+    add = group.add_argument
+    add(
+        "--model",
+        type=_model,
+        help=f"a name of `hicache models` or its beginning, tiny, or a JSON file with a model "
+        f"(default: {MODEL})",
+    )
+    add(
+        "--weight-dtype",
+        type=read.choice([*models.WEIGHT_BITS]),
+        metavar="TYPE",
+        help=f"type of the weights but the embeddings: {', '.join(models.WEIGHT_BITS)} (default: "
+        "the model's)",
+    )
+    add(
+        "--kv-dtype",
+        type=read.choice(models.KV_DTYPES),
+        metavar="TYPE",
+        help=f"type of cached keys, values and latents: {', '.join(models.KV_DTYPES)} (default: "
+        "the model's)",
+    )
+    add(
+        "--hardware",
+        type=_hardware,
+        help=f"{', '.join(hardware.names())}, or a file that calibrate wrote (default: {HARDWARE})",
+    )
+    add(
+        "--tp",
+        type=read.at_least(1),
+        default=1,
+        metavar="N",
+        help="accelerators that share the model",
+    )
+    add(
+        "--host-bandwidth",
+        type=read.bandwidth,
+        metavar="B",
+        help="host link: a multiple of the profile's (0.5x) or bytes per second (50GB) (default: "
+        "1x)",
+    )
+    add(
+        "--scheduler",
+        type=entry(registry.SCHEDULERS),
+        metavar="ORDER",
+        help=f"who is admitted next: {_known(registry.SCHEDULERS)} (default: {defaults.order})",
+    )
+    add(
+        "--token-budget",
+        type=read.at_least(1),
+        metavar="N",
+        help=f"tokens in one forward pass (default: {defaults.token_budget})",
+    )
+    add(
+        "--max-running",
+        type=read.at_least(1),
+        metavar="N",
+        help=f"requests running at once (default: {defaults.max_running})",
+    )
+
+
+def _components(text: str) -> tuple[str, ...]:
+    """Parses a list such as full,mamba; returns it in the project's order."""
+    names = [name.strip() for name in text.split(",")]
+    wrong = [name for name in names if name not in COMPONENTS]
+    if wrong or BACKBONE not in names or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(
+            f"expected {BACKBONE}, and each of {', '.join(COMPONENTS[1:])} at most once, "
+            f"separated by commas, found {text!r}"
+        )
+    return tuple(name for name in COMPONENTS if name in names)
+
+
+def _hardware(text: str) -> str:
+    """The name of a profile, or the path of a measured one."""
+    if measured.is_path(text):
+        return text
+    try:
+        return read.choice(hardware.names())(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(
+            f"{error}; or give the path of a file that calibrate wrote, with a / or .json"
+        ) from None
+
+
+def _model(text: str) -> str:
+    """The name of a model, completed if its beginning is unique, or the path of a JSON file."""
+    if models.is_path(text):
+        return text
+    try:
+        return models.get(text.replace("_", "-")).name
+    except CallerError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("model: ")) from None

@@ -1,0 +1,133 @@
+"""Whether every request fits the device: one error for the largest need, or a count of what is left
+out.
+
+Lives here: the check before a run, and a trace without the requests that were left out. Does not
+choose sizes (see pools).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Key, Pages
+from sim.engine.sequence import final_length
+from sim.workload import Job
+
+from ..formats._jobs import Jobs
+from ..formats.base import Paged, Trace
+from .device_sizes import Short
+from .options import BACKBONE, ReplayOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Requests that were left out: their numbers in the trace, and their prompt tokens."""
+
+    requests: frozenset[int] = frozenset()
+    input_tokens: int = 0
+
+
+def check_fit(
+    options: ReplayOptions, trace: Trace, paged: Paged, device_pages: int, shorts: Sequence[Short]
+) -> Skipped:
+    """The requests to leave out. Raises CallerError if a pool is too small for any request, or a
+    request is too large for the device and --skip-too-large was not given.
+
+    The error names every option that has to change, with a value that is enough for all requests.
+    device_pages: of full.
+    """
+    with_output = options.mode == "timed" or paged.knows_output
+    room = device_pages * paged.page_size
+    jobs = trace.jobs
+    tokens = jobs.input_lengths + (jobs.output_lengths - 1) * with_output
+    large = np.flatnonzero(tokens > room)
+    needed = {short.component: short.tokens for short in shorts}
+    if len(large) and not options.skip_too_large:
+        largest = int(tokens.argmax())
+        pages = -(-int(tokens[largest]) // paged.page_size)
+        needed[BACKBONE] = max(needed.get(BACKBONE, 0), pages * paged.page_size)
+    hints = " and ".join(_hints(options, needed, paged.page_size))
+    if shorts:
+        short = shorts[0]
+        raise CallerError(
+            f"{short.option}: expected {short.expected}, found {short.found}; give {hints}"
+        )
+    if not len(large):
+        return Skipped()
+    if not options.skip_too_large:
+        raise CallerError(
+            f"{trace.path}:{trace.line_numbers[largest]}: expected a request of at most "
+            f"{device_pages} pages of {paged.page_size} tokens (the device pool of {BACKBONE}), "
+            f"found request {largest} with {pages} pages ({_of(jobs[largest], with_output)}), the "
+            f"largest of {len(large)} that do not fit; give {hints}, or --skip-too-large"
+        )
+    out = _with_followers(jobs, large)
+    if out.all():
+        raise CallerError(
+            f"--skip-too-large: expected a request that fits {device_pages} pages of "
+            f"{paged.page_size} tokens, found none in {len(out)}; enlarge the device pool"
+        )
+    numbers = frozenset(np.flatnonzero(out).tolist())
+    return Skipped(numbers, int(jobs.input_lengths[out].sum(dtype=np.int64)))
+
+
+def _of(job: Job, with_output: bool) -> str:
+    if not with_output:
+        return f"{job.input_length} prompt tokens"
+    return f"{final_length(job)} tokens, {job.input_length} of them prompt"
+
+
+def _hints(options: ReplayOptions, needed: Mapping[str, int], page_size: int) -> Iterable[str]:
+    for component, tokens in needed.items():
+        if component != BACKBONE:
+            yield f"--{component}-tokens {tokens}"
+        elif options.device_pages is not None:
+            yield f"--device-pages {tokens // page_size}"
+        else:
+            yield f"--device-tokens {tokens}"
+
+
+def _with_followers(jobs: Jobs, large: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Whether each request is too large or continues one that is: its history is never computed."""
+    out = np.zeros(len(jobs), dtype=np.bool_)
+    out[large] = True
+    afters = jobs.afters
+    for number in np.flatnonzero(afters >= 0).tolist():  # a request follows an earlier one
+        out[number] |= out[afters[number]]
+    return out
+
+
+def without(paged: Paged, skipped: Skipped) -> Paged:
+    """The trace without the skipped requests. The others keep their numbers."""
+    return Kept(paged, skipped) if skipped.requests else paged
+
+
+class Kept:
+    """A trace in pages, without some requests."""
+
+    def __init__(self, paged: Paged, skipped: Skipped) -> None:
+        self._paged = paged
+        out = np.fromiter(skipped.requests, np.int64, len(skipped.requests))
+        self.jobs = paged.jobs.only(np.setdiff1d(paged.jobs.numbers, out))
+
+    @property
+    def page_size(self) -> int:
+        return self._paged.page_size
+
+    @property
+    def knows_output(self) -> bool:
+        return self._paged.knows_output
+
+    def key(self, job: Job, tokens: int) -> Key:
+        return self._paged.key(job, tokens)
+
+    def prompt_key(self, job: Job) -> Key:
+        return self._paged.prompt_key(job)
+
+    def chain(self, job: Job) -> Pages:
+        return self._paged.chain(job)

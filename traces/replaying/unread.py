@@ -1,0 +1,74 @@
+"""Options that a run would not read: each is refused in one line that says what would read it.
+
+Only options that were given count, so their defaults are None in the record. Does not choose any
+value; see settings and pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+
+from hicache.core.components.base import residency
+from hicache.core.errors import CallerError
+
+from ..terminal.options import UNBOUNDED
+from .options import COMPONENTS, ReplayOptions
+
+_TIMED = ("seed", "speed", "host_bandwidth", "load_groups", "scheduler", "max_running")
+_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
+
+
+def check_components(options: ReplayOptions, components: Sequence[str]) -> None:
+    """Raises CallerError for an option of a component that the run does not have."""
+    names = [field.name for field in fields(options)]
+    for component in COMPONENTS:
+        own = [name for name in names if name.startswith(f"{component}_")]
+        used = _given(options, own)
+        if component not in components and used:
+            raise CallerError(
+                f"{used[0]}: expected {component} among the components, found "
+                f"{','.join(components)}; add it to --components or name a --model that has it"
+            )
+
+
+def check_read(options: ReplayOptions, components: Sequence[str], has_host: bool) -> None:
+    """Raises CallerError for an option that was given and that no part of the run reads."""
+    for names, need, found, do in _unread(options, components, has_host):
+        used = _given(options, names)
+        if used:
+            raise CallerError(f"{used[0]}: expected {need}, found {found}; {do}, or leave it out")
+
+
+def _unread(
+    options: ReplayOptions, components: Sequence[str], has_host: bool
+) -> Iterator[tuple[Sequence[str], str, str, str]]:
+    """Yields (options that are not read, what would read them, what there is, what to do)."""
+    if options.trace is None:
+        yield ("format",), "a TRACE to read", "none", "name one"
+    if options.mode == "hits":
+        no_clock = "hits mode, which serves one request at a time without a clock"
+        yield _TIMED, "--mode timed", no_clock, "use that mode"
+        if not _sizes_window(options, components):
+            yield ("token_budget",), "--mode timed", no_clock, "use that mode"
+        if options.device_pages == UNBOUNDED:
+            use = "give a size of the device"
+            yield ("hardware",), "--mode timed or a device of its size", "neither", use
+    if not has_host:
+        use = "give --host-ratio, --host-pages or --host-bytes"
+        yield _HOST, "a host pool", "none", use
+
+
+def _sizes_window(options: ReplayOptions, components: Sequence[str]) -> bool:
+    """Whether the size of a window pool follows from the tokens of a pass, in hits mode, too."""
+    chosen = options.device_pages != UNBOUNDED
+    return chosen and any(
+        residency(name) == "window" and getattr(options, f"{name}_tokens", None) is None
+        for name in components
+    )
+
+
+def _given(options: ReplayOptions, names: Sequence[str]) -> list[str]:
+    """The options of these that were given, as the user writes them."""
+    used = [name for name in names if getattr(options, name) is not None]
+    return [f"--{name.replace('_', '-')}" for name in used]

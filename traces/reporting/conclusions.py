@@ -1,0 +1,127 @@
+"""Two or three sentences that say what the figures of a replay mean, and what to try next.
+
+Each sentence states figures of the report and nothing else; the rules are below, beside the words.
+The report prints the sentences and the `--json` document has them as `conclusions`. Does not
+compute hits or times; see traces/replaying.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from sim.engine.costs import CostModel
+
+from ..replaying.account import Share
+from ..replaying.run import NS_PER_S, Run
+from ..replaying.settings import Settings
+from .overload import Load, slower
+
+NEGLIGIBLE = 0.01  # of the prompt tokens
+_NO_LOAD = Load(0.0, 0.0)
+
+
+def conclusions(settings: Settings, run: Run, load: Load | None) -> list[str]:
+    """The sentences. load: None in `hits` mode, which has no clock."""
+    share = run.account.whole()
+    if not share.requests:
+        return ["No request was served, so there is nothing to conclude."]
+    load = load or _NO_LOAD
+    sentences = [_memory(settings, run, share), *_load(run, load), _missed(share, run)]
+    advice = _advice(settings, run, share, load)
+    return [*sentences, advice] if advice else sentences
+
+
+def _memory(settings: Settings, run: Run, share: Share) -> str:
+    """What each tier served."""
+    device = _percent(share.rate(share.device))
+    if not settings.core.host_pages[0]:
+        return f"The device served {device} of the prompt tokens; there is no host memory."
+    if share.host:
+        saved = "" if run.latency is None else _saved(settings, run)
+        return (
+            f"Host memory served {share.host:,} prompt tokens that the device did not hold "
+            f"({_percent(share.rate(share.host))} of all, beside {device} from the device){saved}."
+        )
+    served = f"The device served {device} of the prompt tokens and host memory none"
+    if not run.evicted[0]:
+        return f"{served}, because the device never evicted a page."
+    if not run.components[0].backed_up:
+        return f"{served}, because nothing was copied to it ({settings.core.write_policy})."
+    return f"{served}: what it held was not asked for again, or was still on the device."
+
+
+def _saved(settings: Settings, run: Run) -> str:
+    return f", which saved about {_seconds(saved_s(settings, run))} of compute"
+
+
+def saved_s(settings: Settings, run: Run) -> float:
+    """Seconds of forward passes that the host hits saved, each request computed on its own."""
+    costs = CostModel(settings.model, settings.hardware, settings.tp)
+    saved_ns = 0
+    for row in run.account.rows():
+        if row.host:
+            with_host = [(row.device + row.host, row.input_tokens)]
+            without = costs.layer_ns([(row.device, row.input_tokens)], 0, 0)
+            saved_ns += without - costs.layer_ns(with_host, 0, 0)
+    return saved_ns * costs.layers / NS_PER_S
+
+
+def _load(run: Run, load: Load) -> list[str]:
+    share = f"{_percent(load.queueing)} of the time to first token"
+    if load.overloaded:
+        return [
+            f"Offered {load.offered:.1f} x what this machine can do; queueing dominates ({share})."
+        ]
+    if load.queued:
+        refused = sum(run.refused.values())
+        often = f"; requests were refused {refused:,} times for lack of pages" if refused else ""
+        return [f"Requests spent {share} in the queue{often}."]
+    return []
+
+
+def _missed(share: Share, run: Run) -> str:
+    """How far the hits are from those of a cache without limits."""
+    ceiling = _percent(share.rate(share.ceiling))
+    if share.rate(share.lost) < NEGLIGIBLE:
+        return (
+            f"Nearly all that could be reused was: the ceiling is {ceiling} and the hit rate "
+            f"{_percent(share.hit_rate)}. The rest was seen for the first time, so more memory "
+            "cannot help."
+        )
+    lost = f"{share.lost:,} tokens ({_percent(share.rate(share.lost))}) had been seen before"
+    if not any(run.evicted):
+        return f"{lost} and were still being computed by another request; nothing was evicted."
+    return f"{lost} and were evicted, or still being computed, when they were asked for."
+
+
+def _advice(settings: Settings, run: Run, share: Share, load: Load) -> str:
+    """What to try next, as an option; empty where nothing suggests itself."""
+    ratio = Fraction(settings.core.host_pages[0], settings.core.device_pages[0])
+    if load.overloaded:
+        speed = slower(load, settings.speed)
+        return f"Try --speed {speed} to see the cache at a load that the machine can serve."
+    if share.rate(share.lost) >= NEGLIGIBLE:
+        if not run.evicted[1 if ratio else 0]:
+            return ""
+        if ratio:
+            return f"Try --host-ratio {_number(2 * ratio)}, twice the host memory."
+        return "Try --host-ratio 2, which adds host memory of twice the device's."
+    if not ratio:
+        return ""
+    if not run.evicted[0]:
+        return "Try --host-ratio 0: without host memory the hits are the same."
+    if not run.evicted[1] and ratio >= 2:
+        return f"Try --host-ratio {_number(ratio / 2)}: half the host memory may be enough."
+    return ""
+
+
+def _number(value: Fraction) -> str:
+    return f"{float(value):.2f}".rstrip("0").rstrip(".")
+
+
+def _percent(rate: float) -> str:
+    return f"{rate * 100:.1f} %"
+
+
+def _seconds(time_s: float) -> str:
+    return f"{time_s:,.1f} s" if time_s < 100 else f"{time_s:,.0f} s"

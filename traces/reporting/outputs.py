@@ -1,0 +1,108 @@
+"""What a replay prints and writes at its end: the report, its sentences, the files.
+
+Connects the parts of this folder with the report and the document of traces/replaying. Does not
+run anything.
+"""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from hicache import models
+from hicache.core.errors import CallerError
+from sim.hardware import measured
+
+from ..formats.base import Paged, Trace
+from ..replaying.options import ReplayOptions
+from ..replaying.run import Run
+from ..replaying.settings import Settings
+from ..terminal.output import check_apart, check_writable, write_json, write_whole
+from .conclusions import conclusions
+from .overload import Load, load_of
+from .records import lines
+from .report import print_report, print_sentences
+from .results import document, head
+from .why import story
+
+
+def check_files(options: ReplayOptions) -> None:
+    """Raises CallerError, before any work, if a file cannot be written.
+
+    It must not replace a file that the command reads, and `--why` writes none.
+    """
+    if options.why is not None and (options.json or options.requests or options.compare_eviction):
+        raise CallerError(
+            "--why: expected no --json, --requests or --compare-eviction, which belong to a whole "
+            "replay, found one; give either"
+        )
+    if options.json == options.requests == "-":
+        raise CallerError("--requests: expected a file, since --json has stdout, found -; name one")
+    model = options.model if options.model and models.is_path(options.model) else None
+    profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
+    check_apart(
+        trace=options.trace,
+        model=model,
+        hardware=profile,
+        json=options.json,
+        requests=options.requests,
+    )
+    for output in (options.json, options.requests):
+        if output:
+            check_writable(output)
+
+
+def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> None:
+    """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
+    if options.why is None:
+        return
+    if options.why >= len(trace.jobs):
+        raise CallerError(
+            f"--why: expected a request from 0 to {len(trace.jobs) - 1}, found {options.why}; the "
+            "first request of the trace is 0"
+        )
+    if options.why in settings.skipped.requests:
+        raise CallerError(
+            f"--why: expected a request that is served, found {options.why}, which is too large "
+            "for the device and skipped; name another, or enlarge the device"
+        )
+
+
+def finish(
+    trace: Trace,
+    settings: Settings,
+    run: Run,
+    options: ReplayOptions,
+    command: str,
+    warnings: list[str],
+    out: TextIO,
+) -> None:
+    """Prints the report and writes the files that were asked for, each whole or not at all."""
+    latency = run.latency
+    load = None if latency is None else load_of(trace.jobs, latency.requests)
+    told = conclusions(settings, run, load)
+    print_report(trace, settings, run, out)
+    if warnings:
+        print_sentences("Warnings", warnings, out)
+    print_sentences("In words", told, out)
+    if options.requests:
+        write_whole(options.requests, lines(trace, run))
+    if options.json:
+        found = head(command, complete=not run.interrupted)
+        found |= document(trace, settings, run)
+        if load is not None:
+            found["load"] = _load(load)
+        write_json(options.json, {**found, "warnings": warnings, "conclusions": told})
+
+
+def _load(load: Load) -> dict[str, object]:
+    return {
+        "offered": load.offered or None,
+        "queueing_share": load.queueing,
+        "overloaded": load.overloaded,
+    }
+
+
+def explain_request(trace: Trace, paged: Paged, run: Run, index: int, out: TextIO) -> None:
+    """Prints the story of one request, which was served."""
+    head_, *rest = story(trace, paged, run, index)
+    print_sentences(head_, rest, out)

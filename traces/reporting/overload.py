@@ -1,0 +1,65 @@
+"""Whether the trace offers more than the machine can do. docs/replay.md explains it for users.
+
+    offered load = (last first token - first arrival) / (last arrival - first arrival)
+    queueing     = time that requests waited for a forward pass / time to first token, summed
+
+Only requests with an arrival time count for the load: a request that waits for another one (a
+closed loop) slows down with the machine. A machine that keeps up begins its answers as fast as
+requests arrive, so its offered load is 1, plus the latency of the last request. A machine with half
+the speed that the trace needs takes twice as long. It is called overloaded if it took a tenth
+longer than the arrivals and if requests spent most of the time to their first token in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor, log10
+
+from sim.engine.sequence import RequestResult
+
+from ..formats._jobs import Jobs
+
+_MOST_LOAD = 1.1
+_MOST_QUEUEING = 0.5
+_LEAST_REQUESTS = 10
+_ROOM = 0.9  # of what the machine can do, for the advice
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """offered: multiples of what the machine can do, 0 if it cannot be told. See the module."""
+
+    offered: float
+    queueing: float
+
+    @property
+    def overloaded(self) -> bool:
+        return self.offered > _MOST_LOAD and self.queueing > _MOST_QUEUEING
+
+    @property
+    def queued(self) -> bool:
+        """Whether requests mostly wait although the machine is not overloaded."""
+        return not self.overloaded and self.queueing > _MOST_QUEUEING
+
+
+def load_of(jobs: Jobs, results: Sequence[RequestResult]) -> Load:
+    """The load of the requests that were served. jobs: of the trace, at least these."""
+    ttft_ns = sum(one.first_token_ns - one.arrival_ns for one in results)
+    queueing = sum(one.queue_ns for one in results) / ttft_ns if ttft_ns else 0.0
+    timed = jobs.afters < 0
+    served = [one for one in results if timed[one.request]]
+    first = min((one.arrival_ns for one in served), default=0)
+    span_ns = max((one.arrival_ns for one in served), default=0) - first
+    if len(served) < _LEAST_REQUESTS or not span_ns:
+        return Load(0.0, queueing)
+    answered_ns = max(one.first_token_ns for one in served) - first
+    return Load(answered_ns / span_ns, queueing)
+
+
+def slower(load: Load, speed: Fraction) -> str:
+    """The speed at which the machine keeps up: one digit, rounded down."""
+    wanted = float(speed) * _ROOM / load.offered
+    digits = -floor(log10(wanted))
+    return f"{floor(wanted * 10**digits) / 10**digits:.{max(0, digits)}f}"

@@ -1,0 +1,72 @@
+"""The records of `hicache replay --requests`: one line for each served request.
+
+docs/json.md describes every key. Tokens and nanoseconds are integers, so the sums of the records
+are the report's figures exactly. Does not count anything; see traces/replaying.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from sim.engine.sequence import RequestResult
+
+from ..formats.base import Trace
+from ..replaying.account import Row
+from ..replaying.history import EVICTED, History, Miss
+from ..replaying.run import Run
+
+Record = dict[str, object]
+
+
+def lines(trace: Trace, run: Run) -> Iterator[str]:
+    """The records as lines of JSON, in the order of the trace."""
+    for record in records(trace, run):
+        yield json.dumps(record) + "\n"
+
+
+def records(trace: Trace, run: Run) -> Iterator[Record]:
+    """One record for each request that was served. The run must have kept its history."""
+    assert run.history is not None
+    results = {} if run.latency is None else {one.request: one for one in run.latency.requests}
+    for row in run.account.rows():
+        yield record(trace, run.history, row, results.get(row.request))
+
+
+def record(trace: Trace, history: History, row: Row, result: RequestResult | None) -> Record:
+    """The record of one request. result: None in `hits` mode, which has no times."""
+    index = row.request
+    miss = history.misses[index]
+    found: Record = {
+        "request": index,
+        "line": trace.line_numbers[index],
+        "input_tokens": row.input_tokens,
+        "output_tokens": trace.jobs[index].output_length,
+        "hit_tokens": {"device": row.device, "host": row.host, "storage": row.storage},
+        "computed_tokens": row.input_tokens - row.hit_tokens,
+        "ceiling_tokens": row.ceiling,
+        "first_seen_tokens": row.first_seen,
+        "lost_tokens": row.lost,
+        **_ended(miss, result is not None),
+    }
+    if result is not None:
+        found |= {
+            "arrival_ns": result.arrival_ns,
+            "queue_ns": result.queue_ns,
+            "load_ns": result.load_ns,
+            "compute_ns": result.compute_ns,
+            "ttft_ns": result.first_token_ns - result.arrival_ns,
+            "finish_ns": result.finish_ns,
+            "refusals": result.refusals,
+            "preemptions": result.retractions,
+        }
+    return found
+
+
+def _ended(miss: Miss, timed: bool) -> Record:
+    evicted = miss.ended_by == EVICTED
+    return {
+        "hit_ended_by": miss.ended_by,
+        "evicted_for_request": miss.evicted_for if evicted and miss.evicted_for >= 0 else None,
+        "evicted_at_ns": miss.evicted_ns if evicted and timed else None,
+    }

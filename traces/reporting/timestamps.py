@@ -1,0 +1,66 @@
+"""Warnings about arrival times that look wrong: a unit that was mistaken, no times, long gaps.
+
+A trace whose times go backwards is refused when it is read; see traces/formats. The limits lie far
+from every public trace: the busiest of them asks for 0.05 million input tokens a second.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from hicache.core.types import Pages
+
+from ..formats._jobs import Jobs
+
+_LEAST_REQUESTS = 10
+_MOST_TOKENS_PER_S = 1_000_000
+_LONG_S = 3600.0
+_NS_PER_S = 1e9
+
+
+def warnings(jobs: Jobs, speed: Fraction) -> list[str]:
+    """What looks wrong, one sentence each with what to do. speed: the factor of `--speed`."""
+    indices = np.flatnonzero(jobs.afters < 0)
+    times = jobs.arrivals_ns[indices]
+    if len(times) < _LEAST_REQUESTS:
+        return []
+    tokens = int(jobs.input_lengths[indices].sum(dtype=np.int64))
+    first_s, span_s = times[0] / _NS_PER_S, (times[-1] - times[0]) / _NS_PER_S
+    if not span_s:
+        return [
+            f"All {len(times):,} requests arrive at the same time, so the times to first token say "
+            "how long the whole queue takes; if the trace has no times, use --mode hits."
+        ]
+    found = []
+    rate = tokens / span_s * float(speed)
+    if rate > _MOST_TOKENS_PER_S:
+        found.append(
+            f"The requests arrive within {_seconds(span_s / float(speed))}: {rate / 1e6:,.1f} "
+            "million input tokens a second. If the timestamps are seconds, use "
+            f"--speed {float(speed) / 1000:g}."
+        )
+    if first_s > _LONG_S:
+        found.append(
+            f"The first request arrives after {_seconds(first_s)}, and the makespan counts from 0; "
+            "subtract the first timestamp from all of them."
+        )
+    found += _gap(indices, times, span_s)
+    return found
+
+
+def _gap(indices: Pages, times: Pages, span_s: float) -> list[str]:
+    gaps = np.diff(times)
+    place = int(gaps.argmax())
+    gap_s = gaps[place] / _NS_PER_S
+    if gap_s < _LONG_S or gap_s < span_s / 2:
+        return []
+    return [
+        f"No request arrives for {_seconds(gap_s)} of {_seconds(span_s)}: check the timestamps of "
+        f"requests {indices[place]} and {indices[place + 1]}."
+    ]
+
+
+def _seconds(time_s: float) -> str:
+    return f"{time_s:,.1f} s" if time_s < _LONG_S else f"{time_s / 3600:,.1f} h"
