@@ -51,6 +51,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("hicache", "sim"),
         *("traces.formats", "traces.replaying", "traces.terminal"),
     ),
+    "traces.sweeping": (
+        *("hicache", "invariants.watch"),
+        *("traces.formats", "traces.outside", "traces.replaying", "traces.reporting"),
+        "traces.terminal",
+    ),
     "traces.devices": ("hicache", "sim"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),

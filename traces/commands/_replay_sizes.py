@@ -1,4 +1,4 @@
-"""The options of `hicache replay` for cache, components, model, hardware and engine.
+"""The options of `hicache replay` for trace, cache, components, model, hardware and engine.
 
 Only names, parsers and help. What is not given is None; see replaying/settings and replaying/pools
 for what it then is.
@@ -15,11 +15,70 @@ from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 
+from ..formats._open import FORMATS, described
 from ..outside.entries import entry
 from ..replaying.device_sizes import OWN_STATES, PREFIX_TOKENS
-from ..replaying.options import BACKBONE, COMPONENTS, HARDWARE, LOAD_THRESHOLD, MODEL, WRITE_POLICY
+from ..replaying.options import (
+    BACKBONE,
+    CHECKS,
+    COMPONENTS,
+    HARDWARE,
+    LOAD_THRESHOLD,
+    MODEL,
+    MODES,
+    WRITE_POLICY,
+)
 from ..replaying.pools import STAND_IN_WINDOW
 from ..terminal import options as read
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """The trace and how it is replayed."""
+    add = parser.add_argument
+    add("trace", nargs="?", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add(
+        "--format",
+        type=read.entry(FORMATS, "auto"),
+        help=f"{described()} (default: auto)",
+    )
+    add(
+        "--mode",
+        type=read.choice(MODES),
+        default="timed",
+        help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
+    )
+    add(
+        "--limit",
+        type=read.at_least(1),
+        default=0,
+        metavar="N",
+        help="only the first N requests (default: all)",
+    )
+    add(
+        "--speed",
+        type=read.positive_ratio,
+        metavar="X",
+        help="play the trace's times X times as fast, arrivals and delays (default: 1)",
+    )
+    add(
+        "--skip-too-large",
+        action="store_true",
+        help="leave out requests that the device cannot hold, and count them",
+    )
+    add(
+        "--seed",
+        type=read.at_least(0),
+        metavar="N",
+        help="seed of the simulated device: in how many parts it copies, and how late (at most "
+        "5 us) the engine sees the end of a copy; it changes the digest and hardly ever a printed "
+        "figure (default: 0)",
+    )
+    add(
+        "--check",
+        type=read.choice(CHECKS),
+        help="check invariants after every operation, at intervals (sampled), or not (off) "
+        "(default: sampled; every for the built-in workload)",
+    )
 
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -50,21 +109,6 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="device pool in pages, or unbounded",
     )
-    host = group.add_mutually_exclusive_group()
-    host.add_argument(
-        "--host-ratio",
-        type=read.ratio,
-        metavar="R",
-        help="host pages for each device page, such as 2 or 0.5; 0 for no host (default: 2 in "
-        "timed mode, 0 in hits mode)",
-    )
-    host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
-    host.add_argument(
-        "--host-bytes",
-        type=read.at_least(1, read.byte_size),
-        metavar="B",
-        help="total host memory, summed over pools and ranks",
-    )
     _add_policies(group)
     add(
         "--load-threshold",
@@ -85,6 +129,25 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="layer groups of a load; a pass waits for a group just before it needs it (default: "
         f"{EngineOptions().layer_groups})",
+    )
+
+
+def add_host(parser: argparse.ArgumentParser) -> None:
+    """The size of one host pool."""
+    host = parser.add_mutually_exclusive_group()
+    host.add_argument(
+        "--host-ratio",
+        type=read.ratio,
+        metavar="R",
+        help="host pages for each device page, such as 2 or 0.5; 0 for no host (default: 2 in "
+        "timed mode, 0 in hits mode)",
+    )
+    host.add_argument("--host-pages", type=read.at_least(0), metavar="N", help="host pool in pages")
+    host.add_argument(
+        "--host-bytes",
+        type=read.at_least(1, read.byte_size),
+        metavar="B",
+        help="total host memory, summed over pools and ranks",
     )
 
 

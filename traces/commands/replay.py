@@ -14,16 +14,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TextIO
 
 from invariants.watch import Watch
 
-from ..formats._open import FORMATS, described, open_trace
-from ..formats.base import Trace
-from ..replaying import builtin, modes
+from ..replaying import modes
+from ..replaying.builtin import opened, story
 from ..replaying.options import (
-    CHECKS,
-    MODES,
     ReplayOptions,
 )
 from ..replaying.settings import Settings, resolve
@@ -33,58 +29,15 @@ from ..reporting.report import print_story
 from ..terminal import options as read
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import print_error
-from ._replay_sizes import add_sizes
+from ._replay_sizes import add_host, add_run, add_sizes
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
 Options = ReplayOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
     add = parser.add_argument
-    add("trace", nargs="?", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
-    add(
-        "--format",
-        type=read.entry(FORMATS, "auto"),
-        help=f"{described()} (default: auto)",
-    )
-    add(
-        "--mode",
-        type=read.choice(MODES),
-        default="timed",
-        help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
-    )
-    add(
-        "--limit",
-        type=read.at_least(1),
-        default=0,
-        metavar="N",
-        help="only the first N requests (default: all)",
-    )
-    add(
-        "--speed",
-        type=read.positive_ratio,
-        metavar="X",
-        help="play the trace's times X times as fast, arrivals and delays (default: 1)",
-    )
-    add(
-        "--skip-too-large",
-        action="store_true",
-        help="leave out requests that the device cannot hold, and count them",
-    )
-    add(
-        "--seed",
-        type=read.at_least(0),
-        metavar="N",
-        help="seed of the simulated device: in how many parts it copies, and how late (at most "
-        "5 us) the engine sees the end of a copy; it changes the digest and hardly ever a printed "
-        "figure (default: 0)",
-    )
-    add(
-        "--check",
-        type=read.choice(CHECKS),
-        help="check invariants after every operation, at intervals (sampled), or not (off) "
-        "(default: sampled; every for the built-in workload)",
-    )
     add(
         "--json",
         type=read.name,
@@ -103,17 +56,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only say why request N hit what it hit, and what it waited for; the first is 0",
     )
+    add_host(parser)
     add_sizes(parser)
 
 
 def run(options: ReplayOptions, command: str) -> int:
     """Returns the exit code. command: what the user typed, shown with a violation."""
     started = time.perf_counter()
-    check_files(options)
+    check_files(options, json=options.json, requests=options.requests)
     # with a document on standard output, everything else goes to standard error
     out = sys.stderr if "-" in (options.json, options.requests) else sys.stdout
-    options, trace = _opened(options, out)
+    is_builtin = options.trace is None
+    options, trace = opened(options)
     settings, paged = resolve(options, trace)
+    if is_builtin:
+        print_story(story(trace, paged, settings), out)
     check_served(options, trace, settings)
     warnings = timestamps.warnings(trace.jobs, settings.speed) if settings.mode == "timed" else []
     for warning in warnings:
@@ -150,14 +107,6 @@ def _story_on_error(watch: Watch | None) -> Iterator[None]:
         if watch is not None:
             error.add_note("\n".join(["story:", *(f"    {line}" for line in watch.recent())]))
         raise
-
-
-def _opened(options: ReplayOptions, out: TextIO) -> tuple[ReplayOptions, Trace]:
-    """The options and the trace; the built-in trace and its defaults if none was named."""
-    if options.trace is not None:
-        return options, open_trace(options.trace, options.format or "auto", options.limit)
-    print_story(builtin.STORY, out)
-    return builtin.with_defaults(options), builtin.builtin_trace(options.limit)
 
 
 def _with_eviction(settings: Settings, order: str) -> Settings:

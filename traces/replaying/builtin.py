@@ -10,10 +10,11 @@ from fractions import Fraction
 
 from invariants.watch import Level
 
-from ..formats._open import parse
-from ..formats.base import Lines, Trace
+from ..formats._open import open_trace, parse
+from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
 from .options import ReplayOptions
+from .settings import Settings
 
 NAME = "built-in multiturn"
 GENERATOR = "multiturn"
@@ -36,19 +37,44 @@ HOST_RATIO = Fraction("3.5")
 
 CHECK: Level = "every"
 
-STORY = (
-    "No trace was given, so this is the built-in workload: 128 conversations of 12 turns behind "
-    "one system prompt. Each turn repeats its history. The device holds a fifth of all tokens and "
-    "the host most of the rest. A turn that comes soon hits the device, a later one hits the "
-    "host, and a very late one is computed again."
-)
+
+def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
+    """The options and the trace; the built-in trace and its defaults if none was named."""
+    if options.trace is not None:
+        return options, open_trace(options.trace, options.format or "auto", options.limit)
+    return with_defaults(options), builtin_trace(options.limit)
+
+
+def story(trace: Trace, paged: Paged, settings: Settings) -> str:
+    """What the built-in workload is with these options, and how much of it each tier holds."""
+    depths: list[int] = []
+    for job in trace.jobs:
+        depths.append(depths[job.after] + 1 if job.after >= 0 else 1)
+    conversations, turns = depths.count(1), max(depths)
+    pages = 1 + max(int(paged.chain(job).max()) for job in trace.jobs)
+    part = "" if len(trace.jobs) == OPTIONS.clients * OPTIONS.rounds else "the beginning of "
+    several = "s" if conversations > 1 else ""
+    repeats = " Each turn repeats its history." if turns > 1 else ""
+    device, host = settings.core.device_pages[0], settings.core.host_pages[0]
+    held = f"and host memory for {_share(host, pages)}" if host else "and there is no host memory"
+    return (
+        f"No trace was given, so this is {part}the built-in workload: {conversations} "
+        f"conversation{several} of {turns} turn{'s' if turns > 1 else ''} behind one system "
+        f"prompt.{repeats} Together they have {pages * paged.page_size:,} different tokens. The "
+        f"device has room for {_share(device, pages)} of them, {held}."
+    )
+
+
+def _share(capacity: int, pages: int) -> str:
+    return "all" if capacity >= pages else f"{capacity / pages:.0%}"
 
 
 def with_defaults(options: ReplayOptions) -> ReplayOptions:
     """Adds the sizes and the check level of the built-in workload where none were given."""
     if options.device_tokens is None and options.device_pages is None:
         options = replace(options, device_tokens=DEVICE_TOKENS)
-    if options.host_ratio is None and options.host_pages is None:
+    hosts = (options.host_ratio, options.host_pages, options.host_bytes)
+    if all(given is None for given in hosts):
         options = replace(options, host_ratio=HOST_RATIO)
     return replace(options, check=options.check or CHECK)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TypeAlias
 
 from hicache.core.actions import Outcome
 from hicache.core.events import Event, Finished
@@ -33,6 +35,8 @@ from .run import Checks, ComponentUse, Run, Transfer
 from .settings import Settings
 from .tally import Tally
 from .turns import by_turn, turns_of
+
+Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 class _Served(Exception):
@@ -106,10 +110,12 @@ def run(
     start: float,
     follow: bool = False,
     until: int | None = None,
+    shown: Progress | None = None,
 ) -> Run:
     """One replay in the mode of the settings. start: time.perf_counter() when the command began.
 
-    follow: keep the history of every page. until: stop when this request has been served.
+    follow: keep the history of every page. until: stop when this request has been served. shown:
+    shows the progress, instead of standard error.
     """
     timed = settings.mode == "timed"
     whole, paged = paged, without(paged, settings.skipped)
@@ -123,7 +129,9 @@ def run(
         observers.all.append(history)
     if until is not None:
         observers.all.append(_Until(until))
-    result, view = (_timed if timed else _hits)(paged, settings, account, observers, watch)
+    result, view = (_timed if timed else _hits)(
+        paged, settings, account, observers, watch, shown or progress
+    )
     return replace(
         result,
         components=observers.components(settings, None if result.interrupted else view),
@@ -133,12 +141,17 @@ def run(
 
 
 def _hits(
-    paged: Paged, settings: Settings, account: Account, observers: _Observers, watch: Watch | None
+    paged: Paged,
+    settings: Settings,
+    account: Account,
+    observers: _Observers,
+    watch: Watch | None,
+    shown: Progress,
 ) -> tuple[Run, CoreView]:
     recorder = Recorder(lambda: 0)
     hits = HitsReplay(paged, settings.core, account, (recorder, *observers.all))
     interrupted = False
-    with progress("replay", len(paged.jobs)) as report:
+    with shown("replay", len(paged.jobs)) as report:
         gc.disable()  # reference counting frees everything; a collection scans the whole tree
         try:
             hits.run(report)
@@ -170,10 +183,15 @@ def _bytes(settings: Settings, pages: Counter[str]) -> int:
 
 
 def _timed(
-    paged: Paged, settings: Settings, account: Account, observers: _Observers, watch: Watch | None
+    paged: Paged,
+    settings: Settings,
+    account: Account,
+    observers: _Observers,
+    watch: Watch | None,
+    shown: Progress,
 ) -> tuple[Run, CoreView]:
     interrupted = False
-    with progress("replay", len(paged.jobs)) as report:
+    with shown("replay", len(paged.jobs)) as report:
         world = replay_timed.build(paged, settings, observers.all, report)
         if observers.history is not None:
             observers.history.now_ns = lambda: world.clock.now_ns

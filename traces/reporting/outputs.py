@@ -25,28 +25,20 @@ from .results import document, head
 from .why import story
 
 
-def check_files(options: ReplayOptions) -> None:
-    """Raises CallerError, before any work, if a file cannot be written.
+def check_files(options: ReplayOptions, **outputs: str | None) -> None:
+    """Raises CallerError, before any work, if an output cannot be written.
 
-    It must not replace a file that the command reads, and `--why` writes none.
+    It must not replace a file that the command reads. outputs: by option; None if not asked for.
     """
-    if options.why is not None and (options.json or options.requests or options.compare_eviction):
+    if list(outputs.values()).count("-") > 1:
+        names = [f"--{name}" for name, path in outputs.items() if path == "-"]
         raise CallerError(
-            "--why: expected no --json, --requests or --compare-eviction, which belong to a whole "
-            "replay, found one; give either"
+            f"{names[1]}: expected a file, since {names[0]} has stdout, found -; name one"
         )
-    if options.json == options.requests == "-":
-        raise CallerError("--requests: expected a file, since --json has stdout, found -; name one")
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
-    check_apart(
-        trace=options.trace,
-        model=model,
-        hardware=profile,
-        json=options.json,
-        requests=options.requests,
-    )
-    for output in (options.json, options.requests):
+    check_apart(trace=options.trace, model=model, hardware=profile, **outputs)
+    for output in outputs.values():
         if output:
             check_writable(output)
 
@@ -55,6 +47,11 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
     """Raises CallerError if the request of `--why` is not in the trace, or is left out."""
     if options.why is None:
         return
+    if options.json or options.requests or options.compare_eviction:
+        raise CallerError(
+            "--why: expected no --json, --requests or --compare-eviction, which belong to a whole "
+            "replay, found one; give either"
+        )
     if options.why >= len(trace.jobs):
         raise CallerError(
             f"--why: expected a request from 0 to {len(trace.jobs) - 1}, found {options.why}; the "

@@ -12,7 +12,7 @@ from hicache.version import VERSION
 
 from ..formats.base import Trace
 from ..replaying.account import Share
-from ..replaying.run import NS_PER_S, ComponentUse, Run, Spread, spread
+from ..replaying.run import NS_PER_S, ComponentUse, Latency, Run, Spread, spread
 from ..replaying.settings import Settings
 from .components import describe
 
@@ -51,14 +51,7 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         "steady": _share(run.account.steady()),
     }
     if run.latency is not None:
-        result["latency_s"] = {
-            "ttft": _spread(spread(run.latency.ttft_ns)),
-            "queue": _spread(spread(run.latency.queue_ns)),
-            "load": _spread(spread(run.latency.load_ns)),
-            "compute": _spread(spread(run.latency.compute_ns)),
-            "tpot": _spread(spread(run.latency.tpot_ns)),
-            "makespan": run.latency.makespan_ns / NS_PER_S,
-        }
+        result["latency_s"] = _latency(run.latency)
         result["output"] = {
             "tokens": run.latency.generated_tokens,
             "tokens_per_s": run.latency.tokens_per_s,
@@ -102,6 +95,17 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
     result["digest"] = run.digest
     result["wall_s"] = round(run.wall_s, 3)
     return result
+
+
+def _latency(latency: Latency) -> dict[str, object]:
+    return {
+        "ttft": _spread(spread(latency.ttft_ns)),
+        "queue": _spread(spread(latency.queue_ns)),
+        "load": _spread(spread(latency.load_ns)),
+        "compute": _spread(spread(latency.compute_ns)),
+        "tpot": _spread(spread(latency.tpot_ns)),
+        "makespan": latency.makespan_ns / NS_PER_S,
+    }
 
 
 def _share(share: Share) -> dict[str, object]:

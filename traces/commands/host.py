@@ -1,0 +1,137 @@
+"""`hicache host`: replays a trace with several sizes of host memory and shows what each buys.
+
+A table with bars, a sentence, and a picture. Takes the options of `hicache replay`; the list of
+sizes takes the place of its host options. Does not replay (see traces/replaying) or draw (see
+traces/sweeping).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from hicache.core.errors import CallerError
+
+from ..replaying.builtin import opened
+from ..replaying.options import ReplayOptions
+from ..replaying.settings import resolve
+from ..reporting import timestamps
+from ..reporting.outputs import check_files
+from ..reporting.report import print_sentences
+from ..reporting.results import head
+from ..sweeping import words
+from ..sweeping.picture import picture, print_points
+from ..sweeping.points import Point, with_host
+from ..sweeping.pool import points
+from ..terminal import options as read
+from ..terminal.options import OptionRecord
+from ..terminal.output import write_json, write_whole
+from ..terminal.progress import progress
+from ..terminal.signals import INTERRUPTED
+from ..terminal.streams import print_error
+from ._replay_sizes import add_run, add_sizes
+
+SUMMARY = "show what host memory buys: hits and time to first token for several sizes"
+SIZES = "0,64GB,128GB,256GB,512GB,1TB"
+_MOST_SIZES = 64
+_NOT_TAKEN = ("json", "requests", "why", "host_ratio", "host_pages", "host_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Options(OptionRecord):
+    """sizes: bytes of host memory, ascending. jobs: None for one process for each core."""
+
+    sizes: tuple[int, ...]
+    output: str | None
+    json: str | None
+    jobs: int | None
+    replay: ReplayOptions
+
+    @classmethod
+    def read(cls, namespace: argparse.Namespace) -> Self:
+        given = vars(namespace)
+        own = {name: given.pop(name) for name in ("sizes", "output", "json", "jobs")}
+        given |= dict.fromkeys(_NOT_TAKEN)
+        return cls(**own, replay=ReplayOptions(**given))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    add = parser.add_argument
+    add(
+        "--host-bytes",
+        dest="sizes",
+        type=_sizes,
+        default=SIZES,
+        metavar="LIST",
+        help=f"sizes of host memory, summed over pools and ranks (default: {SIZES})",
+    )
+    add("-o", "--output", type=read.name, metavar="FILE", help="draw the picture (SVG) here")
+    add("--json", type=read.name, metavar="FILE", help="also write the figures; - is stdout")
+    add(
+        "--jobs",
+        type=read.between(1, 1024),
+        metavar="N",
+        help="sizes replayed at once, each in a process (default: one for each core)",
+    )
+    add_sizes(parser)
+
+
+def run(options: Options, command: str) -> int:
+    given = options.replay
+    if given.compare_eviction:
+        raise CallerError(
+            "--compare-eviction: expected one eviction order for all sizes, found two; leave it out"
+        )
+    check_files(given, output=options.output, json=options.json)
+    out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
+    jobs = options.jobs or len(os.sched_getaffinity(0))
+    if given.trace == "-":
+        jobs = 1  # standard input can be read once
+    replay, trace = opened(replace(given, check=given.check or "off"))
+    settings, _ = resolve(with_host(replay, options.sizes[-1]), trace)
+    timed = settings.mode == "timed"
+    warnings = timestamps.warnings(trace.jobs, settings.speed) if timed else []
+    for warning in warnings:
+        print_error(f"warning: {warning}")
+    found: list[Point] = []
+    complete = False
+    jobs = min(jobs, len(options.sizes))
+    with progress("replay", len(trace.jobs) * len(options.sizes)) as shown:
+        try:
+            # one by one: what is there when Ctrl-C comes is kept
+            for point in points(replay, trace, options.sizes, jobs, shown):
+                found.append(point)  # noqa: PERF402
+            complete = True
+        except KeyboardInterrupt:
+            print_error(f"interrupted: {len(found)} of {len(options.sizes)} sizes are done")
+    found.sort(key=lambda point: point.host_bytes)
+    print_points(found, out)
+    told = words.conclusions(settings, found)
+    print_sentences("In words", told, out)
+    if options.output and found:
+        write_whole(options.output, [picture(Path(trace.path).name, settings, found)])
+    if options.json:
+        document = {
+            **head(command, complete),
+            "trace": {"path": trace.path, "requests": len(trace.jobs)},
+            "config": settings.as_options(),
+            "points": [point.document() for point in found],
+            "warnings": warnings,
+            "conclusions": told,
+        }
+        write_json(options.json, document)
+    return 0 if complete else INTERRUPTED
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = sorted({read.byte_size(part.strip()) for part in text.split(",")})
+    if len(sizes) > _MOST_SIZES:
+        raise argparse.ArgumentTypeError(
+            f"expected at most {_MOST_SIZES} sizes, found {len(sizes)}"
+        )
+    return tuple(sizes)

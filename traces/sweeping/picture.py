@@ -1,0 +1,82 @@
+"""The points as a table with bars, and as a picture with two panels: hits and time to first token.
+
+Does not choose sizes or draw conclusions; see points and words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.table import Table
+
+from ..replaying.settings import Settings
+from ..terminal.tables import console, table
+from .points import Point, machine
+from .svg import Line, Panel, svg
+from .words import gigabytes
+
+_BAR = 18
+
+
+def print_points(points: Sequence[Point], stream: TextIO) -> None:
+    console(stream).print(_table(points))
+
+
+def _table(points: Sequence[Point]) -> Table:
+    timed = bool(points) and points[0].ttft_s is not None
+    times = ("mean", "p50", "p90") if timed else ()
+    result = table(
+        "Hits of prompt tokens, and time to first token (s)" if timed else "Hits of prompt tokens",
+        *("memory", "device", "host", "all", *times, "# device, + host"),
+    )
+    result.columns[-1].justify = "left"
+    ceiling = max((point.ceiling_rate for point in points), default=0.0) or 1.0
+    for point in points:
+        device = round(point.device_hit_rate / ceiling * _BAR)
+        both = round(point.hit_rate / ceiling * _BAR)
+        cells = [
+            f"{rate * 100:.1f} %"
+            for rate in (point.device_hit_rate, point.host_hit_rate, point.hit_rate)
+        ]
+        if point.ttft_s is not None:
+            spread = point.ttft_s
+            cells += [f"{value:,.2f}" for value in (spread.mean, spread.p50, spread.p90)]
+        bar = "#" * device + "+" * (both - device)
+        result.add_row(gigabytes(point.host_bytes), *cells, bar)
+    if points:
+        result.add_section()
+        cells = ["", "", f"{ceiling * 100:.1f} %", *[""] * len(times), "-" * _BAR]
+        result.add_row("ceiling", *cells)
+    return result
+
+
+def picture(name: str, settings: Settings, points: Sequence[Point]) -> str:
+    """The picture as SVG text. name: of the trace. points: in order of size, at least one."""
+    sizes = [point.host_bytes / 1e9 for point in points]
+    x_title = "host memory (GB, all ranks together)" if settings.tp > 1 else "host memory (GB)"
+    hits = Panel(
+        "prompt tokens that hit (%)",
+        x_title,
+        sizes,
+        [
+            Line("ceiling", [point.ceiling_rate * 100 for point in points], "d", dashed=True),
+            Line("device + host", [point.hit_rate * 100 for point in points], "b"),
+            Line("device", [point.device_hit_rate * 100 for point in points], "a"),
+        ],
+    )
+    panels = [hits]
+    spreads = [point.ttft_s for point in points if point.ttft_s is not None]
+    if len(spreads) == len(points):
+        lines = [
+            Line("p90", [spread.p90 for spread in spreads], "c"),
+            Line("mean", [spread.mean for spread in spreads], "b"),
+            Line("p50", [spread.p50 for spread in spreads], "a"),
+        ]
+        panels.append(Panel("time to first token (s)", x_title, sizes, lines))
+    note = f"{points[0].requests:,} requests of {name}, {machine(settings)}"
+    if settings.mode == "timed" and settings.speed != 1:
+        note += f", arrivals {float(settings.speed):g} x as fast"
+    if settings.mode == "hits":
+        note += ", one request at a time"
+    return svg("What host memory buys", [note], panels)

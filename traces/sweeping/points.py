@@ -1,0 +1,106 @@
+"""One replay with one size of host memory, and the figures that are kept of it.
+
+Runs in a process of its own or in the command's. Does not print.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+
+from invariants.watch import Watch
+
+from ..formats.base import Trace
+from ..replaying import modes
+from ..replaying.options import ReplayOptions
+from ..replaying.run import Spread, spread
+from ..replaying.settings import Settings, resolve
+from ..reporting.conclusions import saved_s
+from ..reporting.overload import load_of
+
+# what only a host pool reads
+_OF_HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The figures of one size. host_bytes: as asked for; the pool has whole pages.
+
+    ttft_s and what follows from times is None in `hits` mode. offered: None if the load cannot be
+    told.
+    """
+
+    host_bytes: int
+    host_pages: int
+    host_tokens: int
+    requests: int
+    device_hit_rate: float
+    host_hit_rate: float
+    hit_rate: float
+    ceiling_rate: float
+    ttft_s: Spread | None
+    queueing_share: float | None
+    offered: float | None
+    overloaded: bool
+    saved_compute_s: float | None
+    digest: str
+    wall_s: float
+
+    def document(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def with_host(options: ReplayOptions, host_bytes: int) -> ReplayOptions:
+    """The options with this much host memory."""
+    options = replace(options, host_ratio=None, host_pages=None)
+    if host_bytes:
+        return replace(options, host_bytes=host_bytes)
+    nothing = dict.fromkeys(_OF_HOST)
+    return replace(options, host_bytes=None, host_ratio=Fraction(0), exclusive=False, **nothing)  # type: ignore[arg-type]
+
+
+def measure(
+    options: ReplayOptions, trace: Trace, host_bytes: int, progress: Callable[[int], None]
+) -> Point:
+    """Replays the trace. progress: called with the number of requests done so far.
+
+    A KeyboardInterrupt ends it without a point.
+    """
+
+    @contextmanager
+    def shown(label: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield progress
+
+    settings, paged = resolve(with_host(options, host_bytes), trace)
+    started = time.perf_counter()
+    watch = None if settings.check == "off" else Watch(settings.check)
+    run = modes.run(trace, paged, settings, watch, started, shown=shown)
+    if run.interrupted:
+        raise KeyboardInterrupt
+    whole, latency = run.account.whole(), run.latency
+    load = None if latency is None else load_of(trace.jobs, latency.requests)
+    return Point(
+        host_bytes=host_bytes,
+        host_pages=settings.core.host_pages[0],
+        host_tokens=settings.core.host_pages[0] * settings.core.page_size,
+        requests=whole.requests,
+        device_hit_rate=whole.rate(whole.device),
+        host_hit_rate=whole.rate(whole.host),
+        hit_rate=whole.hit_rate,
+        ceiling_rate=whole.rate(whole.ceiling),
+        ttft_s=None if latency is None else spread(latency.ttft_ns),
+        queueing_share=None if load is None else load.queueing,
+        offered=(load.offered or None) if load else None,
+        overloaded=load is not None and load.overloaded,
+        saved_compute_s=None if latency is None else saved_s(settings, run),
+        digest=run.digest,
+        wall_s=round(run.wall_s, 3),
+    )
+
+
+def machine(settings: Settings) -> str:
+    """The model and the hardware in words."""
+    return f"{settings.model.name} on {settings.tp} x {settings.hardware.name}"
