@@ -44,8 +44,8 @@ class Tokens:
 
     A stream after one prefix is a *branch*. The branches and lengths of the segments of request i
     are in `branches` and `lengths` from starts[i] to starts[i + 1]. Equal branches mean equal
-    streams after equal tokens. Of each branch: its stream, the token at which it begins, and its
-    longest segment.
+    streams after equal tokens. Of each branch: its stream, the token at which it begins, and the
+    most tokens of it that a cache holds: the last one of an output has no KV.
     """
 
     def __init__(self) -> None:
@@ -66,14 +66,15 @@ class Tokens:
             self.namespaces.append(namespace)
         self._namespace.append(root)
         before, first = -1 - root, 0
-        for stream, length in segments:
+        for left, (stream, length) in zip(range(len(segments))[::-1], segments, strict=True):
             branch = chains.number(before, stream)
+            held = length if left else length - 1
             if branch == len(self.streams):
                 self.streams.append(stream)
                 self.first_tokens.append(first)
-                self.longest.append(length)
-            elif length > self.longest[branch]:
-                self.longest[branch] = length
+                self.longest.append(held)
+            elif held > self.longest[branch]:
+                self.longest[branch] = held
             self.branches.append(branch)
             self.lengths.append(length)
             before = branch << _LENGTH_BITS | length
