@@ -71,14 +71,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=read.name,
+        type=read.output,
         default="gpu-check.json",
         metavar="FILE",
         help="write the report to this file as JSON",
     )
     add(
         "--markdown",
-        type=read.name,
+        type=read.output,
         default="gpu-check.md",
         metavar="FILE",
         help="write the report to this file as a section for docs/gpu.md",
@@ -88,7 +88,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     """Returns 0 if every check passed, 1 otherwise. Raises CallerError if there is no GPU."""
     machine = hardware()
-    check_apart(output=options.output, markdown=options.markdown)
+    check_apart({}, output=options.output, markdown=options.markdown)
     for path in (options.output, options.markdown):
         check_writable(path)
     settings = Settings(options.pages, options.repeats, options.seed)

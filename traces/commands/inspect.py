@@ -27,7 +27,9 @@ from ..reporting.results import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json
+from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, percent, table
+from ..terminal.text import name
 
 SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 _PAGE_SIZE = 64
@@ -67,24 +69,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the statistics to this file as JSON; - is stdout",
     )
 
 
 def run(options: Options, command: str) -> int:
-    check_apart(trace=options.trace, json=options.json)
+    check_apart({"trace": options.trace}, json=options.json)
     if options.json:
         check_writable(options.json)
     trace = open_trace(options.trace, options.format, options.limit)
     inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
     out = sys.stderr if options.json == "-" else sys.stdout
     warnings, told = timestamps.warnings(trace.jobs, Fraction(1)), conclusions(inspection)
-    print_inspection(inspection, out)
-    if warnings:
-        print_sentences("Warnings", warnings, out)
-    print_sentences("In words", told, out)
+    with ignore_broken_pipe():
+        print_inspection(inspection, out)
+        if warnings:
+            print_sentences("Warnings", warnings, out)
+        print_sentences("In words", told, out)
     if options.json:
         found = head(command, complete=True) | asdict(inspection)
         write_json(options.json, found | {"warnings": warnings, "conclusions": told})
@@ -193,7 +196,7 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
     out = console(stream)
     block = f", blocks of {result.block_size}" if result.block_size else ""
     rows = [
-        ("file", f"{result.path} ({result.format}{block})"),
+        ("file", f"{name(result.path)} ({result.format}{block})"),
         (
             "requests",
             f"{result.requests:,}, {result.closed_loop:,} of them in a closed loop",
@@ -204,13 +207,13 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
     ]
     out.print(pairs("Trace", rows))
     lengths_table = table("Per request", "", "total", "mean", "p50", "p90", "max")
-    for name, lengths in (
+    for row, lengths in (
         ("input tokens", result.input),
         ("output tokens", result.output),
         ("interval (ms)", result.interval_ms),
     ):
         cells = [f"{value:,}" for value in (lengths.p50, lengths.p90, lengths.max)]
-        lengths_table.add_row(name, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
+        lengths_table.add_row(row, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
     out.print(lengths_table)
     chart = table("LRU hit rate, token-weighted, whole trace", "pages", "tokens", "rate", "")
     chart.columns[-1].justify = "left"

@@ -95,7 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the kill matrix to this file as JSON; - is stdout",
     )
