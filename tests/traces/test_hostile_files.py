@@ -464,3 +464,18 @@ def test_the_version_and_both_modules(capsys: pytest.CaptureFixture[str]) -> Non
         words = [sys.executable, "-m", module, "--version"]
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stdout == f"hicache {VERSION}\n"
+
+
+def test_an_exported_test_does_not_replace_the_tape_that_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shrink, "_verify", lambda *_: None)  # takes new processes
+    tapes.write(Path("tape.jsonl"), Work(5, ("full", "mamba"), plant=BUG).drawn(16))
+    assert main(["shrink", "tape.jsonl", "-o", "small", "--export", "."]) == 0
+    [exported] = Path().glob("test_*.py")
+    text = exported.read_text()
+    capsys.readouterr()
+    words = ("shrink", exported.name, "--plant", BUG, "-o", "smaller", "--export", ".")
+    assert "--export: expected another file than the tape" in fails(capsys, *words)
+    assert exported.read_text() == text
+    assert not Path("smaller").exists()

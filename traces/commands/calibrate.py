@@ -26,7 +26,7 @@ from ..devices.probes.base import PROBES, Geometry, check_memory
 from ..devices.tiny import TINY, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_whole
+from ..terminal.output import check_outputs, write_whole
 from ..terminal.text import name
 
 SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
@@ -82,7 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     """Returns the exit code. Everything in the profile was measured in this call."""
-    check_writable(options.output)
+    check_outputs({}, output=options.output)
     date = options.date or datetime.now(UTC).date().isoformat()
     probe = probes.load(options.device)
     machine = probe.machine()

@@ -35,7 +35,7 @@ from ..devices.shadow_run import Sizes, drop_each_wait
 from ..terminal import options as read
 from ..terminal import tables
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_json
+from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
 
 SUMMARY = "copy sets of pages for every pool, layout, backend and dtype, and compare every byte"
@@ -116,8 +116,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     """Returns the exit code. Raises WrongBytesError, after the tables, if a byte was wrong."""
-    if options.json:
-        check_writable(options.json)
+    check_outputs({}, json=options.json)
     probe = probes.load(options.device)
     machine = probe.machine()
     chosen = [(name, models.get(name)) for name in options.model or models.names()]

@@ -25,7 +25,7 @@ from ..fuzzing.work import allowed_s, limit
 from ..outside import entries
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_writable, write_json, write_whole
+from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.text import name
 
@@ -85,10 +85,7 @@ def run(options: Options, command: str) -> int:
     if options.trace == "-" == options.json:
         raise CallerError("--json: expected a file, since the trace goes to stdout, found -")
     inputs = {"tape": options.tape, **entries.files()}
-    check_apart(inputs, trace=options.trace, json=options.json)
-    for path in (options.trace, options.json):
-        if path:
-            check_writable(path)
+    check_outputs(inputs, trace=options.trace, json=options.json)
     tape = open_tape(options.tape)
     operations.check(tape, operations.load(), options.tape)
     plant = planting.wanted(options.plant, tape, options.tape)

@@ -36,7 +36,7 @@ from ..outside import entries
 from ..replaying.options import CHECKS
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_folder, check_writable, write_json
+from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 
@@ -178,10 +178,7 @@ def _check(options: Options) -> None:
     if options.json == "-" == options.rates:
         raise CallerError("--rates: expected a file, since --json goes to stdout, found -")
     inputs = {"tape": options.replay, **entries.files()}
-    check_apart(inputs, json=options.json, rates=options.rates)
-    for path in (options.json, options.rates):
-        if path:
-            check_writable(path)
+    check_outputs(inputs, json=options.json, rates=options.rates)
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
 

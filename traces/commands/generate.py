@@ -21,7 +21,7 @@ from ..formats.base import MAX_REQUEST_TOKENS, MAX_REQUESTS
 from ..generators import base
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_whole
+from ..terminal.output import check_outputs, write_whole
 from ..terminal.parser import Formatter
 from ..terminal.progress import progress
 
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     generator = base.load(options.generator)
     extent = generator.extent(options.own)
-    check_writable(options.output)
+    check_outputs({}, output=options.output)
     _check(options, extent)
     if extent.bytes > _LARGE_BYTES:
         print(

@@ -26,7 +26,7 @@ from ..reporting.report import print_sentences
 from ..reporting.results import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_writable, write_json
+from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name
@@ -76,9 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: Options, command: str) -> int:
-    check_apart({"trace": options.trace}, json=options.json)
-    if options.json:
-        check_writable(options.json)
+    check_outputs({"trace": options.trace}, json=options.json)
     trace = open_trace(options.trace, options.format, options.limit)
     inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
     out = sys.stderr if options.json == "-" else sys.stdout

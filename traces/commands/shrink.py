@@ -35,9 +35,8 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import (
     as_json,
-    check_apart,
     check_folder,
-    check_writable,
+    check_outputs,
     write_all,
     write_json,
 )
@@ -159,6 +158,7 @@ def run(options: Options, command: str) -> int:
     outputs = [(options.output, [tapes.dumps(shrunk.tape)])]
     if options.export:
         test = str(Path(options.export) / name)
+        check_outputs({"tape": options.tape}, export=test if Path(test).exists() else None)
         written.append(test)
         outputs.append((test, [text]))
     if options.json:
@@ -181,10 +181,7 @@ def _check(options: Options) -> None:
     if options.output == "-" == options.json and not options.as_is:
         raise CallerError("--json: expected a file, since the tape goes to stdout, found -")
     inputs = {"tape": options.tape, **entries.files()}
-    check_apart(inputs, output=options.output, json=options.json)
-    for path in (options.output, options.json):
-        if path:
-            check_writable(path)
+    check_outputs(inputs, output=options.output, json=options.json)
     if options.export and entries.given():
         raise CallerError(
             "--export: expected a tape of the project's own policies, since a test has no other, "

@@ -46,7 +46,7 @@ from ..outside import entries
 from ..outside.entries import entry
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_writable, write_json, write_whole
+from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
 
 _REQUESTS = 200
@@ -194,10 +194,7 @@ def _check_files(options: Options) -> None:
     An output must not replace a file that the command reads.
     """
     inputs = {"trace": options.trace, "profile": options.profile, **entries.files()}
-    check_apart(inputs, recording=options.recording, json=options.json)
-    for path in (options.json, options.recording):
-        if path:
-            check_writable(path)
+    check_outputs(inputs, recording=options.recording, json=options.json)
 
 
 def check_machine(calibration: Measured, device: str, machine: dict[str, Any], force: bool) -> None:

@@ -94,10 +94,32 @@ def as_json(document: dict[str, object]) -> list[str]:
     return [json.dumps(document, indent=1), "\n"]
 
 
-def check_writable(path: str) -> None:
-    """Raises CallerError if `write_whole` could not write to `path`. Call it before long work."""
-    if path == "-":
-        return
+def check_outputs(inputs: Mapping[str, str | None], **outputs: str | None) -> None:
+    """Raises CallerError if an output is an input or another output, or could not be written.
+
+    Call it before any work. A file is the same by its name or by any link. Both: by what names the
+    file, an output by its option without hyphens; None or "-" if there is no file.
+    """
+    seen = {_identity(path): name for name, path in inputs.items() if path and path != "-"}
+    seen.pop("", None)
+    for name, path in outputs.items():
+        if not path or path == "-":
+            continue
+        identity = _identity(path)
+        if identity in seen:
+            raise CallerError(
+                f"--{name}: expected another file than the {seen[identity]}, which it would "
+                f"replace, found {path}; name another file"
+            )
+        if identity:
+            seen[identity] = name
+        try:
+            _check_writable(path)
+        except CallerError as error:
+            raise CallerError(f"--{name} {error}") from None
+
+
+def _check_writable(path: str) -> None:
     target = _target(path)
     if not target.file.parent.is_dir():
         raise unwritable(path, "no directory there")
@@ -107,25 +129,6 @@ def check_writable(path: str) -> None:
     places = [target.file] * exists + [target.file.parent] * (not target.special)
     if not all(os.access(place, os.W_OK) for place in places):
         raise unwritable(path, "no right to write there")
-
-
-def check_apart(inputs: Mapping[str, str | None], **outputs: str | None) -> None:
-    """Raises CallerError if an output is an input or another output. Call it before any work.
-
-    A file has the same name, or is reached by a link. Both: by what names the file, an output by
-    its option without hyphens; None or "-" if there is no file.
-    """
-    seen = {_identity(path): name for name, path in inputs.items() if path and path != "-"}
-    seen.pop("", None)
-    for name, path in outputs.items():
-        identity = _identity(path) if path and path != "-" else ""
-        if identity in seen:
-            raise CallerError(
-                f"--{name}: expected another file than the {seen[identity]}, which it would "
-                f"replace, found {path}; name another file"
-            )
-        if identity:
-            seen[identity] = name
 
 
 def _identity(path: str) -> tuple[int, int] | str:
