@@ -53,6 +53,9 @@ examples:
   hicache replay trace.jsonl --model gemma-3-27b --swa-tokens 64K --host-ratio 4
   hicache replay trace.jsonl --components full,mamba --mamba-states 50 --device-tokens 1M
   hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 --seed 7
+  hicache replay trace.jsonl --requests out.jsonl
+  hicache replay trace.jsonl --why 17              what request 17 hit, and why not more
+  hicache host trace.jsonl --host-bytes 0,256GB,1TB -o picture.svg
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
   hicache inspect trace.jsonl

@@ -195,6 +195,7 @@ def test_the_sentence_says_how_much_is_enough(turns: str) -> None:
     nothing = sentence(point(0, 0.2, 3), point(64, 0.203, 3), turns=turns)
     assert "more of it buys nothing here" in nothing
     assert "give at least two" in sentence(point(0, 0.2, 3), turns=turns)
+    assert "No size was replayed to its end" in sentence(turns=turns)
     base = sentence(point(64, 0.2, 3), point(128, 0.3, 3), turns=turns)
     assert "128 GB of host memory, compared with 64 GB, raise the hit rate" in base
     assert "leave the p90 time to first token from 3.00 to 3.00 s" in base

@@ -60,7 +60,7 @@ class Options(OptionRecord):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
+    add_run(parser, "off")
     add = parser.add_argument
     add(
         "--host-bytes",

@@ -36,7 +36,7 @@ Options = ReplayOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
+    add_run(parser, "sampled; every for the built-in workload")
     add = parser.add_argument
     add(
         "--json",
