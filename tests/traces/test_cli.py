@@ -21,13 +21,14 @@ from hicache.core.events import Event
 from invariants.base import Violation
 from invariants.books.story import brief
 from sim.errors import HazardError, StuckError
+from tests.conversation import conversation
 from traces.cli import main
 from traces.commands import inspect
 from traces.formats.base import Lines
 from traces.replaying import modes
 from traces.terminal.output import write_whole
 
-from .rig import as_lines, conversation, mooncake, write
+from .rig import as_lines, mooncake, write
 
 
 @pytest.fixture
@@ -255,7 +256,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(
     ("arguments", "said"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["--nothing"], "the following arguments are required: COMMAND"),
+        (["--nothing"], "option: expected one of -h, --help, --version, found"),
         (["repaly"], "did you mean replay?"),
         (["base"], "expected one of calibrate, check-device,"),
     ],

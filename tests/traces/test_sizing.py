@@ -249,7 +249,7 @@ def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path
         ("--model lama-3.1-8b", "did you mean llama-3.1-8b?"),
         (
             "--hardware h900",
-            "expected one of a100, b200, h100, h200, found 'h900'; or give the path",
+            "expected one of a100, b200, h100, h200, found 'h900'; did you mean h200?",
         ),
         (
             "--hardware nowhere.txt",
@@ -269,7 +269,7 @@ def test_a_size_that_cannot_be_is_refused_by_the_name_of_its_option(
         ("hello", "found text that is not JSON"),
         ("[1]", "found JSON without hicache_profile"),
         ('{"timestamp": 0}', "found JSON without hicache_profile"),
-        ('{"hicache_profile": 9}', "expected a profile of version 1, found '9'"),
+        ('{"hicache_profile": 9}', "expected a profile of version 1, found 9"),
         ('{"hicache_profile": 1}', "found a profile that was changed since"),
     ],
 )

@@ -11,12 +11,11 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
-
-from hicache.core.types import Pages
 
 from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import NS_PER_MS, Paged, Trace
@@ -27,8 +26,10 @@ from ..reporting.report import print_sentences
 from ..reporting.results import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_writable, write_json
+from ..terminal.output import check_outputs, write_json
+from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, percent, table
+from ..terminal.text import name
 
 SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 _PAGE_SIZE = 64
@@ -68,24 +69,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the statistics to this file as JSON; - is stdout",
     )
 
 
 def run(options: Options, command: str) -> int:
-    check_apart(trace=options.trace, json=options.json)
-    if options.json:
-        check_writable(options.json)
+    check_outputs({"trace": options.trace}, json=options.json)
     trace = open_trace(options.trace, options.format, options.limit)
     inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
     out = sys.stderr if options.json == "-" else sys.stdout
     warnings, told = timestamps.warnings(trace.jobs, Fraction(1)), conclusions(inspection)
-    print_inspection(inspection, out)
-    if warnings:
-        print_sentences("Warnings", warnings, out)
-    print_sentences("In words", told, out)
+    with ignore_broken_pipe():
+        print_inspection(inspection, out)
+        if warnings:
+            print_sentences("Warnings", warnings, out)
+        print_sentences("In words", told, out)
     if options.json:
         found = head(command, complete=True) | asdict(inspection)
         write_json(options.json, found | {"warnings": warnings, "conclusions": told})
@@ -142,10 +142,12 @@ class Inspection:
 def inspect(trace: Trace, page_size: int) -> Inspection:
     paged = trace.paged(page_size)
     jobs = trace.jobs
-    prompts = np.fromiter((job.input_length for job in jobs), np.int64, len(jobs))
-    times = np.array([job.arrival_ns for job in jobs if job.after < 0], dtype=np.int64)
+    prompts, total = jobs.input_lengths, jobs.input_tokens
+    times = jobs.arrivals_ns[jobs.afters < 0]
     ceiling = ceiling_of(paged, whole_prompts=True)
     half = len(jobs) // 2
+    hits = int(ceiling.sum(dtype=np.int64))
+    steady = float(ceiling[half:].sum(dtype=np.int64) / prompts[half:].sum(dtype=np.int64))
     curve = lru_curve(paged)
     return Inspection(
         path=trace.path,
@@ -156,14 +158,14 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
         closed_loop=len(jobs) - len(times),
         duration_s=float(times[-1] - times[0]) / 1e9,
         input=_lengths(prompts),
-        output=_lengths(np.fromiter((job.output_length for job in jobs), np.int64, len(jobs))),
+        output=_lengths(jobs.output_lengths),
         interval_ms=_lengths(np.diff(times) // NS_PER_MS),
         unique_pages=curve.unique,
         largest_request_pages=curve.largest,
-        ceiling_hit_tokens=int(ceiling.sum()),
-        ceiling_hit_rate=float(ceiling.sum() / prompts.sum()),
-        ceiling_hit_rate_steady=float(ceiling[half:].sum() / prompts[half:].sum()),
-        lru=_points(curve, paged, int(prompts.sum())),
+        ceiling_hit_tokens=hits,
+        ceiling_hit_rate=hits / total,
+        ceiling_hit_rate_steady=steady,
+        lru=_points(curve, paged, total),
     )
 
 
@@ -192,7 +194,7 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
     out = console(stream)
     block = f", blocks of {result.block_size}" if result.block_size else ""
     rows = [
-        ("file", f"{result.path} ({result.format}{block})"),
+        ("file", f"{name(result.path)} ({result.format}{block})"),
         (
             "requests",
             f"{result.requests:,}, {result.closed_loop:,} of them in a closed loop",
@@ -203,13 +205,13 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
     ]
     out.print(pairs("Trace", rows))
     lengths_table = table("Per request", "", "total", "mean", "p50", "p90", "max")
-    for name, lengths in (
+    for row, lengths in (
         ("input tokens", result.input),
         ("output tokens", result.output),
         ("interval (ms)", result.interval_ms),
     ):
         cells = [f"{value:,}" for value in (lengths.p50, lengths.p90, lengths.max)]
-        lengths_table.add_row(name, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
+        lengths_table.add_row(row, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
     out.print(lengths_table)
     chart = table("LRU hit rate, token-weighted, whole trace", "pages", "tokens", "rate", "")
     chart.columns[-1].justify = "left"
@@ -238,8 +240,10 @@ def _points(curve: Curve, paged: Paged, total: int) -> tuple[Point, ...]:
     )
 
 
-def _lengths(values: Pages) -> Lengths:
+def _lengths(values: NDArray[np.signedinteger[Any]]) -> Lengths:
     if not len(values):
         return Lengths(0, 0.0, 0, 0, 0)
     p50, p90 = np.percentile(values, (50, 90), method="inverted_cdf")
-    return Lengths(int(values.sum()), float(values.mean()), int(p50), int(p90), int(values.max()))
+    return Lengths(
+        int(values.sum(dtype=np.int64)), float(values.mean()), int(p50), int(p90), int(values.max())
+    )

@@ -182,7 +182,7 @@ def _exchange(
             "--exclusive: expected a host pool and a write policy that copies on eviction, found "
             f"{what}; give --write-policy write_back and --host-ratio, --host-pages or --host-bytes"
         )
-    longest = max((-(-job.input_length // page_size) for job in trace.jobs), default=1)
+    longest = -(-int(trace.jobs.input_lengths.max(initial=1)) // page_size)
     most = {"path": longest, "window": window_pages + 1, "state": 1}
     sizes = zip(components, host, strict=True)
     return tuple(most[residency(name)] if size else 0 for name, size in sizes)
