@@ -52,7 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "traces.reporting": (
         *("hicache", "sim"),
-        *("traces.formats", "traces.replaying", "traces.terminal"),
+        *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
         *("hicache", "invariants.watch"),

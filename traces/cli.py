@@ -56,6 +56,9 @@ examples:
       --device-tokens 1M
   hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 \\
       --seed 7
+  hicache replay trace.jsonl --requests out.jsonl
+  hicache replay trace.jsonl --why 17              what request 17 hit, and why not more
+  hicache host trace.jsonl --host-bytes 0,256GB,1TB -o picture.svg
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
   hicache inspect trace.jsonl
@@ -108,17 +111,6 @@ def _run(given: Sequence[str], typed: str) -> int:
         return _failed(error, typed)
 
 
-def _no_memory(given: Sequence[str], options: OptionRecord | None) -> str:
-    """The error of a command that ran out of memory, with an advice that its options allow."""
-    advice = {"device_pages": "give smaller pools", "limit": "read fewer requests (--limit)"}
-    advice |= {"jobs": "run fewer at once (--jobs)"}
-    ways = [how for field, how in advice.items() if hasattr(options, field)]
-    return (
-        f"{given[0]}: expected its input and its bookkeeping to fit in RAM, "
-        f"found that no more is free; {', or '.join(ways) or 'give a smaller input'}"
-    )
-
-
 def _with_option(message: str, given: Sequence[str]) -> str:
     """The message with `page_size: ` at its beginning as `--page-size: `, the name that the user
     knows, where the command has that option."""
@@ -128,6 +120,17 @@ def _with_option(message: str, given: Sequence[str]) -> str:
     options = cast(Command, registry.load(COMMANDS, given[0])).Options
     known = field in {one.name for one in fields(options)}
     return f"--{field.replace('_', '-')}{message[len(field) :]}" if known else message
+
+
+def _no_memory(given: Sequence[str], options: OptionRecord | None) -> str:
+    """The error of a command that ran out of memory, with an advice that its options allow."""
+    advice = {"device_pages": "give smaller pools", "limit": "read fewer requests (--limit)"}
+    advice |= {"jobs": "run fewer at once (--jobs)"}
+    ways = [how for field, how in advice.items() if hasattr(options, field)]
+    return (
+        f"{given[0]}: expected its input and its bookkeeping to fit in RAM, "
+        f"found that no more is free; {', or '.join(ways) or 'give a smaller input'}"
+    )
 
 
 def _failed(error: Exception, typed: str) -> int:

@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 
-CONVERSATION = Path(
-    os.environ.get(
-        "HICACHE_TRACE",
-        Path(__file__).resolve().parents[3] / "shared" / "traces" / "mooncake_conversation.jsonl",
-    )
-)
+from tests.conversation import conversation as find_conversation
+
 _ROWS: list[tuple[str, str, str]] = []
 
 Record = Callable[[str, str, str], None]
@@ -28,9 +24,7 @@ def record() -> Record:
 
 @pytest.fixture(scope="session")
 def conversation() -> Path:
-    if not CONVERSATION.exists():
-        pytest.skip(f"no trace at {CONVERSATION}; set HICACHE_TRACE to the conversation trace")
-    return CONVERSATION
+    return find_conversation()
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""Small helpers of the trace tests: writing traces, running the command, the shared trace."""
+"""Small helpers of the trace tests: writing traces, and replaying them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -17,15 +15,7 @@ from traces.formats.base import Lines, Paged, Trace
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
 
-CONVERSATION = Path(__file__).parents[3] / "shared/traces/mooncake_conversation.jsonl"
 HEADER = {"format": "hicache-trace", "version": 1}
-
-
-def conversation() -> Path:
-    """The public trace, or a skip that says where it was looked for."""
-    if not CONVERSATION.exists():
-        pytest.skip(f"the Mooncake conversation trace is not at {CONVERSATION}")
-    return CONVERSATION
 
 
 def mooncake(ids: list[int], length: int = 0, timestamp: float = 0, **other: Any) -> dict[str, Any]:

@@ -21,13 +21,14 @@ from hicache.core.events import Event
 from invariants.base import Violation
 from invariants.books.story import brief
 from sim.errors import HazardError, StuckError
+from tests.conversation import conversation
 from traces.cli import main
 from traces.commands import inspect
 from traces.formats.base import Lines
 from traces.replaying import modes
 from traces.terminal.output import write_whole
 
-from .rig import as_lines, conversation, mooncake, write
+from .rig import as_lines, mooncake, write
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hicache.core.config import Config
@@ -232,7 +233,7 @@ def test_turns_continue_their_conversation() -> None:
     queued = native(("x", 512), output=("y", 64), after=1)
     again = native(("q", 128), output=("a", 64), after=2)
     paged = read(HEADER, first, second, queued, again).paged(64)
-    assert turns_of(paged) == [0, 1, 0, 0]
+    assert turns_of(paged).tolist() == [0, 1, 0, 0]
     account = Account(paged.jobs, 64, ceiling_of(paged, whole_prompts=True))
     for index, hit in enumerate((0, 128, 0, 128)):
         account.admit(index, hit, 0)
@@ -241,7 +242,7 @@ def test_turns_continue_their_conversation() -> None:
         (1, 3, 128),
         (2, 1, 128),
     ]
-    assert by_turn(account, [0, 0, 0, 0]) == []
+    assert by_turn(account, np.zeros(4, dtype=np.int32)) == []
 
 
 def test_a_pool_that_is_too_small_is_named(tmp_path: Path, capsys: Any) -> None:

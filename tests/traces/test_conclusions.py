@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sim.engine.sequence import RequestResult
-from sim.workload import Job
 from traces.cli import main, parse
+from traces.formats._jobs import Jobs
 from traces.replaying.builtin import opened, story
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
@@ -116,12 +116,12 @@ def test_overload_is_said_with_a_speed_at_which_it_ends(
         assert not again["load"]["overloaded"]
 
 
-def results(*times: tuple[float, float, float]) -> tuple[list[Job], list[RequestResult]]:
+def results(*times: tuple[float, float, float]) -> tuple[Jobs, list[RequestResult]]:
     """Requests from (arrival, time in the queue, time of its passes), in seconds."""
-    jobs, served = [], []
+    jobs, served = Jobs(), []
     for index, (arrival, queue, compute) in enumerate(times):
         at, first = round(arrival * NS), round((arrival + queue + compute) * NS)
-        jobs.append(Job(index, at, 10, 1))
+        jobs.add(at, 10, 1)
         result = RequestResult(index, 10, 1, 0, 0, 10, at, at, first, first, 0)
         served.append(result._replace(compute_ns=round(compute * NS)))
     return jobs, served
@@ -154,8 +154,11 @@ def test_the_advised_speed_has_one_digit_and_is_below_the_load(
     assert slower(Load(offered, 1.0), Fraction(speed)) == advice
 
 
-def arrivals(*times_ms: float, tokens: int = 1000) -> list[Job]:
-    return [Job(at, round(time * 1e6), tokens, 1) for at, time in enumerate(times_ms)]
+def arrivals(*times_ms: float) -> Jobs:
+    jobs = Jobs()
+    for time in times_ms:
+        jobs.add(round(time * 1e6), 1000, 1)
+    return jobs
 
 
 def test_timestamps_that_look_right_are_not_warned_about() -> None:

@@ -7,13 +7,14 @@ from dataclasses import asdict
 
 import pytest
 
+from tests.conversation import conversation
 from traces.formats._open import open_trace, parse
 from traces.formats.base import Lines, Paged
 from traces.generators import base
 from traces.replaying.curve import lru_curve
 from traces.terminal.options import OptionRecord
 
-from .rig import conversation, replay_hits
+from .rig import replay_hits
 
 STEADY_INPUT = 67_915_607
 LRU = {1_409: 3_320_864, 5_637: 8_928_755, 22_550: 21_501_492, 200_000: 27_038_068}

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from sim.workload import Job
+from traces.formats import _chains
+from traces.formats._chains import Chains
 from traces.formats._open import FORMATS, open_trace
 
 from .rig import HEADER, as_lines, mooncake, native, read
@@ -106,3 +111,62 @@ def test_a_limit_stops_reading(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(as_lines(SAMPLES["mooncake"])[0] + b"not json")
     assert len(open_trace(str(path), limit=1).jobs) == 1
+
+
+def test_jobs_are_made_from_columns() -> None:
+    """Random access, slices and iteration give the same jobs as the columns say."""
+    first, second = native(("a", 3), output=("b", 4)), native(("a", 5), output=("c", 6), after=0)
+    jobs = read(HEADER, first, second | {"delay": 2, "priority": -(1 << 31)}).jobs
+    assert list(jobs) == [jobs[0], jobs[-1]] == jobs[:]
+    assert jobs[1] == Job(1, 2_000_000, 5, 6, after=0, session=0, priority=-(1 << 31))
+    assert jobs.input_lengths.tolist() == [3, 5]
+    assert jobs.output_lengths.tolist() == [4, 6]
+    assert jobs.afters.tolist() == [-1, 0]
+    assert jobs.arrivals_ns.tolist() == [0, 2_000_000]
+    assert jobs.input_tokens == 8
+    with pytest.raises(IndexError):
+        jobs[2]
+
+
+@given(st.lists(st.tuples(st.integers(-1, 6), st.integers(0, 6)), max_size=40))
+def test_chains_number_pairs_in_order_of_first_use(pairs: list[tuple[int, int]]) -> None:
+    """With and without the short cut for ids that are 0, 1, 2, ... after one prefix each."""
+    chains = Chains()
+    numbers: dict[tuple[int, int], int] = {}
+    for pair in pairs:
+        assert chains.number(*pair) == numbers.setdefault(pair, len(numbers))
+    assert len(chains) == len(numbers)
+
+
+SEGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), min_size=1, max_size=5)
+
+
+@given(
+    st.lists(st.tuples(SEGMENTS, st.sampled_from(["", "x"])), min_size=1, max_size=8),
+    st.integers(1, 4),
+)
+def test_native_pages_have_equal_ids_exactly_where_their_prefixes_are_equal(
+    prompts: list[tuple[list[tuple[str, int]], str]], size: int
+) -> None:
+    requests = [
+        native(*segments[:-1] or [("a", 1)], output=segments[-1], namespace=namespace)
+        for segments, namespace in prompts
+    ]
+    trace = read(HEADER, *requests)
+    paged = trace.paged(size)
+    ids: dict[tuple[str, bytes], int] = {}
+    for job in trace.jobs:
+        key, chain = paged.key(job, job.input_length + job.output_length - 1), paged.chain(job)
+        assert len(chain) == key.pages
+        for page, number in enumerate(chain.tolist(), 1):
+            prefix = key.namespace, key.raw[: page * key.stride]
+            assert ids.setdefault(prefix, number) == number
+    assert len({*ids.values()}) == len(ids)
+
+
+def test_too_many_different_blocks_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_chains, "MOST", 3)
+    with pytest.raises(CallerError, match="trace:2: expected at most 3 different blocks"):
+        read(mooncake([1, 2]), mooncake([1, 3, 4]))
+    with pytest.raises(CallerError, match="trace:3: expected at most 3 different segments"):
+        read(HEADER, native(("a", 1), output=("b", 1)), native(("c", 1), output=("d", 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from itertools import pairwise
@@ -194,6 +195,7 @@ def test_the_sentence_says_how_much_is_enough(turns: str) -> None:
     nothing = sentence(point(0, 0.2, 3), point(64, 0.203, 3), turns=turns)
     assert "more of it buys nothing here" in nothing
     assert "give at least two" in sentence(point(0, 0.2, 3), turns=turns)
+    assert "No size was replayed to its end" in sentence(turns=turns)
     base = sentence(point(64, 0.2, 3), point(128, 0.3, 3), turns=turns)
     assert "128 GB of host memory, compared with 64 GB, raise the hit rate" in base
     assert "leave the p90 time to first token from 3.00 to 3.00 s" in base
@@ -235,3 +237,30 @@ def test_a_picture_is_xml_whatever_a_trace_is_called() -> None:
     assert "prefers-color-scheme:dark" in text
     places = [line.get("points") for line in root.iter(f"{SVG}polyline")]
     assert all(place and len(place.split()) == 3 for place in places)
+
+
+def test_the_picture_of_the_docs_shows_the_table_of_the_docs() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    text = (docs / "figures.md").read_text().split("## What host memory buys")[1]
+    rows = re.findall(
+        r"^\| ([\d.]+) ([GT])B \| (.*) \|$", text.split("llama-3.1-70b")[0], re.MULTILINE
+    )
+    cells = [[float(cell.split()[0]) for cell in row[2].split(" | ")] for row in rows]
+    sizes = [float(row[0]) * (1000 if row[1] == "T" else 1) for row in rows]
+    root = ElementTree.parse(docs / "pictures" / "host-memory.svg").getroot()
+    lines = [line.get("points", "").split() for line in root.iter(f"{SVG}polyline")]
+    assert len(lines) == 6
+    # ceiling, device + host, device; then p90, mean, p50
+    for line, column in zip((lines[1], lines[2], *lines[3:]), (2, 0, 5, 3, 4), strict=True):
+        assert len(line) == len(rows)
+        points = [tuple(map(float, place.split(","))) for place in line]
+        _check_straight([point[0] for point in points], sizes)
+        _check_straight([point[1] for point in points], [row[column] for row in cells])
+
+
+def _check_straight(places: list[float], values: list[float]) -> None:
+    """The places of a line are the values, scaled and moved."""
+    low, high = values.index(min(values)), values.index(max(values))
+    scale = (places[high] - places[low]) / ((values[high] - values[low]) or 1)
+    for place, value in zip(places, values, strict=True):
+        assert place == pytest.approx(places[low] + scale * (value - values[low]), abs=0.5)

@@ -94,17 +94,18 @@ def test_a_latent_is_counted_on_every_rank(replayed: Replayed) -> None:
 
 def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
     report, found = replayed("--tp 8 --host-bytes 140GB")
-    assert "17.5 GB a rank, 140.0 GB on 8 ranks (of 140 GB in all)" in report
+    assert "17.5 GB a rank, 140.0 GB on 8 ranks (of 140 GB in all; with" in report
     assert 0 <= 140e9 - found["components"]["full"]["pool_bytes_total"]["host"] < 8 << 20
 
 
 @pytest.mark.parametrize(
     ("ratio", "pages", "rule"),
     [
-        ("0.5", 50, "(0.5 x device)"),
-        ("0.25", 25, "(0.25 x device)"),
-        ("0.999", 100, "(0.999 x device)"),
-        ("1", 102, "(1 x device and 1 more)"),
+        ("0.5", 50, "(0.5 x device; with write_through mostly copies of the device's pages)"),
+        ("0.25", 25, "(0.25 x device; with write_through mostly"),
+        ("0.999", 100, "(0.999 x device; with write_through mostly"),
+        ("1", 102, "(1 x device and 1 more; with write_through mostly"),
+        ("0.5 --write-policy write_back", 50, "(0.5 x device)"),
         ("1.5", 151, "(1.5 x device)"),
     ],
 )
@@ -118,7 +119,7 @@ def test_a_ratio_is_what_runs_and_what_is_printed(
     assert rule in report
 
 
-def test_half_a_host_hits_what_a_smaller_one_does_not(tmp_path: Path) -> None:
+def test_a_larger_host_never_hits_less(tmp_path: Path) -> None:
     """Four conversations by turns; the device keeps one of them."""
     ids = [[8 * number + place for place in range(8)] for number in range(4)]
     path = str(write(tmp_path / "trace.jsonl", *(mooncake(ids[n % 4]) for n in range(40))))
@@ -133,13 +134,30 @@ def test_half_a_host_hits_what_a_smaller_one_does_not(tmp_path: Path) -> None:
     assert hits["0"] == 0 <= hits["0.5"] <= hits["2"] < hits["4"]
 
 
+def test_a_host_of_half_the_device_keeps_what_was_evicted_if_it_is_written_back(
+    tmp_path: Path,
+) -> None:
+    """Two conversations of 8 blocks in turn: the device has room for 12 blocks, the host for 6."""
+    ids = [[8 * number + place for place in range(8)] for number in range(2)]
+    path, hits = (
+        str(write(tmp_path / "trace.jsonl", *(mooncake(ids[n % 2]) for n in range(20)))),
+        {},
+    )
+    for policy in ("write_through", "write_back"):
+        out = tmp_path / f"{policy}.json"
+        arguments = ["--mode", "hits", "--device-pages", "96", "--write-policy", policy]
+        assert main(["replay", path, *arguments, "--host-ratio", "0.5", "--json", str(out)]) == 0
+        hits[policy] = json.loads(out.read_text())["whole"]["hit_tokens"]["host"]
+    assert hits["write_through"] < hits["write_back"]
+
+
 def test_a_ratio_without_a_page_is_refused(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(trace, "--device-pages 20 --host-ratio 0.01", capsys)
     assert "--host-ratio: expected at least a page of host for the 20 pages on device" in said
 
 
-def test_every_published_example_of_a_shared_figure_fits_its_hardware(replayed: Replayed) -> None:
-    """gpt-oss-120b is sold as a model for one H100: 60.8 GiB of weights in 80 GB."""
+def test_models_fit_the_hardware_that_serves_them(replayed: Replayed) -> None:
+    """gpt-oss-120b on one H100: 60.8 GiB of weights in 80 GB. deepseek-v4-flash on four."""
     report, found = replayed("--model gpt-oss")
     assert found["config"]["weight_bytes_total"] == 65_248_815_744
     assert "weights 65.2 GB, bf16, experts mxfp4" in report

@@ -16,7 +16,6 @@ from typing import Self
 
 from hicache.core.errors import CallerError
 
-from ..outside import entries
 from ..replaying.builtin import opened
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
@@ -33,7 +32,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import print_error
+from ..terminal.streams import ignore_broken_pipe, print_error
 from ._replay_sizes import add_run, add_sizes
 
 SUMMARY = "show what host memory buys: hits and time to first token for several sizes"
@@ -61,7 +60,7 @@ class Options(OptionRecord):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
+    add_run(parser, "off")
     add = parser.add_argument
     add(
         "--host-bytes",
@@ -88,7 +87,7 @@ def run(options: Options, command: str) -> int:
         raise CallerError(
             "--compare-eviction: expected one eviction order for all sizes, found two; leave it out"
         )
-    check_files(given, entries.files(), output=options.output, json=options.json)
+    check_files(given, output=options.output, json=options.json)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     jobs = options.jobs or len(os.sched_getaffinity(0))
     if given.trace == "-":
@@ -111,9 +110,10 @@ def run(options: Options, command: str) -> int:
         except KeyboardInterrupt:
             print_error(f"interrupted: {len(found)} of {len(options.sizes)} sizes are done")
     found.sort(key=lambda point: point.host_bytes)
-    print_points(found, out)
     told = words.conclusions(settings, found)
-    print_sentences("In words", told, out)
+    with ignore_broken_pipe():
+        print_points(found, out)
+        print_sentences("In words", told, out)
     if options.output and found:
         write_whole(options.output, [picture(Path(trace.path).name, settings, found)])
     if options.json:

@@ -11,12 +11,11 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
-
-from hicache.core.types import Pages
 
 from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import NS_PER_MS, Paged, Trace
@@ -143,10 +142,12 @@ class Inspection:
 def inspect(trace: Trace, page_size: int) -> Inspection:
     paged = trace.paged(page_size)
     jobs = trace.jobs
-    prompts = np.fromiter((job.input_length for job in jobs), np.int64, len(jobs))
-    times = np.array([job.arrival_ns for job in jobs if job.after < 0], dtype=np.int64)
+    prompts, total = jobs.input_lengths, jobs.input_tokens
+    times = jobs.arrivals_ns[jobs.afters < 0]
     ceiling = ceiling_of(paged, whole_prompts=True)
     half = len(jobs) // 2
+    hits = int(ceiling.sum(dtype=np.int64))
+    steady = float(ceiling[half:].sum(dtype=np.int64) / prompts[half:].sum(dtype=np.int64))
     curve = lru_curve(paged)
     return Inspection(
         path=trace.path,
@@ -157,14 +158,14 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
         closed_loop=len(jobs) - len(times),
         duration_s=float(times[-1] - times[0]) / 1e9,
         input=_lengths(prompts),
-        output=_lengths(np.fromiter((job.output_length for job in jobs), np.int64, len(jobs))),
+        output=_lengths(jobs.output_lengths),
         interval_ms=_lengths(np.diff(times) // NS_PER_MS),
         unique_pages=curve.unique,
         largest_request_pages=curve.largest,
-        ceiling_hit_tokens=int(ceiling.sum()),
-        ceiling_hit_rate=float(ceiling.sum() / prompts.sum()),
-        ceiling_hit_rate_steady=float(ceiling[half:].sum() / prompts[half:].sum()),
-        lru=_points(curve, paged, int(prompts.sum())),
+        ceiling_hit_tokens=hits,
+        ceiling_hit_rate=hits / total,
+        ceiling_hit_rate_steady=steady,
+        lru=_points(curve, paged, total),
     )
 
 
@@ -239,8 +240,10 @@ def _points(curve: Curve, paged: Paged, total: int) -> tuple[Point, ...]:
     )
 
 
-def _lengths(values: Pages) -> Lengths:
+def _lengths(values: NDArray[np.signedinteger[Any]]) -> Lengths:
     if not len(values):
         return Lengths(0, 0.0, 0, 0, 0)
     p50, p90 = np.percentile(values, (50, 90), method="inverted_cdf")
-    return Lengths(int(values.sum()), float(values.mean()), int(p50), int(p90), int(values.max()))
+    return Lengths(
+        int(values.sum(dtype=np.int64)), float(values.mean()), int(p50), int(p90), int(values.max())
+    )

@@ -17,7 +17,6 @@ from dataclasses import replace
 
 from invariants.watch import Watch
 
-from ..outside import entries
 from ..replaying import modes
 from ..replaying.builtin import opened, story
 from ..replaying.options import (
@@ -37,7 +36,7 @@ Options = ReplayOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
+    add_run(parser, "sampled; every for the built-in workload")
     add = parser.add_argument
     add(
         "--json",
@@ -64,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: ReplayOptions, command: str) -> int:
     """Returns the exit code. command: what the user typed, shown with a violation."""
     started = time.perf_counter()
-    check_files(options, entries.files(), json=options.json, requests=options.requests)
+    check_files(options, json=options.json, requests=options.requests)
     # with a document on standard output, everything else goes to standard error
     out = sys.stderr if "-" in (options.json, options.requests) else sys.stdout
     is_builtin = options.trace is None

@@ -17,6 +17,8 @@ from hicache.core.errors import CallerError
 from hicache.core.types import Key, Pages
 from sim.workload import Job, Workload
 
+from ._jobs import Jobs
+
 Record: TypeAlias = dict[str, Any]
 
 MAX_LINE_BYTES = 8 << 20
@@ -31,6 +33,9 @@ _MISSING = object()
 
 class Paged(Workload, Protocol):
     """A trace divided into pages of one size, for both replay modes and the statistics."""
+
+    @property
+    def jobs(self) -> Jobs: ...
 
     @property
     def knows_output(self) -> bool:
@@ -63,7 +68,7 @@ class Trace(Protocol):
         """Tokens of a block of the file's own ids; None if the file has tokens."""
 
     @property
-    def jobs(self) -> Sequence[Job]: ...
+    def jobs(self) -> Jobs: ...
 
     @property
     def line_numbers(self) -> Sequence[int]:

@@ -17,12 +17,15 @@ from array import array
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hicache.core.errors import CallerError
 from hicache.core.types import Key, Pages
 from sim.workload import Job
 
-from . import base
+from . import _chains, base
+from ._chains import Chains
+from ._jobs import Jobs
 from .base import Lines, Record
 
 BLOCK_SIZE = 512
@@ -43,11 +46,11 @@ def recognises(first: Record) -> bool:
 
 def read(lines: Lines, limit: int) -> MooncakeTrace:
     """Reads all requests, or the first `limit`. Raises CallerError with the line."""
-    jobs: list[Job] = []
+    jobs = Jobs()
     numbers = array("q")
-    flat = array("q")
-    starts = [0]
-    dense: dict[tuple[int, int], int] = {}
+    flat = array("i")
+    starts = array("q", [0])
+    number = Chains().number
     last_ns = 0
     for record in lines:
         arrival_ns = base.nanoseconds(lines, record, "timestamp")
@@ -63,16 +66,19 @@ def read(lines: Lines, limit: int) -> MooncakeTrace:
             "write at least 1 (a prefill yields the first token)",
         )
         previous = -1
-        for block in _hash_ids(lines, record, length):
-            # ids are chained here again, so a file whose ids are not chained is read correctly
-            previous = dense.setdefault((previous, block), len(dense))
-            flat.append(previous)
+        try:
+            for block in _hash_ids(lines, record, length):
+                # ids are chained here again, so a file whose ids are not chained is read correctly
+                previous = number(previous, block)
+                flat.append(previous)
+        except OverflowError:
+            lines.wrong(f"at most {_chains.MOST} different blocks", "more", "split the trace")
         starts.append(len(flat))
-        jobs.append(Job(len(jobs), arrival_ns, length, output))
+        jobs.add(arrival_ns, length, output)
         numbers.append(lines.number)
         if len(jobs) == limit:
             break
-    return MooncakeTrace(lines.path, jobs, numbers, np.array(flat, dtype=np.int64), starts)
+    return MooncakeTrace(lines.path, jobs, numbers, np.asarray(flat), starts)
 
 
 def _hash_ids(lines: Lines, record: Record, length: int) -> list[int]:
@@ -120,9 +126,9 @@ class MooncakeTrace:
     def __init__(
         self,
         path: str,
-        jobs: Sequence[Job],
+        jobs: Jobs,
         line_numbers: Sequence[int],
-        flat: Pages,
+        flat: NDArray[np.int32],
         starts: Sequence[int],
     ) -> None:
         self.path = path
@@ -131,7 +137,7 @@ class MooncakeTrace:
         self._flat = flat
         self._starts = starts
 
-    def blocks(self, job: Job) -> Pages:
+    def blocks(self, job: Job) -> NDArray[np.int32]:
         return self._flat[self._starts[job.index] : self._starts[job.index + 1]]
 
     def paged(self, page_size: int) -> MooncakePages:
@@ -155,7 +161,7 @@ class MooncakePages:
         self.page_size = page_size
         self.jobs = trace.jobs
         self._blocks = trace.blocks
-        self._per_block = BLOCK_SIZE // page_size
+        self._per_block = np.int64(BLOCK_SIZE // page_size)
         self._indices = np.arange(self._per_block, dtype=np.int64)
 
     def key(self, job: Job, length: int) -> Key:
@@ -176,5 +182,5 @@ class MooncakePages:
     def _pages(self, job: Job, pages: int) -> Pages:
         blocks = self._blocks(job)
         if self._per_block == 1:
-            return blocks[:pages]
+            return blocks[:pages].astype(np.int64)
         return (blocks[:, None] * self._per_block + self._indices).ravel()[:pages]

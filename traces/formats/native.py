@@ -9,9 +9,8 @@ it and hit it. Formats that only have prompt hashes cannot express that.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,9 @@ from hicache.core.errors import CallerError
 from hicache.core.types import MOST_PRIORITY, Key, Pages
 from sim.workload import Job
 
-from . import base
+from . import _chains, base
+from ._chains import Chains
+from ._jobs import Jobs
 from .base import Lines, Record
 
 NAME = "hicache-trace"
@@ -28,7 +29,7 @@ VERSION = 1
 SUMMARY = "segments of token streams, the output's identity included (docs/formats.md)"
 
 _OFFSET_BITS = 24
-_MAX_STREAMS = 1 << 39
+_LENGTH_BITS = 25
 _MAX_NAME = 256  # characters
 _FIELDS = {"timestamp", "after", "delay", "namespace", "session", "priority", "input", "output"}
 
@@ -38,11 +39,55 @@ class Segment(NamedTuple):
     length: int
 
 
-class Tokens(NamedTuple):
-    """The tokens of one request: the segments of the prompt, then the segment of the output."""
+class Tokens:
+    """The tokens of all requests: the segments of each prompt, then the segment of its output.
 
-    segments: tuple[Segment, ...]
-    namespace: str
+    A stream after one prefix is a *branch*. The branches and lengths of the segments of request i
+    are in `branches` and `lengths` from starts[i] to starts[i + 1]. Equal branches mean equal
+    streams after equal tokens. Of each branch: its stream, the token at which it begins, and the
+    most tokens of it that a cache holds: the last one of an output has no KV.
+    """
+
+    def __init__(self) -> None:
+        self.branches = array("i")
+        self.lengths = array("i")
+        self.starts = array("q", [0])
+        self.namespaces: list[str] = []
+        self.streams = array("q")
+        self.first_tokens = array("i")
+        self.longest = array("i")
+        self._namespace = array("i")
+        self._numbers: dict[str, int] = {}
+
+    def add(self, segments: Sequence[Segment], namespace: str, chains: Chains) -> None:
+        """Appends a request. chains: the branches by what is before them."""
+        root = self._numbers.setdefault(namespace, len(self._numbers))
+        if root == len(self.namespaces):
+            self.namespaces.append(namespace)
+        self._namespace.append(root)
+        before, first = -1 - root, 0
+        for left, (stream, length) in zip(range(len(segments))[::-1], segments, strict=True):
+            branch = chains.number(before, stream)
+            held = length if left else length - 1
+            if branch == len(self.streams):
+                self.streams.append(stream)
+                self.first_tokens.append(first)
+                self.longest.append(held)
+            elif held > self.longest[branch]:
+                self.longest[branch] = held
+            self.branches.append(branch)
+            self.lengths.append(length)
+            before = branch << _LENGTH_BITS | length
+            first += length
+        self.starts.append(len(self.branches))
+
+    def of(self, index: int) -> Iterator[tuple[int, int]]:
+        """(branch, length) of each segment of a request."""
+        part = slice(self.starts[index], self.starts[index + 1])
+        return zip(self.branches[part], self.lengths[part], strict=True)
+
+    def namespace(self, index: int) -> str:
+        return self.namespaces[self._namespace[index]]
 
 
 SAMPLE = """\
@@ -65,8 +110,9 @@ def read(lines: Lines, limit: int) -> NativeTrace:
     """Reads all requests, or the first `limit`. Raises CallerError with the line."""
     records = iter(lines)
     _check_header(lines, next(records))
-    jobs: list[Job] = []
-    tokens: list[Tokens] = []
+    jobs = Jobs()
+    tokens = Tokens()
+    chains = Chains("q")
     numbers = array("q")
     streams: dict[str, int] = {}
     sessions: dict[str, int] = {}
@@ -89,12 +135,15 @@ def read(lines: Lines, limit: int) -> NativeTrace:
                 str(length + output.length),
                 "shorten the request",
             )
-        tokens.append(Tokens((*prompt, output), _namespace(lines, record)))
+        try:
+            tokens.add((*prompt, output), _namespace(lines, record), chains)
+        except OverflowError:
+            lines.wrong(f"at most {_chains.MOST} different segments", "more", "split the trace")
         session = _session(lines, record, after, jobs, sessions)
         priority = 0
         if "priority" in record:
             priority = base.integer(lines, record, "priority", -MOST_PRIORITY, MOST_PRIORITY)
-        jobs.append(Job(len(jobs), arrival_ns, length, output.length, after, session, priority))
+        jobs.add(arrival_ns, length, output.length, after, session, priority)
         numbers.append(lines.number)
         if len(jobs) == limit:
             break
@@ -131,9 +180,7 @@ def _namespace(lines: Lines, record: Record) -> str:
     return _text(lines, record, "namespace") if "namespace" in record else ""
 
 
-def _session(
-    lines: Lines, record: Record, after: int, jobs: Sequence[Job], sessions: dict[str, int]
-) -> int:
+def _session(lines: Lines, record: Record, after: int, jobs: Jobs, sessions: dict[str, int]) -> int:
     """The session that the request names, or that of the request before it, or a new one."""
     if "session" in record:
         return sessions.setdefault(_text(lines, record, "session"), len(jobs))
@@ -170,10 +217,7 @@ def _segment(lines: Lines, pair: Any, field: str, streams: dict[str, int]) -> Se
             base.show(length),
             "correct the field",
         )
-    stream = streams.setdefault(name, len(streams))
-    if stream >= _MAX_STREAMS:
-        lines.wrong(f"at most {_MAX_STREAMS} streams", "more", "split the trace")
-    return Segment(stream, length)
+    return Segment(streams.setdefault(name, len(streams)), length)
 
 
 class NativeTrace:
@@ -185,9 +229,9 @@ class NativeTrace:
     def __init__(
         self,
         path: str,
-        jobs: Sequence[Job],
+        jobs: Jobs,
         line_numbers: Sequence[int],
-        tokens: Sequence[Tokens],
+        tokens: Tokens,
     ) -> None:
         self.path = path
         self.jobs = jobs
@@ -201,23 +245,29 @@ class NativeTrace:
 
 
 class NativePages:
-    """The trace in pages of `page_size` tokens."""
+    """The trace in pages of `page_size` tokens.
+
+    A page belongs to the branch in which it ends. The pages of branch b have the ids from
+    `_first_ids[b]` on, so that equal ids mean equal pages after equal prefixes.
+    """
 
     knows_output = True
 
     def __init__(self, trace: NativeTrace, page_size: int) -> None:
         self.page_size = page_size
         self.jobs = trace.jobs
-        self._tokens = trace.tokens
-        self._dense: dict[bytes, int] = {}
+        self._tokens = tokens = trace.tokens
+        first = np.asarray(tokens.first_tokens)
+        pages = (first + np.asarray(tokens.longest)) // page_size - first // page_size
+        self._first_ids = np.cumsum(pages, dtype=np.int64) - pages
 
     def key(self, job: Job, length: int) -> Key:
-        tokens = self._tokens[job.index]
+        tokens = self._tokens
         spans = []
         left = length
-        for stream, whole in tokens.segments:
+        for branch, whole in tokens.of(job.index):
             count = min(whole, left)
-            first = stream << _OFFSET_BITS
+            first = tokens.streams[branch] << _OFFSET_BITS
             spans.append(np.arange(first, first + count, dtype=np.int64))
             left -= count
             if not left:
@@ -227,17 +277,17 @@ class NativePages:
                 f"request {job.index}: expected a length within its "
                 f"{job.input_length + job.output_length} tokens, found {length}"
             )
-        return Key.from_tokens(np.concatenate(spans), self.page_size, tokens.namespace)
+        return Key.from_tokens(np.concatenate(spans), self.page_size, tokens.namespace(job.index))
 
     def prompt_key(self, job: Job) -> Key:
         return self.key(job, job.input_length)
 
     def chain(self, job: Job) -> Pages:
-        key = self.key(job, job.input_length + job.output_length - 1)
-        ids = np.empty(key.pages, dtype=np.int64)
-        digest = hashlib.blake2b(key.namespace.encode(), digest_size=16).digest()
-        for page in range(key.pages):
-            row = key.raw[page * key.stride : (page + 1) * key.stride]
-            digest = hashlib.blake2b(digest + row, digest_size=16).digest()
-            ids[page] = self._dense.setdefault(digest, len(self._dense))
-        return ids
+        size, covered, spans = self.page_size, 0, []
+        last = job.input_length + job.output_length - 1
+        for branch, length in self._tokens.of(job.index):
+            pages = min(covered + length, last) // size - covered // size
+            first = self._first_ids[branch]
+            spans.append(np.arange(first, first + pages, dtype=np.int64))
+            covered += length
+        return np.concatenate(spans)

@@ -10,16 +10,23 @@ counted twice. Does not run a replay (see hits and timed) or print anything (see
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hicache.core.types import Pages
 from sim.workload import Job
 
+from ..formats._jobs import Jobs
 from ..formats.base import Paged
+
+Tokens: TypeAlias = NDArray[np.int32]  # one count for each request; below 2**24 (formats/base)
+
+_NOT_ADMITTED = -1
+_BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +92,22 @@ class Row(NamedTuple):
 
 
 class Account:
-    """Hits of each request of a trace. ceiling: int64 tokens per request, from `ceiling_of`."""
+    """Hits of each request of a trace. ceiling: tokens per request, from `ceiling_of`."""
 
-    def __init__(self, jobs: Sequence[Job], page_size: int, ceiling: Pages) -> None:
+    def __init__(self, jobs: Jobs, page_size: int, ceiling: Tokens) -> None:
         self._page_size = page_size
         self._ceiling = ceiling
-        self._input = np.fromiter((job.input_length for job in jobs), np.int64, len(jobs))
-        self._hits: dict[int, tuple[int, int, int]] = {}
+        self._input = jobs.input_lengths
+        self._device, self._host, self._storage = (
+            array("i", [_NOT_ADMITTED]) * len(jobs) for _ in range(3)
+        )
 
     def admit(self, index: int, device: int, host: int, storage: int = 0) -> None:
         """Records the prompt tokens that request `index` hit on each tier when it was admitted."""
-        self._hits.setdefault(index, (device, host, storage))
+        if self._device[index] == _NOT_ADMITTED:
+            self._device[index] = device
+            self._host[index] = host
+            self._storage[index] = storage
 
     def whole(self) -> Share:
         """Sums over all requests that were served."""
@@ -108,71 +120,91 @@ class Account:
         """
         return self._share(steady=True)
 
-    def hit_tokens(self, indices: Sequence[int]) -> tuple[int, int]:
+    def hit_tokens(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> tuple[int, int]:
         """(hit tokens, prompt tokens) of these requests."""
-        hit = sum(sum(self._hits.get(index, ())) for index in indices)
-        return hit, int(self._input[list(indices)].sum())
+        wanted = np.asarray(indices, dtype=np.int64)
+        tiers = [tier[wanted] for tier in self._tiers()]
+        admitted = tiers[0] != _NOT_ADMITTED
+        return sum(_sum(tier[admitted]) for tier in tiers), _sum(self._input[wanted])
+
+    def _tiers(self) -> tuple[Tokens, Tokens, Tokens]:
+        """The hits on each tier by request, where it was admitted."""
+        return np.asarray(self._device), np.asarray(self._host), np.asarray(self._storage)
 
     def served(self, index: int) -> bool:
-        return index in self._hits
+        return self._device[index] != _NOT_ADMITTED
+
+    def all_served(self) -> NDArray[np.int64]:
+        """The requests that were admitted, in the order of the trace."""
+        return np.flatnonzero(np.asarray(self._device) != _NOT_ADMITTED)
 
     def rows(self) -> Iterator[Row]:
         """What each served request hit, in the order of the trace."""
-        for index in sorted(self._hits):
-            tiers = self._hits[index]
-            yield Row(index, int(self._input[index]), int(self._ceiling[index]), *tiers)
+        for index in self.all_served().tolist():
+            yield Row(
+                index,
+                int(self._input[index]),
+                int(self._ceiling[index]),
+                self._device[index],
+                self._host[index],
+                self._storage[index],
+            )
 
     def _share(self, steady: bool) -> Share:
-        rows = [(index, *hits) for index, hits in sorted(self._hits.items())]
-        if not rows:
+        served = self.all_served()
+        if not len(served):
             return Share(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
-        table = np.array(rows, dtype=np.int64)
         if steady:
-            table = table[len(table) // 2 :]
-        index, tiers = table[:, 0], table[:, 1:]
-        total, ceiling, hit = self._input[index], self._ceiling[index], tiers.sum(axis=1)
-        device, host, storage = (int(tokens) for tokens in tiers.sum(axis=0))
+            served = served[len(served) // 2 :]
+        total, ceiling = self._input[served], self._ceiling[served]
+        tiers = [tier[served] for tier in self._tiers()]
+        device, host, storage = (_sum(tier) for tier in tiers)
+        hit = tiers[0] + tiers[1] + tiers[2]
         return Share(
-            requests=len(table),
-            input_tokens=int(total.sum()),
+            requests=len(served),
+            input_tokens=_sum(total),
             device=device,
             host=host,
             storage=storage,
-            ceiling=int(ceiling.sum()),
-            lost=int(np.maximum(ceiling - hit, 0).sum()),
+            ceiling=_sum(ceiling),
+            lost=_sum(np.maximum(ceiling - hit, 0)),
             block_rate=self._pages(hit) / self._pages(total),
             mean_rate=float((hit / total).mean()),
         )
 
-    def _pages(self, tokens: Pages) -> int:
-        return int((-(-tokens // self._page_size)).sum())
+    def _pages(self, tokens: Tokens) -> int:
+        return _sum(-(-tokens // self._page_size))
 
 
-def ceiling_of(trace: Paged, whole_prompts: bool) -> Pages:
+def _sum(tokens: Tokens) -> int:
+    return int(tokens.sum(dtype=np.int64))
+
+
+def ceiling_of(trace: Paged, whole_prompts: bool) -> Tokens:
     """Prompt tokens that an unbounded cache would hit, per request: the leading pages seen before.
 
     whole_prompts: whether the last prompt token may hit (`hits` mode), or must be computed (`timed`
     mode: an engine needs its logits).
     """
     size = trace.page_size
-    seen = np.zeros(1 << 16, dtype=np.bool_)
-    numbers = (job.index for job in trace.jobs)
-    ceiling = np.zeros(max(numbers, default=-1) + 1, dtype=np.int64)
+    seen = np.zeros(1 << 13, dtype=np.uint8)  # one bit a page
+    ceiling = np.zeros(int(trace.jobs.numbers.max(initial=-1)) + 1, dtype=np.int32)
     for job in trace.jobs:
         index = job.index
         chain = trace.chain(job)
         if not len(chain):
             continue
-        largest = int(chain.max())
+        places, bits = chain >> 3, _BITS[chain & 7]
+        largest = int(places.max())
         if largest >= len(seen):
-            seen = np.concatenate((seen, np.zeros(max(len(seen), largest + 1), dtype=np.bool_)))
-        known = seen[chain]
+            seen = np.concatenate((seen, np.zeros(max(len(seen), largest + 1), dtype=np.uint8)))
+        known = (seen[places] & bits) != 0
         leading = len(chain) if known.all() else int(known.argmin())
         if whole_prompts:
             ceiling[index] = min(leading * size, prompt_tokens(job, trace))
         else:
             ceiling[index] = min(leading, (job.input_length - 1) // size) * size
-        seen[chain] = True
+        np.bitwise_or.at(seen, places, bits)
     return ceiling
 
 

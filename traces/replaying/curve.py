@@ -10,18 +10,29 @@ page's last use, and t the start of the request:
 
 The second line counts inversions of `last`. Uses of the same request add none, because a page after
 another one was never used later. Inversions are counted by merging sorted halves, in n log n.
+
+The trace is taken in batches, so that memory is needed for one batch, for the pages, and for the
+distances that are the result. Before a batch, all earlier uses are replaced by the order in which
+the pages were used last.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hicache.core.types import Pages
+from hicache.core.types import NO_PAGES, Pages
 
 from ..formats.base import Paged
 from .account import prompt_tokens
+
+_BATCH_USES = 1 << 18
+_WORTH_BITS = 25  # tokens of a page, at most 2**24 (formats/base)
+_WORTH = (1 << _WORTH_BITS) - 1
+_ROW = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +56,113 @@ class Curve:
 
 def lru_curve(trace: Paged, first: int = 0) -> Curve:
     """The curve of requests with index >= first, in a cache that served all earlier ones."""
-    size = trace.page_size
-    uses: list[Pages] = []
-    starts: list[Pages] = []
-    worths: list[Pages] = []
-    used = 0
+    jobs, size = trace.jobs, trace.page_size
+    tokens = jobs.input_lengths.astype(np.int64) + jobs.output_lengths
+    uses = _Uses(int((-(-tokens // size)).sum()))
+    found: list[Pages] = []
+    batch = _Batch()
     largest = 0
-    for job in trace.jobs:
+    for job in jobs:
         chain = trace.chain(job)[::-1]
-        tokens = prompt_tokens(job, trace)
         worth = np.zeros(len(chain), dtype=np.int64)
-        if job.index >= first and tokens:
-            pages = -(-tokens // size)
+        if job.index >= first and (prompt := prompt_tokens(job, trace)):
+            pages = -(-prompt // size)
             worth[len(chain) - pages :] = size
-            worth[len(chain) - pages] = tokens - (pages - 1) * size
-        uses.append(chain)
-        starts.append(np.full(len(chain), used, dtype=np.int64))
-        worths.append(worth)
-        used += len(chain)
+            worth[len(chain) - pages] = prompt - (pages - 1) * size
+        batch.add(chain, worth)
         largest = max(largest, len(chain))
-    flat, worth = np.concatenate(uses), np.concatenate(worths)
-    last = _last_use(flat)
-    reused = (last >= 0) & (worth > 0)
-    distance = np.concatenate(starts) - last - 1 - _larger_before(last)
-    order = np.argsort(distance[reused], kind="stable")
-    tokens_of = np.concatenate(([0], np.cumsum(worth[reused][order])))
-    return Curve(distance[reused][order], tokens_of, int((last < 0).sum()), largest)
+        if batch.count > _BATCH_USES:
+            found.append(batch.reused(uses))
+            batch = _Batch()
+    found.append(batch.reused(uses))
+    unique = uses.unique
+    del uses
+    reused = np.concatenate(found)
+    found.clear()
+    reused.sort()
+    tokens_of = np.zeros(len(reused) + 1, dtype=np.int64)
+    np.cumsum(reused & _WORTH, out=tokens_of[1:])
+    reused >>= _WORTH_BITS
+    return Curve(reused, tokens_of, unique, largest)
+
+
+class _Batch:
+    """The uses of some requests in a row."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._pages: list[Pages] = []
+        self._starts: list[Pages] = []
+        self._worths: list[Pages] = []
+
+    def add(self, pages: Pages, worths: Pages) -> None:
+        self._pages.append(pages)
+        self._starts.append(np.full(len(pages), self.count, dtype=np.int64))
+        self._worths.append(worths)
+        self.count += len(pages)
+
+    def reused(self, uses: _Uses) -> Pages:
+        """The uses of known pages that are worth tokens: distance << _WORTH_BITS | tokens."""
+        if not self.count:
+            return NO_PAGES
+        worth = np.concatenate(self._worths)
+        distance = uses.distances(np.concatenate(self._pages), np.concatenate(self._starts))
+        counted = (distance >= 0) & (worth > 0)
+        return distance[counted] << _WORTH_BITS | worth[counted]
+
+
+class _Uses:
+    """All uses so far: where each page was used last, and which uses are the last of their page.
+
+    A byte a use and four a page. most: uses of the whole trace.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.unique = 0
+        self._count = 0
+        self._type = np.dtype(np.int32 if most < 1 << 31 else np.int64)
+        self._last: NDArray[np.signedinteger[Any]] = np.full(1 << 12, -1, dtype=self._type)
+        self._is_last = np.zeros((-(-most // _ROW), _ROW), dtype=np.uint8)
+
+    def distances(self, pages: Pages, starts: Pages) -> Pages:
+        """The reuse distance of each use; -1 for a first use. starts: see `lru_curve`.
+
+        Positions of the formula count from the first of these uses. Earlier ones are -1 for the
+        warmest page, -2 for the next one, and so on: only their order counts.
+        """
+        self._reserve(int(pages.max()) + 1)
+        before = self._last[pages]
+        last = _last_use(pages)
+        outside = last < 0
+        known = outside & (before >= 0)
+        new = outside & (before < 0)
+        last[known] = -1 - self._warmer(before[known])
+        last[new] = -1 - self.unique
+        distance = starts - 1 - last - _larger_before(last + 1 + self.unique)
+        distance[new] = -1
+        flat, end = self._is_last.reshape(-1), self._count + len(pages)
+        flat[before[known]] = 0
+        flat[self._count : end] = 1
+        flat[self._count + last[~outside]] = 0
+        self._last[pages] = np.arange(self._count, end, dtype=self._type)
+        self._count = end
+        self.unique += int(new.sum())
+        return distance
+
+    def _reserve(self, pages: int) -> None:
+        more = pages - len(self._last)
+        if more > 0:
+            more = max(more, len(self._last) // 2)
+            self._last = np.concatenate((self._last, np.full(more, -1, dtype=self._type)))
+
+    def _warmer(self, positions: NDArray[np.signedinteger[Any]]) -> Pages:
+        """How many pages were last used after each of these positions."""
+        rows = self._is_last[: -(-self._count // _ROW)]
+        upto = np.cumsum(rows.sum(axis=1, dtype=np.int64))
+        row, place = positions // _ROW, positions % _ROW
+        after = (rows[row] * (np.arange(_ROW) > place[:, None])).sum(axis=1, dtype=np.int64)
+        warmer: Pages = self.unique - upto[row] + after
+        return warmer
 
 
 def _last_use(flat: Pages) -> Pages:
@@ -87,7 +179,7 @@ def _larger_before(values: Pages) -> Pages:
     count = len(values)
     width = 1
     total = 1 << max(count - 1, 0).bit_length()
-    top = total + 2
+    top = int(values.max(initial=0)) + 3
     padded = np.full(total, top - 1, dtype=np.int64)
     padded[:count] = values + 1
     larger = np.zeros(total, dtype=np.int64)

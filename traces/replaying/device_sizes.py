@@ -8,15 +8,17 @@ size the host (see pools) or look at single requests (see fitting).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from sim.options import EngineOptions
-from sim.workload import Job
 
+from ..formats._jobs import Jobs
 from ..terminal.options import UNBOUNDED
 from .options import BACKBONE, HARDWARE, ReplayOptions
 
@@ -74,11 +76,12 @@ class DeviceSizes:
         self._limit: dict[str, int] = {}
         self.shorts: list[Short] = []
 
-    def full(self, jobs: Iterable[Job]) -> tuple[int, str]:
+    def full(self, jobs: Jobs) -> tuple[int, str]:
         """Pages of full, and the rule behind the number."""
         options, page = self._options, self._page
         if options.device_pages == UNBOUNDED:
-            pages = sum(-(-(job.input_length + job.output_length) // page) for job in jobs)
+            tokens = jobs.input_lengths + jobs.output_lengths
+            pages = int((-(-tokens // page)).sum(dtype=np.int64))
             return pages, "unbounded: room for the whole trace"
         given = options.device_pages
         if options.device_tokens is not None:

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hicache.core.errors import CallerError
 from hicache.core.types import Key, Pages
 from sim.engine.sequence import final_length
 from sim.workload import Job
 
+from ..formats._jobs import Jobs
 from ..formats.base import Paged, Trace
 from .device_sizes import Short
 from .options import BACKBONE, ReplayOptions
@@ -39,12 +43,13 @@ def check_fit(
     """
     with_output = options.mode == "timed" or paged.knows_output
     room = device_pages * paged.page_size
-    large = [job for job in trace.jobs if _tokens(job, with_output) > room]
+    jobs = trace.jobs
+    tokens = jobs.input_lengths + (jobs.output_lengths - 1) * with_output
+    large = np.flatnonzero(tokens > room)
     needed = {short.component: short.tokens for short in shorts}
-    if large and not options.skip_too_large:
-        largest = max(large, key=lambda job: _tokens(job, with_output))
-        tokens = _tokens(largest, with_output)
-        pages = -(-tokens // paged.page_size)
+    if len(large) and not options.skip_too_large:
+        largest = int(tokens.argmax())
+        pages = -(-int(tokens[largest]) // paged.page_size)
         needed[BACKBONE] = max(needed.get(BACKBONE, 0), pages * paged.page_size)
     hints = " and ".join(_hints(options, needed, paged.page_size))
     if shorts:
@@ -52,28 +57,23 @@ def check_fit(
         raise CallerError(
             f"{short.option}: expected {short.expected}, found {short.found}; give {hints}"
         )
-    if not large:
+    if not len(large):
         return Skipped()
     if not options.skip_too_large:
         raise CallerError(
-            f"{trace.path}:{trace.line_numbers[largest.index]}: expected a request of at most "
+            f"{trace.path}:{trace.line_numbers[largest]}: expected a request of at most "
             f"{device_pages} pages of {paged.page_size} tokens (the device pool of {BACKBONE}), "
-            f"found request {largest.index} with {pages} pages ({_of(largest, with_output)}), the "
+            f"found request {largest} with {pages} pages ({_of(jobs[largest], with_output)}), the "
             f"largest of {len(large)} that do not fit; give {hints}, or --skip-too-large"
         )
-    out = _with_followers(trace.jobs, {job.index for job in large})
-    if len(out) == len(trace.jobs):
+    out = _with_followers(jobs, large)
+    if out.all():
         raise CallerError(
             f"--skip-too-large: expected a request that fits {device_pages} pages of "
             f"{paged.page_size} tokens, found none in {len(out)}; enlarge the device pool"
         )
-    tokens = sum(job.input_length for job in trace.jobs if job.index in out)
-    return Skipped(frozenset(out), tokens)
-
-
-def _tokens(job: Job, with_output: bool) -> int:
-    """Tokens that the device must hold at once for this request."""
-    return final_length(job) if with_output else job.input_length
+    numbers = frozenset(np.flatnonzero(out).tolist())
+    return Skipped(numbers, int(jobs.input_lengths[out].sum(dtype=np.int64)))
 
 
 def _of(job: Job, with_output: bool) -> str:
@@ -92,13 +92,14 @@ def _hints(options: ReplayOptions, needed: Mapping[str, int], page_size: int) ->
             yield f"--device-tokens {tokens}"
 
 
-def _with_followers(jobs: Iterable[Job], out: set[int]) -> set[int]:
-    """These requests, and those that continue one of them: their history was never computed."""
-    found = set(out)
-    for job in jobs:  # a request follows an earlier one
-        if job.after in found:
-            found.add(job.index)
-    return found
+def _with_followers(jobs: Jobs, large: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Whether each request is too large or continues one that is: its history is never computed."""
+    out = np.zeros(len(jobs), dtype=np.bool_)
+    out[large] = True
+    afters = jobs.afters
+    for number in np.flatnonzero(afters >= 0).tolist():  # a request follows an earlier one
+        out[number] |= out[afters[number]]
+    return out
 
 
 def without(paged: Paged, skipped: Skipped) -> Paged:
@@ -111,7 +112,8 @@ class Kept:
 
     def __init__(self, paged: Paged, skipped: Skipped) -> None:
         self._paged = paged
-        self.jobs = [job for job in paged.jobs if job.index not in skipped.requests]
+        out = np.fromiter(skipped.requests, np.int64, len(skipped.requests))
+        self.jobs = paged.jobs.only(np.setdiff1d(paged.jobs.numbers, out))
 
     @property
     def page_size(self) -> int:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hicache.core.actions import (
     Admitted,
@@ -66,7 +67,11 @@ class History:
     """
 
     def __init__(
-        self, trace: Paged, components: Sequence[str], ceiling: Pages, whole_prompts: bool
+        self,
+        trace: Paged,
+        components: Sequence[str],
+        ceiling: NDArray[np.int32],
+        whole_prompts: bool,
     ) -> None:
         self.now_ns: Callable[[], int] = lambda: NEVER_NS
         self.misses: dict[int, Miss] = {}

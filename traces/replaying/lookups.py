@@ -25,9 +25,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hicache.core.actions import Admitted, Evicted, Outcome
 from hicache.core.events import Arrived, Event
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
 NOTHING, UNSEEN, TOGETHER = "", "unseen", "together"
@@ -70,7 +73,7 @@ class Lookups:
     component; see the module.
     """
 
-    def __init__(self, components: Sequence[str], ceiling: Pages) -> None:
+    def __init__(self, components: Sequence[str], ceiling: NDArray[np.int32]) -> None:
         self.components = tuple(components)
         self.by_request: dict[int, Lookup] = {}
         self.peak_pages = [0] * len(components)

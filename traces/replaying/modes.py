@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from hicache.core.actions import Outcome
 from hicache.core.events import Event, Finished
-from hicache.core.types import Pages, Tier
+from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
 from invariants.books.garbage import garbage_report
@@ -26,7 +26,7 @@ from sim.recorder import Recorder
 from ..formats.base import Paged, Trace
 from ..terminal.progress import progress
 from . import timed as replay_timed
-from .account import Account, ceiling_of
+from .account import Account, Tokens, ceiling_of
 from .fitting import without
 from .history import History
 from .hits import HitsReplay
@@ -62,7 +62,7 @@ class _Until:
 class _Observers:
     """The observers that count, and the checks if they are on."""
 
-    def __init__(self, settings: Settings, ceiling: Pages, watch: Watch | None) -> None:
+    def __init__(self, settings: Settings, ceiling: Tokens, watch: Watch | None) -> None:
         self.tally = Tally()
         self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
         self.history: History | None = None

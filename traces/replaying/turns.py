@@ -7,10 +7,10 @@ of any format.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..formats.base import Paged
 from .account import Account
@@ -30,35 +30,31 @@ class Turn:
         return self.hit_tokens / self.input_tokens if self.input_tokens else 0.0
 
 
-def turns_of(trace: Paged) -> list[int]:
+def turns_of(trace: Paged) -> NDArray[np.int32]:
     """The turn of each request, counted from 0; 0 also for a request without conversation."""
-    turns: list[int] = []
-    for job in trace.jobs:
-        turn = 0
-        if job.after >= 0:
-            before = trace.jobs[job.after]
-            whole = before.input_length // trace.page_size
-            history = trace.chain(before)[:whole]
-            repeated = trace.chain(job)[:whole]
-            longer = job.input_length > before.input_length
-            if whole and longer and np.array_equal(history, repeated):
-                turn = turns[job.after] + 1
-        turns.append(turn)
+    jobs = trace.jobs
+    turns = np.zeros(len(jobs), dtype=np.int32)
+    for index in np.flatnonzero(jobs.afters >= 0).tolist():
+        job = jobs[index]
+        before = jobs[job.after]
+        whole = before.input_length // trace.page_size
+        history = trace.chain(before)[:whole]
+        repeated = trace.chain(job)[:whole]
+        longer = job.input_length > before.input_length
+        if whole and longer and np.array_equal(history, repeated):
+            turns[index] = turns[job.after] + 1
     return turns
 
 
-def by_turn(account: Account, turns: Sequence[int]) -> list[Turn]:
+def by_turn(account: Account, turns: NDArray[np.int32]) -> list[Turn]:
     """One entry for each turn of served requests; empty if no request continues another."""
-    if not any(turns):
+    if not turns.any():
         return []
-    groups: list[list[int]] = [[] for _ in range(max(turns) + 1)]
-    for index, turn in enumerate(turns):
-        if account.served(index):
-            groups[turn].append(index)
+    served = account.all_served()
+    found = turns[served]
     result = []
-    for turn, indices in enumerate(groups):
-        if not indices:
-            continue  # interrupted before it
+    for turn in np.unique(found).tolist():
+        indices = served[found == turn]
         hit, total = account.hit_tokens(indices)
         result.append(Turn(turn + 1, len(indices), total, hit))
     return result

@@ -14,6 +14,7 @@ from hicache.core.errors import CallerError
 from sim.hardware import measured
 
 from ..formats.base import Paged, Trace
+from ..outside import entries
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings
@@ -27,11 +28,10 @@ from .results import document, head
 from .why import story
 
 
-def check_files(options: ReplayOptions, code: dict[str, str], **outputs: str | None) -> None:
+def check_files(options: ReplayOptions, **outputs: str | None) -> None:
     """Raises CallerError, before any work, if an output cannot be written.
 
-    It must not replace a file that the command reads. code: files of the user's policies, by
-    option. outputs: by option; None if not asked for.
+    It must not replace a file that the command reads. outputs: by option; None if not asked for.
     """
     if list(outputs.values()).count("-") > 1:
         names = [f"--{name}" for name, path in outputs.items() if path == "-"]
@@ -40,7 +40,7 @@ def check_files(options: ReplayOptions, code: dict[str, str], **outputs: str | N
         )
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
-    inputs = {"trace": options.trace, "model": model, "hardware": profile, **code}
+    inputs = {"trace": options.trace, "model": model, "hardware": profile, **entries.files()}
     check_outputs(inputs, **outputs)
 
 

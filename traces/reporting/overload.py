@@ -12,13 +12,14 @@ longer than the arrivals and if requests spent most of the time to their first t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, log10
 
 from sim.engine.sequence import RequestResult
-from sim.workload import Job
+
+from ..formats._jobs import Jobs
 
 _MOST_LOAD = 1.1
 _MOST_QUEUEING = 0.5
@@ -43,12 +44,12 @@ class Load:
         return not self.overloaded and self.queueing > _MOST_QUEUEING
 
 
-def load_of(jobs: Iterable[Job], results: Sequence[RequestResult]) -> Load:
+def load_of(jobs: Jobs, results: Sequence[RequestResult]) -> Load:
     """The load of the requests that were served. jobs: of the trace, at least these."""
     ttft_ns = sum(one.first_token_ns - one.arrival_ns for one in results)
     queueing = sum(one.queue_ns for one in results) / ttft_ns if ttft_ns else 0.0
-    closed = {job.index for job in jobs if job.after >= 0}
-    served = [one for one in results if one.request not in closed]
+    timed = jobs.afters < 0
+    served = [one for one in results if timed[one.request]]
     first = min((one.arrival_ns for one in served), default=0)
     span_ns = max((one.arrival_ns for one in served), default=0) - first
     if len(served) < _LEAST_REQUESTS or not span_ns:

@@ -58,10 +58,9 @@ def print_sentences(title: str, sentences: list[str], stream: TextIO | None = No
 
 def _setting(trace: Trace, settings: Settings) -> Table:
     core, engine = settings.core, settings.engine
-    tokens = sum(job.input_length for job in trace.jobs)
     rows = [
         ("trace", f"{shown(trace.path)} ({trace.format})"),
-        ("requests", f"{len(trace.jobs):,} with {tokens:,} input tokens"),
+        ("requests", f"{len(trace.jobs):,} with {trace.jobs.input_tokens:,} input tokens"),
         ("mode", _MODE[settings.mode]),
         *size_rows(trace, settings),
         ("policy", f"{core.eviction_policy}, {core.write_policy}, pages of {core.page_size}"),

@@ -39,7 +39,7 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
             "path": trace.path,
             "format": trace.format,
             "requests": len(trace.jobs),
-            "input_tokens": sum(job.input_length for job in trace.jobs),
+            "input_tokens": trace.jobs.input_tokens,
             "block_size": trace.block_size,
         },
         "skipped": {

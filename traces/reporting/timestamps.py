@@ -6,13 +6,13 @@ from every public trace: the busiest of them asks for 0.05 million input tokens 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
 from hicache.core.types import Pages
-from sim.workload import Job
+
+from ..formats._jobs import Jobs
 
 _LEAST_REQUESTS = 10
 _MOST_TOKENS_PER_S = 1_000_000
@@ -20,13 +20,13 @@ _LONG_S = 3600.0
 _NS_PER_S = 1e9
 
 
-def warnings(jobs: Sequence[Job], speed: Fraction) -> list[str]:
+def warnings(jobs: Jobs, speed: Fraction) -> list[str]:
     """What looks wrong, one sentence each with what to do. speed: the factor of `--speed`."""
-    timed = [(job.index, job.arrival_ns) for job in jobs if job.after < 0]
-    indices, times = np.array(timed, dtype=np.int64).reshape(-1, 2).T
+    indices = np.flatnonzero(jobs.afters < 0)
+    times = jobs.arrivals_ns[indices]
     if len(times) < _LEAST_REQUESTS:
         return []
-    tokens = sum(job.input_length for job in jobs if job.after < 0)
+    tokens = int(jobs.input_lengths[indices].sum(dtype=np.int64))
     first_s, span_s = times[0] / _NS_PER_S, (times[-1] - times[0]) / _NS_PER_S
     if not span_s:
         return [

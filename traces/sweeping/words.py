@@ -17,6 +17,8 @@ LITTLE = 0.005  # of the prompt tokens
 
 def conclusions(settings: Settings, points: Sequence[Point]) -> list[str]:
     """points: in order of size. At least two are needed to compare."""
+    if not points:
+        return ["No size was replayed to its end, so there is nothing to compare."]
     if len(points) < 2:
         return ["One size says nothing about what more host memory buys; give at least two."]
     told = [_gain(points), *_load(settings, points)]

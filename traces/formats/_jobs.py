@@ -1,0 +1,113 @@
+"""The requests of a trace in columns: 36 bytes a request, and a `Job` only while it is looked at.
+
+Lives here: the columns that every format fills and that everybody reads. Does not know the tokens
+of a request; see the formats.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.workload import Job
+
+
+class Jobs(Sequence[Job]):
+    """The requests in order. Whoever needs one property of all requests reads its column."""
+
+    def __init__(self) -> None:
+        self._numbers: array[int] | None = None  # where some requests were left out
+        self._arrival_ns = array("q")
+        self._input_length = array("i")
+        self._output_length = array("i")
+        self._after = array("i")
+        self._session = array("i")
+        self._priority = array("q")
+
+    def add(
+        self,
+        arrival_ns: int,
+        input_length: int,
+        output_length: int,
+        after: int = -1,
+        session: int = -1,
+        priority: int = 0,
+    ) -> None:
+        """Appends a request. No column may have been read before."""
+        self._arrival_ns.append(arrival_ns)
+        self._input_length.append(input_length)
+        self._output_length.append(output_length)
+        self._after.append(after)
+        self._session.append(session)
+        self._priority.append(priority)
+
+    def only(self, numbers: NDArray[np.integer[Any]]) -> Jobs:
+        """Some of the requests. They keep their numbers; their places are counted from 0."""
+        some = Jobs()
+        for number in numbers.tolist():
+            some.add(*(column[number] for column in self._columns()))
+        some._numbers = array("i", numbers.tolist())
+        return some
+
+    @property
+    def numbers(self) -> NDArray[np.int32]:
+        """The request at each place."""
+        if self._numbers is not None:
+            return np.asarray(self._numbers)
+        return np.arange(len(self), dtype=np.int32)
+
+    @property
+    def input_tokens(self) -> int:
+        """The prompt tokens of all requests."""
+        return int(self.input_lengths.sum(dtype=np.int64))
+
+    @property
+    def arrivals_ns(self) -> NDArray[np.int64]:
+        return np.asarray(self._arrival_ns)
+
+    @property
+    def input_lengths(self) -> NDArray[np.int32]:
+        return np.asarray(self._input_length)
+
+    @property
+    def output_lengths(self) -> NDArray[np.int32]:
+        return np.asarray(self._output_length)
+
+    @property
+    def afters(self) -> NDArray[np.int32]:
+        return np.asarray(self._after)
+
+    def __len__(self) -> int:
+        return len(self._input_length)
+
+    def __iter__(self) -> Iterator[Job]:
+        return map(Job, self._order(), *self._columns())
+
+    @overload
+    def __getitem__(self, index: int) -> Job: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Job]: ...
+
+    def __getitem__(self, index: int | slice) -> Job | list[Job]:
+        places = range(len(self))[index]
+        if isinstance(places, range):
+            return [self[place] for place in places]
+        return Job(self._order()[places], *(column[places] for column in self._columns()))
+
+    def _order(self) -> Sequence[int]:
+        return range(len(self)) if self._numbers is None else self._numbers
+
+    def _columns(self) -> tuple[array[int], ...]:
+        return (
+            self._arrival_ns,
+            self._input_length,
+            self._output_length,
+            self._after,
+            self._session,
+            self._priority,
+        )
