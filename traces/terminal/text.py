@@ -61,7 +61,7 @@ def _cut(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     tail = most // 3
-    return f"{text[: most - tail]}[... {len(text) - most} characters ...]{text[-tail:]}"
+    return f"{text[: most - tail]}[...]{text[-tail:]}"
 
 
 def name(text: str) -> str:
