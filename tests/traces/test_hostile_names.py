@@ -192,6 +192,7 @@ def test_names_of_files(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("bad", [*NAMES.values(), "\0"], ids=[*NAMES.keys(), "nul"])
 def test_options(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = bad[: 1 << 15]  # Linux takes words of up to 128 KiB
     for words in (
         (bad,),
         ("replay", "--mode", bad),
@@ -266,3 +267,11 @@ def test_a_word_of_a_command_line_survives_a_shell() -> None:
     assert "\n" not in line
     printed = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
     assert printed == b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+def test_a_long_word_keeps_its_ends_and_the_rest_of_the_line() -> None:
+    line = one_line(f"--json first{'x' * 5000}last: expected a file, found none; name another")
+    assert line.startswith("--json firstxxx")
+    assert "[...]" in line
+    assert line.endswith("xlast: expected a file, found none; name another")
+    assert len(line) < 320
