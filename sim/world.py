@@ -6,6 +6,7 @@ Lives here: construction, arrivals, and the result. Does not contain rules of th
 from __future__ import annotations
 
 import gc
+from array import array
 from collections import abc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,11 +100,11 @@ class World:
         if machine.memory is not None:
             machine.memory.whose = self._whose
         self._results: dict[int, RequestResult] = {}
-        self._followers: dict[int, list[Job]] = {}
-        self._arrivals = iter([job for job in workload.jobs if job.after < 0])
-        for job in workload.jobs:
+        self._arrivals = (job for job in workload.jobs if job.after < 0)
+        self._followers: dict[int, array[int]] = {}  # their places in the workload
+        for place, job in enumerate(workload.jobs):
             if job.after >= 0:
-                self._followers.setdefault(job.after, []).append(job)
+                self._followers.setdefault(job.after, array("q")).append(place)
 
     def run(self) -> TimedResult:
         """Runs all requests. After an exception (also Ctrl-C), `result` returns the results so far.
@@ -162,8 +163,8 @@ class World:
     def _ended(self, sequence: Sequence) -> None:
         index = sequence.job.index
         self._results[index] = sequence.result
-        for job in self._followers.pop(index, ()):
-            self._follow(job)
+        for place in self._followers.pop(index, ()):
+            self._follow(self._workload.jobs[place])
         self._progress(len(self._results), len(self._workload.jobs))
 
     def _follow(self, job: Job) -> None:

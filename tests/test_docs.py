@@ -95,3 +95,23 @@ def test_the_documented_debugging_session_matches_the_commands(
         missing = [line for line in shown if line != "..." and masked(line) not in said]
         assert not missing, f"docs/fuzzing.md: {command} does not print {missing}"
     assert (tmp_path / "trace.json").exists()
+
+
+def test_architecture_names_every_room_and_every_file_of_the_core() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    named = {
+        part for words in re.findall(r"`([^`\n]+)`", page) for part in re.split(r"[/ ]", words)
+    }
+    rooms = {
+        path.parent
+        for package in ("hicache", "sim", "invariants", "traces")
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert {room.name for room in rooms} <= named
+    core = ROOT / "hicache" / "core"
+    files = [
+        path for room in (core, core / "radix", core / "requests") for path in room.glob("*.py")
+    ]
+    table = page[page.index("## The core, file by file") : page.index("Design decisions:")]
+    listed = {part.rpartition("/")[2] for part in re.findall(r"`([a-z_/]+)`", table)}
+    assert {path.stem for path in files} - {"__init__"} <= listed

@@ -51,13 +51,14 @@ examples:
       --device-tokens 1M --host-ratio 2 --write-policy write_through
   hicache replay trace.jsonl --mode hits --page-size 512 \\
       --device-pages 5637 --json out.json
-  hicache replay trace.jsonl --model gemma-3-27b --hardware h200 --swa-tokens 64K
+  hicache replay trace.jsonl --model gemma-3-27b --hardware h200 \\
+      --swa-tokens 64K
   hicache replay trace.jsonl --components full,mamba --mamba-states 50 \\
       --device-tokens 1M
   hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 \\
       --seed 7
   hicache replay trace.jsonl --requests out.jsonl
-  hicache replay trace.jsonl --why 17              what request 17 hit, and why not more
+  hicache replay trace.jsonl --why 7
   hicache host trace.jsonl --host-bytes 0,256GB,1TB -o picture.svg
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
@@ -66,7 +67,8 @@ examples:
   hicache shrink TAPE.jsonl -o small.jsonl --export tests/regress
   hicache explain small.jsonl
 
-Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s), in bytes also with a B: 512GB.
+Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s); those in bytes
+also with a B: 512GB.
 `hicache COMMAND --help` lists the options.
 
 exit codes:

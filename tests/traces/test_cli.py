@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -312,7 +313,7 @@ def test_every_example_of_the_help_that_replays_a_trace_runs(
     with pytest.raises(SystemExit):
         main(["--help"])
     lines = capsys.readouterr().out.replace("\\\n", " ").splitlines()
-    examples = [line.split() for line in lines if "hicache replay trace.jsonl" in line]
-    assert len(examples) == 5
+    examples = [line.split() for line in lines if re.match(" *hicache (replay|host) trace", line)]
+    assert len(examples) == 8
     for example in examples:
         assert main(example[1:]) == 0, example

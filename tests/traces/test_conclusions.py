@@ -50,7 +50,7 @@ def test_no_host_memory_is_said_and_offered_where_pages_were_lost(tmp_path: Path
 
 
 def test_what_host_memory_served_and_the_compute_that_it_saved(tmp_path: Path) -> None:
-    found = replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "6")
+    found = replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "12")
     first = found["conclusions"][0]
     assert found["whole"]["hit_tokens"] == {"device": 512, "host": 512, "storage": 0}
     assert (
@@ -58,8 +58,8 @@ def test_what_host_memory_served_and_the_compute_that_it_saved(tmp_path: Path) -
     )
     assert "which saved about 0.0 s of compute" in first
     assert "Nearly all that could be reused was: the ceiling is 28.6 %" in found["conclusions"][1]
-    assert found["conclusions"][2] == ("Try --host-ratio 1: half the host memory may be enough.")
-    counted = replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "6", "--mode", "hits")
+    assert found["conclusions"][2] == ("Try --host-ratio 2: half the host memory may be enough.")
+    counted = replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "12", "--mode", "hits")
     assert "compute" not in counted["conclusions"][0]
 
 

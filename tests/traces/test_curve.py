@@ -14,7 +14,7 @@ from .rig import read
 
 
 @settings(max_examples=90, deadline=None)
-@given(random_traces(), st.sampled_from([0, 5, 1 << 18]))
+@given(random_traces(), st.sampled_from([0, 5, 1 << 10]))
 def test_curve_equals_simulation(records: list[dict[str, object]], batch_uses: int) -> None:
     """In batches of one request, of a few requests, and of the whole trace."""
     paged = read(*records).paged(512)

@@ -57,28 +57,21 @@ class Curve:
 def lru_curve(trace: Paged, first: int = 0) -> Curve:
     """The curve of requests with index >= first, in a cache that served all earlier ones."""
     jobs, size = trace.jobs, trace.page_size
-    tokens = jobs.input_lengths.astype(np.int64) + jobs.output_lengths
-    uses = _Uses(int((-(-tokens // size)).sum()))
-    found: list[Pages] = []
-    batch = _Batch()
+    most = -(-(jobs.input_lengths + jobs.output_lengths) // size)
+    total = int(most.sum(dtype=np.int64))
+    uses, found = _Uses(total), _Found(total)
+    batch = _Batch(_BATCH_USES + int(most.max(initial=0)))
     largest = 0
     for job in jobs:
-        chain = trace.chain(job)[::-1]
-        worth = np.zeros(len(chain), dtype=np.int64)
-        if job.index >= first and (prompt := prompt_tokens(job, trace)):
-            pages = -(-prompt // size)
-            worth[len(chain) - pages :] = size
-            worth[len(chain) - pages] = prompt - (pages - 1) * size
-        batch.add(chain, worth)
+        chain = trace.chain(job)
+        batch.add(chain[::-1], prompt_tokens(job, trace) if job.index >= first else 0, size)
         largest = max(largest, len(chain))
-        if batch.count > _BATCH_USES:
-            found.append(batch.reused(uses))
-            batch = _Batch()
-    found.append(batch.reused(uses))
+        if batch.count >= _BATCH_USES:
+            found.add(batch.reused(uses))
+    found.add(batch.reused(uses))
     unique = uses.unique
-    del uses
-    reused = np.concatenate(found)
-    found.clear()
+    del uses, batch
+    reused = found.all
     reused.sort()
     tokens_of = np.zeros(len(reused) + 1, dtype=np.int64)
     np.cumsum(reused & _WORTH, out=tokens_of[1:])
@@ -87,28 +80,56 @@ def lru_curve(trace: Paged, first: int = 0) -> Curve:
 
 
 class _Batch:
-    """The uses of some requests in a row."""
+    """The uses of some requests in a row. room: for how many uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
         self.count = 0
-        self._pages: list[Pages] = []
-        self._starts: list[Pages] = []
-        self._worths: list[Pages] = []
+        self._pages = np.empty(room, dtype=np.int64)
+        self._starts = np.empty(room, dtype=np.int64)
+        self._worths = np.empty(room, dtype=np.int64)
 
-    def add(self, pages: Pages, worths: Pages) -> None:
-        self._pages.append(pages)
-        self._starts.append(np.full(len(pages), self.count, dtype=np.int64))
-        self._worths.append(worths)
-        self.count += len(pages)
+    def add(self, pages: Pages, tokens: int, page_size: int) -> None:
+        """The uses of a request. tokens: those that count as hits, at the end of `pages`."""
+        start, end = self.count, self.count + len(pages)
+        self._pages[start:end] = pages
+        self._starts[start:end] = start
+        self._worths[start:end] = 0
+        if tokens:
+            whole = -(-tokens // page_size) - 1
+            self._worths[end - whole : end] = page_size
+            self._worths[end - whole - 1] = tokens - whole * page_size
+        self.count = end
 
     def reused(self, uses: _Uses) -> Pages:
-        """The uses of known pages that are worth tokens: distance << _WORTH_BITS | tokens."""
-        if not self.count:
+        """The uses of known pages that are worth tokens: distance << _WORTH_BITS | tokens.
+
+        Empties the batch.
+        """
+        count, self.count = self.count, 0
+        if not count:
             return NO_PAGES
-        worth = np.concatenate(self._worths)
-        distance = uses.distances(np.concatenate(self._pages), np.concatenate(self._starts))
+        worth = self._worths[:count]
+        distance = uses.distances(self._pages[:count], self._starts[:count])
         counted = (distance >= 0) & (worth > 0)
         return distance[counted] << _WORTH_BITS | worth[counted]
+
+
+class _Found:
+    """The distances so far, in one array: the system gives memory where it was written. most: of
+    the whole trace."""
+
+    def __init__(self, most: int) -> None:
+        self._count = 0
+        self._all = np.empty(most, dtype=np.int64)
+
+    def add(self, reused: Pages) -> None:
+        end = self._count + len(reused)
+        self._all[self._count : end] = reused
+        self._count = end
+
+    @property
+    def all(self) -> Pages:
+        return self._all[: self._count]
 
 
 class _Uses:
@@ -121,7 +142,8 @@ class _Uses:
         self.unique = 0
         self._count = 0
         self._type = np.dtype(np.int32 if most < 1 << 31 else np.int64)
-        self._last: NDArray[np.signedinteger[Any]] = np.full(1 << 12, -1, dtype=self._type)
+        # by page, the position after its last use; the system gives memory where it is not 0
+        self._after: NDArray[np.signedinteger[Any]] = np.zeros(1 << 12, dtype=self._type)
         self._is_last = np.zeros((-(-most // _ROW), _ROW), dtype=np.uint8)
 
     def distances(self, pages: Pages, starts: Pages) -> Pages:
@@ -131,7 +153,7 @@ class _Uses:
         warmest page, -2 for the next one, and so on: only their order counts.
         """
         self._reserve(int(pages.max()) + 1)
-        before = self._last[pages]
+        before = self._after[pages] - 1
         last = _last_use(pages)
         outside = last < 0
         known = outside & (before >= 0)
@@ -144,16 +166,16 @@ class _Uses:
         flat[before[known]] = 0
         flat[self._count : end] = 1
         flat[self._count + last[~outside]] = 0
-        self._last[pages] = np.arange(self._count, end, dtype=self._type)
+        self._after[pages] = np.arange(self._count + 1, end + 1, dtype=self._type)
         self._count = end
         self.unique += int(new.sum())
         return distance
 
     def _reserve(self, pages: int) -> None:
-        more = pages - len(self._last)
-        if more > 0:
-            more = max(more, len(self._last) // 2)
-            self._last = np.concatenate((self._last, np.full(more, -1, dtype=self._type)))
+        known = self._after
+        if pages > len(known):
+            self._after = np.zeros(max(pages, 2 * len(known)), dtype=self._type)
+            self._after[: len(known)] = known
 
     def _warmer(self, positions: NDArray[np.signedinteger[Any]]) -> Pages:
         """How many pages were last used after each of these positions."""

@@ -17,6 +17,7 @@ from ..replaying.settings import Settings
 from .overload import Load, slower
 
 NEGLIGIBLE = 0.01  # of the prompt tokens
+_COPIES = 2  # half of a host of this ratio has room for copies of the device and nothing else
 _NO_LOAD = Load(0.0, 0.0)
 
 
@@ -110,7 +111,7 @@ def _advice(settings: Settings, run: Run, share: Share, load: Load) -> str:
         return ""
     if not run.evicted[0]:
         return "Try --host-ratio 0: without host memory the hits are the same."
-    if not run.evicted[1] and ratio >= 2:
+    if not run.evicted[1] and ratio > _COPIES:
         return f"Try --host-ratio {_number(ratio / 2)}: half the host memory may be enough."
     return ""
 

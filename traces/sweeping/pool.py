@@ -53,8 +53,7 @@ def points(
     """
     if jobs == 1:
         for place, size in enumerate(sizes):
-            before = place * len(trace.jobs)
-            yield measure(options, trace, size, lambda done, before=before: progress(before + done))  # type: ignore[misc]
+            yield measure(options, trace, size, _after(place * len(trace.jobs), progress))
         return
     context = get_context("spawn")
     counts: Counts = context.Array(c_int64, len(sizes))
@@ -79,6 +78,10 @@ def points(
         for one in running:
             one.process.kill()
             one.process.join()
+
+
+def _after(before: int, progress: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda done: progress(before + done)
 
 
 def _answer(one: _Running) -> Point:
