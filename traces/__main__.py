@@ -1,5 +1,5 @@
 """`python -m traces` runs the `hicache` command."""
 
-from traces.cli import main
+from traces.start import main
 
 raise SystemExit(main())

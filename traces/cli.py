@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import cast
 
 from hicache.core import registry
 from hicache.core.errors import CallerError, CoreBug
+from hicache.version import VERSION
 
 from .commands.base import COMMANDS, Command
 from .terminal.options import OptionRecord
@@ -24,14 +24,18 @@ from .terminal.parser import Formatter, Parser
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
     check_current_folder,
+    escaped_std_streams,
     flush,
     harden_std_streams,
     print_error,
+    print_failure,
     silence_std_streams,
 )
+from .terminal.text import command_line
 
 BAD_INPUT = 2
 CRASH = 10
+_TOP = ("-h", "--help", "--version")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _ABOUT = """\
@@ -49,6 +53,9 @@ examples:
   hicache replay trace.jsonl --model gemma-3-27b --swa-tokens 64K --host-ratio 4
   hicache replay trace.jsonl --components full,mamba --mamba-states 50 --device-tokens 1M
   hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 --seed 7
+  hicache replay trace.jsonl --requests out.jsonl
+  hicache replay trace.jsonl --why 17              what request 17 hit, and why not more
+  hicache host trace.jsonl --host-bytes 0,256GB,1TB -o picture.svg
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
   hicache inspect trace.jsonl
@@ -68,15 +75,21 @@ exit codes:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Bad input never causes a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    typed = shlex.join(["hicache", *given])
     harden_std_streams()
+    with escaped_std_streams():
+        return _run(given, command_line(["hicache", *given]))
+
+
+def _run(given: Sequence[str], typed: str) -> int:
+    """Runs the command; turns what it raises into a message and an exit code."""
+    options: OptionRecord | None = None
     try:
+        check_current_folder()
+        command, options = parse(given)
         with interruptible():
-            check_current_folder()
-            command, options = parse(given)
             code = command.run(options, typed)
             flush()
-            return code
+        return code
     except KeyboardInterrupt:
         print_error("interrupted")
         return INTERRUPTED
@@ -87,10 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(_with_option(str(error), given))
         return BAD_INPUT
     except MemoryError:
-        print_error(
-            "the trace and the bookkeeping for pools this large do not fit in RAM; give smaller "
-            "pools or a shorter trace"
-        )
+        print_error(_no_memory(given, options))
         return BAD_INPUT
     except Exception as error:
         return _failed(error, typed)
@@ -107,6 +117,17 @@ def _with_option(message: str, given: Sequence[str]) -> str:
     return f"--{field.replace('_', '-')}{message[len(field) :]}" if known else message
 
 
+def _no_memory(given: Sequence[str], options: OptionRecord | None) -> str:
+    """The error of a command that ran out of memory, with an advice that its options allow."""
+    advice = {"device_pages": "give smaller pools", "limit": "read fewer requests (--limit)"}
+    advice |= {"jobs": "run fewer at once (--jobs)"}
+    ways = [how for field, how in advice.items() if hasattr(options, field)]
+    return (
+        f"{given[0]}: expected its input and its bookkeeping to fit in RAM, "
+        f"found that no more is free; {', or '.join(ways) or 'give a smaller input'}"
+    )
+
+
 def _failed(error: Exception, typed: str) -> int:
     """Prints the error that ended a command other than bad input; returns the exit code."""
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -121,7 +142,7 @@ def _failed(error: Exception, typed: str) -> int:
     code = getattr(error, "exit_code", None)
     if isinstance(code, int) and not isinstance(error, CoreBug):
         text = str(error)
-        print_error(text if "\nreplay: " in text else f"{text}\nreplay: {typed}")
+        print_failure(text if "\nreplay: " in text else f"{text}\nreplay: {typed}")
         return code
     traceback.print_exception(error)
     print_error(f"this is a defect of hicache; please report it with the lines above and: {typed}")
@@ -156,14 +177,16 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
 
     argparse does both, so the return value is for the type checker alone.
     """
-    if given and not given[0].startswith("-"):
-        raise registry.unknown("command", given[0], names)
+    if given and given[0] not in _TOP:
+        kind, known = ("option", _TOP) if given[0].startswith("-") else ("command", names)
+        raise registry.unknown(kind, given[0], known)
     top = Parser(
         prog="hicache",
         description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"hicache {VERSION}")
     commands = top.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
@@ -171,7 +194,3 @@ def _no_command(given: Sequence[str], names: list[str]) -> str:
         commands.add_parser(name, help=registry.summary(COMMANDS, name))
     command: str = top.parse_args(given[:1]).command
     return command
-
-
-if __name__ == "__main__":
-    sys.exit(main())

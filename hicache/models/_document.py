@@ -9,15 +9,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
-from pathlib import Path
 from typing import Any
 
 from hicache.core.errors import CallerError
+from hicache.files import once, show, text_of
 
 from ._pool import PoolDescription
 from .base import ModelDescription
 
-_MOST = 1 << 62
+_MOST_BYTES = 16 << 20
+_MOST_TEXT = 2000  # characters
+# The largest number of each field, far above every model; products of them stay exact in 64 bits.
+_MOST = {
+    "layers": 1 << 14,
+    "parameters": 1 << 50,
+    "active_parameters": 1 << 50,
+    "vocabulary": 1 << 24,
+    "head_elements": 1 << 24,
+    "window": 1 << 32,
+    "interval": 1 << 32,
+}
+_MOST_OTHERS = 1 << 20
 
 
 def is_path(name: str) -> bool:
@@ -43,28 +55,15 @@ def as_document(model: ModelDescription) -> dict[str, object]:
 
 def read(path: str) -> ModelDescription:
     """The model in a file. Raises CallerError with one line: file, field, expected, found."""
+    text = text_of(path, "model's JSON file", _MOST_BYTES)
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
-        raise CallerError(f"{path}: expected a model's JSON file, found: {reason}") from None
-    try:
-        found = json.loads(text, object_pairs_hook=_once)
+        found = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise CallerError(f"{path}: expected JSON, found: {error}") from None
     try:
         return _model(found)
     except CallerError as error:
         raise CallerError(f"{path}: {error}") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} twice")
-    return values
 
 
 def _model(found: object) -> ModelDescription:
@@ -129,7 +128,7 @@ def _values(found: object, where: str, known: tuple[Field[Any], ...]) -> dict[st
     names = [field.name for field in known]
     for name in found:
         if name not in names:
-            raise CallerError(f"{where}{name}: expected one of {', '.join(names)}")
+            raise CallerError(f"{where}{name[:60]}: expected one of {', '.join(names)}")
     values = {}
     for field in known:
         if field.name in found:
@@ -140,14 +139,15 @@ def _values(found: object, where: str, known: tuple[Field[Any], ...]) -> dict[st
 
 
 def _text(where: str, value: object) -> str:
-    if not isinstance(value, str) or not value.isprintable():
-        raise _wrong(where, "a text of printable characters", value)
+    if not isinstance(value, str) or not value.isprintable() or len(value) > _MOST_TEXT:
+        raise _wrong(where, f"a text of at most {_MOST_TEXT} printable characters", value)
     return value
 
 
 def _integer(where: str, value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST:
-        raise _wrong(where, "a whole number from 0", value)
+    most = _MOST.get(where.rpartition(".")[2].partition("[")[0], _MOST_OTHERS)
+    if type(value) is not int or not 0 <= value <= most:
+        raise _wrong(where, f"a whole number from 0 to {most}", value)
     return value
 
 
@@ -171,6 +171,4 @@ _READERS: Mapping[str, Callable[[str, object], object]] = {
 
 
 def _wrong(where: str, expected: str, value: object) -> CallerError:
-    shown = json.dumps(value)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return CallerError(f"{where}: expected {expected}, found {shown}")
+    return CallerError(f"{where}: expected {expected}, found {show(value)}")

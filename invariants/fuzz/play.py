@@ -6,6 +6,7 @@ of rounds); let go (abort, answer and evict everything; every pool must be free 
 
 from __future__ import annotations
 
+import shlex
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -120,7 +121,8 @@ def replay(
     """
     check(tape, ops, name)
     asked = None if checks is None else [load_check(one) for one in checks]
-    command = f"hicache fuzz --replay {name}" if name else ""
+    shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
+    command = f"hicache fuzz --replay {shown}" if name else ""
     hand = hand_of(tape, Watch(level, command, asked))
     if follow is not None:
         follow(hand)

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from hicache.core.errors import CallerError
+from hicache.files import once, show, text_of
 
 from .curve import Curve
 
@@ -22,7 +23,9 @@ _MOST_PERMILLE = 2000
 _GEOMETRY = {"page_size": int, "model": str, "layout": str, "io_backend": str}
 _SECTIONS = ("curves", "geometry", "hardware", "hash", "made", "machine", "measured", "name")
 _DIRECTIONS = ("d2h", "h2d")
-_MOST = 1 << 62
+_MOST_NS = 1 << 40  # 18 minutes
+_MOST = 1 << 60  # every other number
+_MOST_NAME = 200
 _AGAIN = "measure again with hicache calibrate"
 
 
@@ -63,20 +66,9 @@ def read(path: str, fields: Sequence[str]) -> Measured:
     Raises CallerError if the file cannot be read, has another version, or was changed after
     sealing.
     """
+    text = text_of(path, "hardware profile", MAX_BYTES, _AGAIN)
     try:
-        with open(path, "rb") as stream:
-            text = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise CallerError(
-            f"{path}: expected a readable hardware profile, found: {reason}; check the path"
-        ) from None
-    if len(text) > MAX_BYTES:
-        raise CallerError(
-            f"{path}: expected at most {MAX_BYTES} bytes, found a longer file; {_AGAIN}"
-        )
-    try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError):
         document = None
     if type(document) is not dict or "hicache_profile" not in document:
@@ -86,11 +78,14 @@ def read(path: str, fields: Sequence[str]) -> Measured:
     version = document["hicache_profile"]
     if type(version) is not int or version != VERSION:
         raise CallerError(
-            f"{path}: expected a profile of version {VERSION}, found {str(version)[:20]!r}; "
-            f"{_AGAIN}"
+            f"{path}: expected a profile of version {VERSION}, found {show(version)}; {_AGAIN}"
         )
     content = {key: value for key, value in document.items() if key != "hash"}
-    if document.get("hash") != _hash(content):
+    try:
+        hashed = _hash(content)
+    except RecursionError:
+        hashed = ""
+    if not hashed or document.get("hash") != hashed:
         raise CallerError(
             f"{path}: expected the content that its hash was made from, found a profile that was "
             f"changed since; {_AGAIN}"
@@ -111,27 +106,30 @@ def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Meas
     if sorted(hardware) != sorted(fields):
         raise ValueError(f"hardware has {', '.join(sorted(hardware))}")
     for name, value in hardware.items():
-        if type(value) is not int or not 0 <= value < _MOST:
-            raise ValueError(f"{name} is {value!r}")
+        if type(value) is not int or not 0 <= value <= (_MOST_NS if name[-3:] == "_ns" else _MOST):
+            raise ValueError(f"{name} is {show(value)}")
         if name.endswith("_permille") and value > _MOST_PERMILLE:
-            raise ValueError(f"{name} is {value}")
+            raise ValueError(f"{name} is {show(value)}")
         if not value and name not in ("copy_latency_ns", "step_overhead_ns"):
             raise ValueError(f"{name} is 0")
     curves = {}
     for direction in _DIRECTIONS:
         points = document["curves"][direction]
-        if any(type(value) is not int or value >= _MOST for point in points for value in point):
-            raise ValueError(f"a curve of {direction} that is not of integers")
+        if any(type(value) is not int or value > _MOST for point in points for value in point):
+            raise ValueError(f"a curve of {direction} that is not of integers up to {_MOST}")
         curves[direction] = Curve(tuple((count, ns) for count, ns in points))
     for section in ("geometry", "machine", "made", "measured"):
         if type(document[section]) is not dict:
             raise ValueError(f"{section} is no object")
     for name, kind in _GEOMETRY.items():
         if type(document["geometry"].get(name)) is not kind:
-            raise ValueError(f"geometry.{name} is {document['geometry'].get(name)!r}")
+            raise ValueError(f"geometry.{name} is {show(document['geometry'].get(name))}")
+    name = document["name"]
+    if type(name) is not str or not name.isprintable() or len(name) > _MOST_NAME:
+        raise ValueError(f"name is {show(name)}")
     return Measured(
         path,
-        str(document["name"]),
+        name,
         document["hash"],
         dict(hardware),
         curves,

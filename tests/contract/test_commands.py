@@ -31,8 +31,9 @@ LEAST = {
 # Nothing of what `hicache --help` loads knows a command.
 LIGHT = {
     *("hicache", "hicache.core", "hicache.core.errors", "hicache.core.registry"),
+    *("hicache.version", "traces.start"),
     *("traces", "traces.cli", "traces.commands", "traces.commands.base", "traces.terminal"),
-    *(f"traces.terminal.{name}" for name in ("options", "parser", "signals", "streams")),
+    *(f"traces.terminal.{name}" for name in ("options", "parser", "signals", "streams", "text")),
 }
 
 

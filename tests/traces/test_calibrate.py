@@ -153,7 +153,7 @@ def test_other_files_are_refused_in_one_line(
         assert expected in fails(capsys, "replay", requests, "--hardware", str(path))
     absent = str(tmp_path / "absent.json")
     assert "No such file" in fails(capsys, "replay", requests, "--hardware", absent)
-    assert "Is a directory" in fails(capsys, "replay", requests, "--hardware", f"{tmp_path}/")
+    assert "found: a directory" in fails(capsys, "replay", requests, "--hardware", f"{tmp_path}/")
 
 
 BAD = {

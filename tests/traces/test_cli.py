@@ -256,7 +256,7 @@ def test_ctrl_c_while_a_command_is_imported_is_one_line(
     ("arguments", "said"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["--nothing"], "the following arguments are required: COMMAND"),
+        (["--nothing"], "option: expected one of -h, --help, --version, found"),
         (["repaly"], "did you mean replay?"),
         (["base"], "expected one of calibrate, check-device,"),
     ],

@@ -123,8 +123,11 @@ TAPES = {
         '{"a":"' + "x" * (5 << 20) + '"}\n',
         "line 1: expected at most 4194304 char",
     ),
-    "a name twice": (TAPE.replace('"seed":', '"seed":1,"seed":', 1), "found 'seed' twice"),
-    "an argument twice": (TAPE.replace('"op":', '"op":"flush","op":', 1), "found 'op' twice"),
+    "a name twice": (TAPE.replace('"seed":', '"seed":1,"seed":', 1), "found the key 'seed' twice"),
+    "an argument twice": (
+        TAPE.replace('"op":', '"op":"flush","op":', 1),
+        "the key 'op' twice",
+    ),
     "a number without end": (TAPE.replace('"seed":', '"seed":' + "9" * 5000), "expected JSON"),
     "NaN": (tape_with({"seed": float("nan")}), "line 1: expected JSON, found NaN"),
     "infinity": (tape_with(entry={"gap": float("inf")}), "line 2: expected JSON, found Infinity"),

@@ -54,7 +54,7 @@ def test_json_has_each_stage_and_the_model_itself(
     ("arguments", "said"),
     [
         (["no-such-model"], "model: expected one of deepseek-v3"),
-        (["none.json"], "none.json: expected a model's JSON file"),
+        (["none.json"], "none.json: expected a readable model's JSON file"),
         (["deepseek-v4-pro", "--page-size", "64"], "--page-size: expected a multiple of 128"),
         (["llama-3.1-8b", "--tp", "3"], "--tp: expected a divisor"),
         (["llama-3.1-8b", "--pp", "33"], "--pp: expected 1 to 32 stages"),

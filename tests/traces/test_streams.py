@@ -22,6 +22,8 @@ from traces.fuzzing.files import Files
 from traces.fuzzing.report import Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
 
+from .rig import mooncake, write
+
 ROOT = Path(__file__).resolve().parents[2]
 BUG = "donated-slot-stays-with-its-request"
 HUNT = (
@@ -76,6 +78,14 @@ def test_a_closed_pipe_changes_neither_exit_code_nor_files(shell: str, failing: 
         assert json.loads(Path("out.json").read_text())["exit_code"] == 11
         Path("out.json").unlink()
     assert len(list(Path("fuzz-failures").iterdir())) == 2
+
+
+@pytest.mark.parametrize("command", ["inspect", "replay"])
+def test_a_reader_who_left_early_does_not_cost_the_document(command: str) -> None:
+    write(Path("trace.jsonl"), mooncake([1, 2], 600))
+    out, err = ran((command, "trace.jsonl", "--json", "out.json"), f"hicache | {GONE}")
+    assert (out, err) == ("0\n", "")
+    assert json.loads(Path("out.json").read_text())
 
 
 def test_json_into_a_closed_pipe_changes_no_exit_code(failing: str) -> None:

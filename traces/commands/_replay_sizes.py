@@ -32,8 +32,8 @@ from ..replaying.pools import STAND_IN_WINDOW
 from ..terminal import options as read
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """The trace and how it is replayed."""
+def add_run(parser: argparse.ArgumentParser, check: str) -> None:
+    """The trace and how it is replayed. check: the level without the option, in words."""
     add = parser.add_argument
     add("trace", nargs="?", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
     add(
@@ -77,7 +77,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--check",
         type=read.choice(CHECKS),
         help="check invariants after every operation, at intervals (sampled), or not (off) "
-        "(default: sampled; every for the built-in workload)",
+        f"(default: {check})",
     )
 
 

@@ -26,7 +26,8 @@ from ..devices.probes.base import PROBES, Geometry, check_memory
 from ..devices.tiny import TINY, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_whole
+from ..terminal.output import check_outputs, write_whole
+from ..terminal.text import name
 
 SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
 
@@ -53,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=read.name,
+        type=read.output,
         default="-",
         metavar="FILE",
         help="write the profile to this file; - is stdout",
@@ -81,7 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     """Returns the exit code. Everything in the profile was measured in this call."""
-    check_writable(options.output)
+    check_outputs({}, output=options.output)
     date = options.date or datetime.now(UTC).date().isoformat()
     probe = probes.load(options.device)
     machine = probe.machine()
@@ -109,7 +110,7 @@ def run(options: Options, command: str) -> int:
     _print(figures, out)
     write_whole(options.output, [json.dumps(document, indent=1, sort_keys=True) + "\n"])
     if options.output != "-":
-        print(f"profile {document['hash'][:12]} written to {options.output}", file=out)
+        print(f"profile {document['hash'][:12]} written to {name(options.output)}", file=out)
     return 0
 
 

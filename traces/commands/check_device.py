@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple, TextIO
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import hicache.models as models
 from hicache.core import registry
@@ -33,8 +33,9 @@ from ..devices.probes.base import PROBES, Geometry, Probe
 from ..devices.round_trips import Case, Outcome
 from ..devices.shadow_run import Sizes, drop_each_wait
 from ..terminal import options as read
+from ..terminal import tables
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_json
+from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
 
 SUMMARY = "copy sets of pages for every pool, layout, backend and dtype, and compare every byte"
@@ -107,7 +108,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=read.at_least(0), default=0, help="seed of all random draws")
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the results to this file as JSON; - is stdout",
     )
@@ -115,8 +116,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     """Returns the exit code. Raises WrongBytesError, after the tables, if a byte was wrong."""
-    if options.json:
-        check_writable(options.json)
+    check_outputs({}, json=options.json)
     probe = probes.load(options.device)
     machine = probe.machine()
     chosen = [(name, models.get(name)) for name in options.model or models.names()]
@@ -253,21 +253,21 @@ def _print(
     wall_s: float,
     out: TextIO,
 ) -> None:
-    console = Console(file=out, width=None if out.isatty() else 140)
+    console = tables.console(out, piped=140)
     ways = legal()
     table = Table(title=f"{device}: {machine['accelerator']}", title_justify="left")
     for name in ("model", "pool", "dtype"):
         table.add_column(name)
     for layout, backend in ways:
         table.add_column(f"{layout}\n{backend}", justify="right")
-    rows: dict[tuple[str, str, str], dict[tuple[str, str], str]] = {}
+    rows: dict[tuple[str, str, str], dict[tuple[str, str], Text]] = {}
     for one in outcomes:
         case = one.case
         for pool in case.model.pools:
             counts = [one.counts[pool.name, way] for way in Direction]
             bad = sum(count.mismatches for count in counts)
             done = "+".join(str(count.sets) for count in counts)
-            cell = f"[red]{bad} wrong[/]" if bad else done
+            cell = Text(f"{bad} wrong", style="red") if bad else Text(done)
             row = rows.setdefault((case.name, pool.name, case.dtype), {})
             row[case.layout, case.io_backend] = cell
     for key, cells in rows.items():
@@ -279,7 +279,8 @@ def _print(
     refused.add_column("answer")
     for refusal in refusals:
         refused.add_row(
-            refusal.what, refusal.said if refusal.fine else f"[red]{refusal.said or 'accepted'}[/]"
+            refusal.what,
+            Text(refusal.said or "accepted", style="" if refusal.fine else "red"),
         )
     console.print(refused)
     console.print(_samples_table(outcomes))
@@ -292,7 +293,7 @@ def _print(
         f"{len(refusals)} illegal choices were refused by name"
     )
     for line in [line for one in outcomes for line in one.wrong][:_NAMED]:
-        console.print(line, style="red", markup=False)
+        console.print(line, style="red")
 
 
 def _samples_table(outcomes: list[Outcome]) -> Table:

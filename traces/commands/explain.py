@@ -25,8 +25,9 @@ from ..fuzzing.work import allowed_s, limit
 from ..outside import entries
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_writable, write_json, write_whole
+from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.streams import ignore_broken_pipe
+from ..terminal.text import name
 
 SUMMARY = "replay a tape and show what led to its failure, with the lines of the core"
 FORMAT, VERSION = "hicache-explain", 1
@@ -67,13 +68,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     entries.add_options(parser)
     add(
         "--trace",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="write a timeline for ui.perfetto.dev to this file",
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the result to this file as JSON; - is stdout",
     )
@@ -83,10 +84,8 @@ def run(options: Options, command: str) -> int:
     """Returns 0 for a tape that does not fail, or the exit code of its failure."""
     if options.trace == "-" == options.json:
         raise CallerError("--json: expected a file, since the trace goes to stdout, found -")
-    check_apart(tape=options.tape, trace=options.trace, json=options.json)
-    for path in (options.trace, options.json):
-        if path:
-            check_writable(path)
+    inputs = {"tape": options.tape, **entries.files()}
+    check_outputs(inputs, trace=options.trace, json=options.json)
     tape = open_tape(options.tape)
     operations.check(tape, operations.load(), options.tape)
     plant = planting.wanted(options.plant, tape, options.tape)
@@ -109,7 +108,7 @@ def run(options: Options, command: str) -> int:
         if options.trace:
             write_whole(options.trace, timeline(account))
             if options.trace != "-":
-                print(f"\ntrace: {options.trace} (open it in ui.perfetto.dev)", file=stream)
+                print(f"\ntrace: {name(options.trace)} (open it in ui.perfetto.dev)", file=stream)
         if options.json:
             write_json(options.json, document(account, about, command, plant))
     return failure.code if failure else 0

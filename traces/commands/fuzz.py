@@ -36,7 +36,7 @@ from ..outside import entries
 from ..replaying.options import CHECKS
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_folder, check_writable, write_json
+from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe
 
@@ -150,14 +150,14 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the results to this file as JSON; - is stdout",
     )
     planting.add_option(parser, "none; with --replay, the bug in the tape's notes")
     add(
         "--rates",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="write how often each state was reached (rates.json)",
     )
@@ -177,10 +177,8 @@ def _check(options: Options) -> None:
     """Raises CallerError, before long work, if options conflict or an output cannot be written."""
     if options.json == "-" == options.rates:
         raise CallerError("--rates: expected a file, since --json goes to stdout, found -")
-    check_apart(tape=options.replay, json=options.json, rates=options.rates)
-    for path in (options.json, options.rates):
-        if path:
-            check_writable(path)
+    inputs = {"tape": options.replay, **entries.files()}
+    check_outputs(inputs, json=options.json, rates=options.rates)
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
 

@@ -6,16 +6,27 @@ Does not define any workload; see traces/generators.
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Self
 
 from hicache.core import registry
+from hicache.core.errors import CallerError
 
+from ..formats.base import MAX_REQUEST_TOKENS, MAX_REQUESTS
 from ..generators import base
+from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.options import name as name_of_file
-from ..terminal.output import write_whole
+from ..terminal.output import check_outputs, write_whole
 from ..terminal.parser import Formatter
+from ..terminal.progress import progress
+
+_LARGE_BYTES = 1 << 30  # a trace above is announced
+_REPORT_EVERY = 1000
 
 SUMMARY = "write a synthetic trace in the native format"
 
@@ -45,11 +56,60 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         subparser = names.add_parser(name, help=about, description=about, formatter_class=Formatter)
         generator.add_options(subparser)
         subparser.add_argument(
-            "-o", "--output", type=name_of_file, default="-", metavar="FILE", help="- is stdout"
+            "-o", "--output", type=read.output, default="-", metavar="FILE", help="- is stdout"
         )
 
 
 def run(options: Options, command: str) -> int:
     generator = base.load(options.generator)
-    write_whole(options.output, base.text(options.generator, generator, options.own))
+    extent = generator.extent(options.own)
+    check_outputs({}, output=options.output)
+    _check(options, extent)
+    if extent.bytes > _LARGE_BYTES:
+        print(
+            f"hicache generate: {extent.requests:,} requests, about {extent.bytes / 1e9:,.1f} GB; "
+            "Ctrl-C stops it",
+            file=sys.stderr,
+            flush=True,
+        )
+    with _progress(options, extent.requests) as report:
+        lines = base.text(options.generator, generator, options.own)
+        write_whole(options.output, _counted(lines, report))
     return 0
+
+
+def _check(options: Options, extent: base.Extent) -> None:
+    """Raises CallerError, before any work, for a trace that nothing could read or hold."""
+    for found, most, what in (
+        (extent.requests, MAX_REQUESTS, "requests"),
+        (extent.largest_tokens, MAX_REQUEST_TOKENS, "tokens in a request"),
+    ):
+        if found > most:
+            raise CallerError(
+                f"{options.generator}: expected at most {most} {what}, which a trace may have, "
+                f"found {found}; ask for less"
+            )
+    folder = os.path.dirname(os.path.abspath(options.output))
+    special = os.path.exists(options.output) and not os.path.isfile(options.output)
+    if options.output != "-" and not special and os.path.isdir(folder):
+        free = shutil.disk_usage(folder).free
+        if extent.bytes > free:
+            raise CallerError(
+                f"{options.output}: expected {extent.bytes / 1e9:,.1f} GB of free space for "
+                f"{extent.requests:,} requests, found {free / 1e9:,.1f} GB; ask for less, or write "
+                "to - and pack it"
+            )
+
+
+def _progress(options: Options, requests: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Progress on standard error, but not between lines that go to the same terminal."""
+    if options.output == "-" and sys.stdout.isatty():
+        return nullcontext(lambda done: None)
+    return progress("generate", requests)
+
+
+def _counted(lines: Iterable[str], report: Callable[[int], None]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        if number % _REPORT_EVERY == 0:
+            report(number)
+        yield line

@@ -23,7 +23,7 @@ from hicache.core.errors import CallerError
 from ..devices.gpu_checks.base import Outcome, Settings
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_writable, write_whole
+from ..terminal.output import check_outputs, write_whole
 
 CHECKS = "traces.devices.gpu_checks"
 SUMMARY = "run all checks that need a GPU, and write one report"
@@ -71,14 +71,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=read.name,
+        type=read.output,
         default="gpu-check.json",
         metavar="FILE",
         help="write the report to this file as JSON",
     )
     add(
         "--markdown",
-        type=read.name,
+        type=read.output,
         default="gpu-check.md",
         metavar="FILE",
         help="write the report to this file as a section for docs/gpu.md",
@@ -88,9 +88,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: Options, command: str) -> int:
     """Returns 0 if every check passed, 1 otherwise. Raises CallerError if there is no GPU."""
     machine = hardware()
-    check_apart(output=options.output, markdown=options.markdown)
-    for path in (options.output, options.markdown):
-        check_writable(path)
+    check_outputs({}, output=options.output, markdown=options.markdown)
     settings = Settings(options.pages, options.repeats, options.seed)
     chosen = list(dict.fromkeys(options.only or registry.names(CHECKS)))
     results: dict[str, dict[str, Any]] = {}

@@ -32,7 +32,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import print_error
+from ..terminal.streams import ignore_broken_pipe, print_error
 from ._replay_sizes import add_run, add_sizes
 
 SUMMARY = "show what host memory buys: hits and time to first token for several sizes"
@@ -60,7 +60,7 @@ class Options(OptionRecord):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
+    add_run(parser, "off")
     add = parser.add_argument
     add(
         "--host-bytes",
@@ -70,8 +70,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help=f"sizes of host memory, summed over pools and ranks (default: {SIZES})",
     )
-    add("-o", "--output", type=read.name, metavar="FILE", help="draw the picture (SVG) here")
-    add("--json", type=read.name, metavar="FILE", help="also write the figures; - is stdout")
+    add("-o", "--output", type=read.output, metavar="FILE", help="draw the picture (SVG) here")
+    add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
     add(
         "--jobs",
         type=read.between(1, 1024),
@@ -110,9 +110,10 @@ def run(options: Options, command: str) -> int:
         except KeyboardInterrupt:
             print_error(f"interrupted: {len(found)} of {len(options.sizes)} sizes are done")
     found.sort(key=lambda point: point.host_bytes)
-    print_points(found, out)
     told = words.conclusions(settings, found)
-    print_sentences("In words", told, out)
+    with ignore_broken_pipe():
+        print_points(found, out)
+        print_sentences("In words", told, out)
     if options.output and found:
         write_whole(options.output, [picture(Path(trace.path).name, settings, found)])
     if options.json:

@@ -7,8 +7,10 @@ of the cache that it is compared with.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any, TextIO
 
 import numpy as np
@@ -19,15 +21,21 @@ from ..formats._open import FORMATS, described, open_trace
 from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
 from ..replaying.curve import Curve, lru_curve
+from ..reporting import timestamps
+from ..reporting.report import print_sentences
+from ..reporting.results import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_writable, write_json
+from ..terminal.output import check_outputs, write_json
+from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, percent, table
+from ..terminal.text import name
 
 SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 _PAGE_SIZE = 64
 _BAR = 30
 _POINTS = 12
+_MOST_OF_IT = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +69,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the statistics to this file as JSON; - is stdout",
     )
 
 
 def run(options: Options, command: str) -> int:
-    check_apart(trace=options.trace, json=options.json)
-    if options.json:
-        check_writable(options.json)
+    check_outputs({"trace": options.trace}, json=options.json)
     trace = open_trace(options.trace, options.format, options.limit)
     inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
-    print_inspection(inspection, sys.stderr if options.json == "-" else sys.stdout)
+    out = sys.stderr if options.json == "-" else sys.stdout
+    warnings, told = timestamps.warnings(trace.jobs, Fraction(1)), conclusions(inspection)
+    with ignore_broken_pipe():
+        print_inspection(inspection, out)
+        if warnings:
+            print_sentences("Warnings", warnings, out)
+        print_sentences("In words", told, out)
     if options.json:
-        write_json(options.json, asdict(inspection))
+        found = head(command, complete=True) | asdict(inspection)
+        write_json(options.json, found | {"warnings": warnings, "conclusions": told})
     return 0
 
 
@@ -156,11 +169,32 @@ def inspect(trace: Trace, page_size: int) -> Inspection:
     )
 
 
+def conclusions(result: Inspection) -> list[str]:
+    """What the ceiling and the curve say about the memory that a cache needs."""
+    ceiling = percent(result.ceiling_hit_rate)
+    if not result.ceiling_hit_tokens:
+        return ["No request begins like an earlier one, so no cache can hit anything."]
+    told = [f"No cache can hit more than {ceiling} of the prompt tokens; the rest is new."]
+    least = _MOST_OF_IT * result.ceiling_hit_rate
+    enough = [point for point in result.lru if point.hit_rate >= least]
+    if enough:
+        half = "; half of its size does not" if len(enough) < len(result.lru) else ""
+        told.append(
+            f"An LRU cache of {enough[0].tokens:,} tokens hits {percent(enough[0].hit_rate)}, nine "
+            f"tenths of that or more{half}."
+        )
+    told.append(
+        f"Try hicache host {shlex.quote(result.path)}, which says what this is in gigabytes of a "
+        "model, and what it does to the time to first token."
+    )
+    return told
+
+
 def print_inspection(result: Inspection, stream: TextIO) -> None:
     out = console(stream)
     block = f", blocks of {result.block_size}" if result.block_size else ""
     rows = [
-        ("file", f"{result.path} ({result.format}{block})"),
+        ("file", f"{name(result.path)} ({result.format}{block})"),
         (
             "requests",
             f"{result.requests:,}, {result.closed_loop:,} of them in a closed loop",
@@ -171,13 +205,13 @@ def print_inspection(result: Inspection, stream: TextIO) -> None:
     ]
     out.print(pairs("Trace", rows))
     lengths_table = table("Per request", "", "total", "mean", "p50", "p90", "max")
-    for name, lengths in (
+    for row, lengths in (
         ("input tokens", result.input),
         ("output tokens", result.output),
         ("interval (ms)", result.interval_ms),
     ):
         cells = [f"{value:,}" for value in (lengths.p50, lengths.p90, lengths.max)]
-        lengths_table.add_row(name, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
+        lengths_table.add_row(row, f"{lengths.total:,}", f"{lengths.mean:,.1f}", *cells)
     out.print(lengths_table)
     chart = table("LRU hit rate, token-weighted, whole trace", "pages", "tokens", "rate", "")
     chart.columns[-1].justify = "left"

@@ -166,7 +166,7 @@ def _print(chosen: list[ModelDescription], page_size: int, tp: int, pp: int) -> 
         for row in pools:
             result.add_row(*_cells(row))
         out.print(result)
-        out.print(f"{_headline(model, tp)}\nSource: {model.source}.", markup=False)
+        out.print(f"{_headline(model, tp)}\nSource: {model.source}.")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

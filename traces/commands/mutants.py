@@ -25,7 +25,7 @@ from ..mutants import generic_report, generic_work, planted_report, planted_work
 from ..mutants.limits import TimedHunt
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_writable, write_json
+from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
 from ..terminal.streams import ignore_broken_pipe
 
@@ -95,7 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the kill matrix to this file as JSON; - is stdout",
     )
@@ -119,8 +119,7 @@ def run(options: Options, command: str) -> int:
         for name in chosen.listed():
             print(name)
         return 0
-    if options.json:
-        check_writable(options.json)
+    check_outputs({}, json=options.json)
     done = Done([], [], [])
     complete = False
     try:

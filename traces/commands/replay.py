@@ -36,17 +36,17 @@ Options = ReplayOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
+    add_run(parser, "sampled; every for the built-in workload")
     add = parser.add_argument
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the results to this file as JSON; - is stdout",
     )
     add(
         "--requests",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write one line of JSON for each request: hits, why not more, times",
     )

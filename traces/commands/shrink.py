@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -35,14 +34,15 @@ from ..outside import entries
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import (
-    check_apart,
+    as_json,
     check_folder,
-    check_writable,
-    unwritable,
+    check_outputs,
+    write_all,
     write_json,
-    write_whole,
 )
 from ..terminal.streams import ignore_broken_pipe
+from ..terminal.text import command_line
+from ..terminal.text import name as name_of
 
 SUMMARY = "make a failing tape smaller with the same failure, and export it as a test"
 
@@ -96,7 +96,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=read.name,
+        type=read.output,
         default="-",
         metavar="FILE",
         help="write the small tape to this file; - is stdout",
@@ -123,7 +123,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the result to this file as JSON; - is stdout",
     )
@@ -154,7 +154,18 @@ def run(options: Options, command: str) -> int:
     text = pytest_file(shrunk.tape, shrunk.failure, plant)
     name = file_name(shrunk.tape, shrunk.failure)
     _verify(shrunk, plant, text, f"\nreplay: {_replay(options.tape, plant)}")
-    written = _write(options, shrunk.tape, name, text)
+    written = [options.output] if options.output != "-" else []
+    outputs = [(options.output, [tapes.dumps(shrunk.tape)])]
+    if options.export:
+        test = str(Path(options.export) / name)
+        check_outputs({"tape": options.tape}, export=test if Path(test).exists() else None)
+        written.append(test)
+        outputs.append((test, [text]))
+    if options.json:
+        result = document(options, shrunk, plant, len(tape.entries), seconds, written)
+        outputs.append((options.json, as_json(result)))
+    with ignore_broken_pipe():
+        write_all(outputs, options.export or "")
     _report(options, shrunk, plant, len(tape.entries), seconds, written)
     return 0
 
@@ -169,10 +180,8 @@ def _check(options: Options) -> None:
     """Raises CallerError, before long work, if an output cannot be written."""
     if options.output == "-" == options.json and not options.as_is:
         raise CallerError("--json: expected a file, since the tape goes to stdout, found -")
-    check_apart(tape=options.tape, output=options.output, json=options.json)
-    for path in (options.output, options.json):
-        if path:
-            check_writable(path)
+    inputs = {"tape": options.tape, **entries.files()}
+    check_outputs(inputs, output=options.output, json=options.json)
     if options.export and entries.given():
         raise CallerError(
             "--export: expected a tape of the project's own policies, since a test has no other, "
@@ -228,7 +237,7 @@ def _verify(shrunk: shrinker.Shrunk, plant: str, text: str, hint: str) -> None:
 
 def _replay(path: str, plant: str) -> str:
     bug = ["--plant", plant] if plant else []
-    return shlex.join(["hicache", "fuzz", "--replay", path, *bug, *entries.options()])
+    return command_line(["hicache", "fuzz", "--replay", path, *bug, *entries.options()])
 
 
 def _verdict(text: str) -> str:
@@ -260,19 +269,28 @@ def _run_python(arguments: Sequence[str], hash_seed: str) -> str:
 # -- output
 
 
-def _write(options: Options, tape: Tape, name: str, text: str) -> list[str]:
-    """Writes the tape and the test; returns the paths of the files."""
-    write_whole(options.output, [tapes.dumps(tape)])
-    written = [options.output] if options.output != "-" else []
-    if options.export:
-        path = str(Path(options.export) / name)
-        try:
-            Path(options.export).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(path, error.strerror) from None
-        write_whole(path, [text])
-        written.append(path)
-    return written
+def document(
+    options: Options,
+    shrunk: shrinker.Shrunk,
+    plant: str,
+    before: int,
+    seconds: float,
+    written: list[str],
+) -> dict[str, object]:
+    """The content of `--json`. Other programs read it: do not rename its keys."""
+    return {
+        "tape": options.tape,
+        "plant": plant,
+        "failure": asdict(shrunk.failure),
+        "entries": {"before": before, "after": len(shrunk.tape.entries)},
+        "plays": shrunk.plays,
+        "rounds": shrunk.rounds,
+        "seconds": round(seconds, 3),
+        "whole": shrunk.whole,
+        "others": [[*kind, times] for kind, times in sorted(shrunk.others.items())],
+        "verified": len(_HASH_SEEDS),
+        "written": written,
+    }
 
 
 def _report(
@@ -284,21 +302,6 @@ def _report(
     written: list[str],
 ) -> None:
     failure, count = shrunk.failure, len(shrunk.tape.entries)
-    if options.json:
-        document = {
-            "tape": options.tape,
-            "plant": plant,
-            "failure": asdict(failure),
-            "entries": {"before": before, "after": count},
-            "plays": shrunk.plays,
-            "rounds": shrunk.rounds,
-            "seconds": round(seconds, 3),
-            "whole": shrunk.whole,
-            "others": [[*kind, times] for kind, times in sorted(shrunk.others.items())],
-            "verified": len(_HASH_SEEDS),
-            "written": written,
-        }
-        write_json(options.json, document)
     stream = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     ranks = f" on {shrunk.tape.ranks} ranks" if shrunk.tape.ranks > 1 else ""
     with_bug = f", with {plant} planted" if plant else ""
@@ -312,10 +315,10 @@ def _report(
     if shrunk.others:
         kinds = ", ".join(f"{kind} ({code})" for code, kind in sorted(shrunk.others))
         lines.append(f"other failures found on the way: {kinds}")
-    lines += [f"written: {path}" for path in written]
+    lines += [f"written: {name_of(path)}" for path in written]
     if options.output != "-":
         small = options.output
         lines.append(f"replay: {_replay(options.output, '')}")
-        lines.append(f"explain: hicache explain {shlex.join([small, *entries.options()])}")
+        lines.append(f"explain: hicache explain {command_line([small, *entries.options()])}")
     with ignore_broken_pipe():
         print("\n".join(lines), file=stream)

@@ -42,10 +42,11 @@ from ..devices.stopwatch import Timing
 from ..devices.tiny import names
 from ..devices.twin_report import compare, print_twin
 from ..formats._open import FORMATS, open_trace
+from ..outside import entries
 from ..outside.entries import entry
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
-from ..terminal.output import check_apart, check_writable, write_json, write_whole
+from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
 
 _REQUESTS = 200
@@ -114,14 +115,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
     add(
         "--recording",
-        type=read.name,
+        type=read.output,
         default=None,
         metavar="FILE",
         help="write the recording of the device run to this file",
     )
     add(
         "--json",
-        type=read.name,
+        type=read.output,
         metavar="FILE",
         help="also write the results to this file as JSON; - is stdout",
     )
@@ -192,15 +193,8 @@ def _check_files(options: Options) -> None:
 
     An output must not replace a file that the command reads.
     """
-    check_apart(
-        trace=options.trace,
-        profile=options.profile,
-        recording=options.recording,
-        json=options.json,
-    )
-    for path in (options.json, options.recording):
-        if path:
-            check_writable(path)
+    inputs = {"trace": options.trace, "profile": options.profile, **entries.files()}
+    check_outputs(inputs, recording=options.recording, json=options.json)
 
 
 def check_machine(calibration: Measured, device: str, machine: dict[str, Any], force: bool) -> None:

@@ -6,7 +6,6 @@ Does not choose the subjects or the source lines; see invariants/explain/explain
 from __future__ import annotations
 
 import linecache
-import shlex
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -23,6 +22,8 @@ from invariants.source_lines import ROOT, SourceLine
 
 from ..outside import entries
 from ..terminal.tables import console, pairs, table
+from ..terminal.text import command_line
+from ..terminal.text import name as shown
 
 WIDTH, LAST, MOST_OUTCOMES, MOST_CALLS = 100, 6, 6, 30
 INDENT = (0, 0, 0, 2)
@@ -39,9 +40,12 @@ def show(account: Account, about: Sequence[About], name: str, plant: str, stream
     bug = f", with {plant} planted" if plant else ""
     if failure is None:
         size = len(account.outcome.tape.entries)
-        print(f"{name}: {size} entries, {len(account.steps)} events: no failure{bug}", file=stream)
+        print(
+            f"{shown(name)}: {size} entries, {len(account.steps)} events: no failure{bug}",
+            file=stream,
+        )
     else:
-        print(f"{name}: {failure.code} {failure.kind}{bug}", file=stream)
+        print(f"{shown(name)}: {failure.code} {failure.kind}{bug}", file=stream)
         out.print(_verdict(account))
     for one in about:
         out.print(_story_of(account, one))
@@ -51,7 +55,7 @@ def show(account: Account, about: Sequence[About], name: str, plant: str, stream
     if account.steps:
         out.print(_calls_of(account.steps[-1]))
     out.print(_places_to_look(account, about))
-    quoted = shlex.join([name, *entries.options()])
+    quoted = command_line([name, *entries.options()])
     option = (
         f" --plant {plant}" if plant and account.outcome.tape.notes.get("plant") != plant else ""
     )

@@ -15,11 +15,12 @@ from typing import IO, cast
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from hicache.files import packed_as
 
 from .base import MAX_LINE_BYTES, MAX_REQUESTS, Lines, Trace
 
 FORMATS = "traces.formats"
-_GZIP_MAGIC = b"\x1f\x8b"
+_LONGEST_MAGIC = 8  # bytes
 
 
 def open_trace(path: str, format_name: str = "auto", limit: int = 0) -> Trace:
@@ -81,8 +82,14 @@ def _opened(path: str) -> Iterator[BufferedReader]:
 def _raw_lines(path: str, stream: BufferedReader) -> Iterator[bytes]:
     """Yields the lines of the file, each cut after MAX_LINE_BYTES + 1 bytes."""
     source: IO[bytes] = stream
-    if stream.peek(2)[:2] == _GZIP_MAGIC:
+    packed = packed_as(stream.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC])
+    if packed == "gzip":
         source = cast(IO[bytes], gzip.GzipFile(fileobj=stream))
+    elif packed:
+        raise CallerError(
+            f"{path}: expected a trace, plain or gzip, found a file packed with {packed}; "
+            "unpack it first"
+        )
     number = 0
     try:
         while line := source.readline(MAX_LINE_BYTES + 1):

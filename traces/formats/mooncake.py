@@ -99,13 +99,22 @@ def _hash_ids(lines: Lines, record: Record, length: int) -> list[int]:
         wrong = next(value for value in ids if not _LEAST_ID <= value <= _MOST_ID)
         lines.wrong("hash_ids of at most 64 bits", base.show(wrong), "shorten the hash")
     if len(set(ids)) != len(ids):
-        wrong = next(value for index, value in enumerate(ids) if value in ids[:index])
+        wrong = _first_repeated(ids)
         lines.wrong(
             "each of a request's hash_ids once (they are chained)",
             f"{wrong} twice",
             "chain each id with the one before it",
         )
     return ids
+
+
+def _first_repeated(ids: Sequence[int]) -> int:
+    seen: set[int] = set()
+    for value in ids:
+        if value in seen:
+            break
+        seen.add(value)
+    return value
 
 
 class MooncakeTrace:

@@ -14,6 +14,8 @@ from hicache.core.errors import CallerError
 
 from ..terminal.output import unwritable, write_whole
 from ..terminal.streams import ignore_broken_pipe
+from ..terminal.text import name as shown
+from ..terminal.text import one_line
 from .report import Tally
 from .work import FoundFailure
 
@@ -38,10 +40,10 @@ class Files:
             for name in larger:
                 self._remove(name)
         except CallerError as error:
-            message = f"hicache: {error}; the run goes on"
+            message = one_line(f"hicache: {error}; the run goes on")
         else:
             note = ", smaller than the previous one, which was removed" if larger else ""
-            message = f"{failure.code} {failure.kind}: {self.paths[failure.name]}{note}"
+            message = f"{failure.code} {failure.kind}: {shown(self.paths[failure.name])}{note}"
         with ignore_broken_pipe():
             print(message, file=sys.stderr, flush=True)
 

@@ -5,7 +5,6 @@ Does not run sequences (see commands/fuzz) or write the files of failures (see f
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from invariants.fuzz.reach.probes import MISSED
 
 from ..outside import entries
 from ..terminal.tables import console, pairs, table
+from ..terminal.text import command_line
 from .work import FoundFailure, Result
 
 FORMAT, VERSION = "hicache-fuzz-report", 1
@@ -167,8 +167,8 @@ def next_steps(path: str, export: bool) -> list[str]:
     """The commands that replay, shrink and explain a tape. export: also export it as a test."""
     own = entries.options()
     tape, small = (
-        shlex.join([path, *own]),
-        shlex.join([path.removesuffix(".jsonl") + ".small.jsonl"]),
+        command_line([path, *own]),
+        command_line([path.removesuffix(".jsonl") + ".small.jsonl"]),
     )
     export = export and not own
     return [

@@ -7,7 +7,6 @@ seeds (see commands/fuzz) or start workers (see executors).
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from collections import Counter
 from contextlib import AbstractContextManager
@@ -30,6 +29,7 @@ from invariants.watch import Level
 
 from ..outside import entries
 from ..terminal.alarm import alarm
+from ..terminal.text import command_line
 from .canary import canary
 from .double_run import differs
 from .planting import NOTE, planted
@@ -193,14 +193,16 @@ class Work:
             words += [flag, entries.spelled(package, name)] if name else []
         words += ["--ranks", str(self.ranks)] if self.ranks else []
         words += ["--plant", self.plant] if self.plant else []
-        return shlex.join(words)
+        return command_line(words)
 
 
 def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
     """The failure as a result. Its text ends with the command that repeats it."""
     text = failure.text.rstrip("\n")
     if not text.splitlines()[-1:] or not text.splitlines()[-1].startswith("replay: "):
-        text += f"\nreplay: {shlex.join(['hicache', 'fuzz', '--replay', path, *entries.options()])}"
+        text += (
+            f"\nreplay: {command_line(['hicache', 'fuzz', '--replay', path, *entries.options()])}"
+        )
     name = name_of(failure, tape)
     return FoundFailure(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name)
 

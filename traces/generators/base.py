@@ -1,9 +1,9 @@
 """The interface of generators, and the writing of their requests as a trace.
 
 A generator is one file in this folder with SUMMARY (one line for the help), `Options` (a frozen
-record), `add_options(parser)` and `records(options)`, which yields the requests of the native
-format in order. The same options give the same records on every machine. Does not define any
-workload.
+record), `add_options(parser)`, `extent(options)`, which says how large the trace will be, and
+`records(options)`, which yields the requests of the native format in order. The same options give
+the same records on every machine. Does not define any workload.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from hicache.core import registry
 from traces.formats.base import Record
@@ -22,11 +22,23 @@ from traces.terminal.options import OptionRecord
 GENERATORS = "traces.generators"
 
 
+class Extent(NamedTuple):
+    """How large a trace will be. bytes: about. largest_tokens: at most, in one request with its
+    answer."""
+
+    requests: int
+    bytes: int
+    largest_tokens: int
+
+
 class Generator(Protocol):
     SUMMARY: str
     Options: type[OptionRecord]
 
     def add_options(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def extent(self, options: Any) -> Extent:
+        """The size of the trace, found without making it. options: a record of `Options`."""
 
     def records(self, options: Any) -> Iterable[Record]:
         """The requests, in order. options: a record of `Options`."""

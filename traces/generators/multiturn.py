@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traces.formats.base import Record
-from traces.terminal.options import OptionRecord, at_least
+from traces.formats.base import MAX_TIME_MS, Record
+from traces.generators.base import Extent
+from traces.terminal.options import OptionRecord, at_least, between
 
 SUMMARY = "conversations, closed loop; each turn repeats the whole history"
 
@@ -35,14 +36,28 @@ class Options(OptionRecord):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    time = between(0, MAX_TIME_MS // 2)
     add("--clients", type=at_least(1), default=10, help="conversations at once")
     add("--rounds", type=at_least(1), default=12, help="turns of each conversation")
     add("--input-tokens", type=at_least(1), default=256, help="new prompt tokens of a turn")
     add("--output-tokens", type=at_least(1), default=256, help="generated tokens of a turn")
     add("--system-tokens", type=at_least(0), default=0, help="system prompt that all share")
-    add("--think-ms", type=at_least(0), default=0, help="mean pause before the next turn")
-    add("--start-ms", type=at_least(0), default=1000, help="clients start spread over this time")
+    add("--think-ms", type=time, default=0, help="mean pause before the next turn")
+    add("--start-ms", type=time, default=1000, help="clients start spread over this time")
     add("--seed", type=at_least(0), default=0, help="seed of starts and pauses")
+
+
+def extent(options: Options) -> Extent:
+    clients, rounds = options.clients, options.rounds
+    segment = len(f'["q{clients}.{rounds}", {options.input_tokens}], ')
+    system = options.system_tokens
+    fixed = 80 + len(f'["system", {system}], ') * bool(system)  # of each request
+    turn = options.input_tokens + options.output_tokens
+    return Extent(
+        clients * rounds,
+        clients * rounds * (fixed + rounds * segment),  # round r has 2r + 1 segments
+        system + rounds * turn,
+    )
 
 
 def records(options: Options) -> Iterator[Record]:

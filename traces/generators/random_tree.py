@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traces.formats.base import Record
+from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord, at_least
 
 SUMMARY = "random walks down a tree of prompts, open loop; for stress, not realism"
@@ -42,6 +43,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rate", type=at_least(1), default=20, help="mean arrivals per second")
     add("--follow-percent", type=at_least(0), default=25, help="requests that follow an answer")
     add("--seed", type=at_least(0), default=0, help="seed of all random draws")
+
+
+def extent(options: Options) -> Extent:
+    segments = 2 * options.depth + 1  # at most, in a prompt that follows answers
+    usual = options.depth / 2
+    path = options.depth * len(f"{options.fanout}.") // 2
+    name = len(f'["t", {options.segment_tokens}], ') + path
+    return Extent(
+        options.requests,
+        int(options.requests * (70 + usual * name)),
+        segments * max(options.segment_tokens, options.output_tokens) + options.output_tokens,
+    )
 
 
 def records(options: Options) -> Iterator[Record]:

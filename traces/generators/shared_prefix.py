@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traces.formats.base import Record
+from traces.generators.base import Extent
 from traces.terminal.options import OptionRecord, at_least
 
 SUMMARY = "groups of questions after shared system prompts, the same in each round"
@@ -42,6 +43,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--output-tokens", type=at_least(1), default=128, help="generated tokens of an answer")
     add("--workers", type=at_least(1), default=32, help="requests in progress at once")
     add("--seed", type=at_least(0), default=0, help="seed of the order of each round")
+
+
+def extent(options: Options) -> Extent:
+    requests = options.groups * options.prompts * options.rounds
+    lengths = (options.system_tokens, options.question_tokens, options.output_tokens)
+    names = len(f"{requests}{options.groups * 3}{options.prompts * 2}{options.rounds}{lengths}")
+    return Extent(requests, requests * (60 + names), sum(lengths))
 
 
 def records(options: Options) -> Iterator[Record]:

@@ -66,11 +66,11 @@ def show(generic: Sequence[TimedHunt], sum_: Score, left: int, stream: TextIO) -
     for name in sum_.survivors[:_SHOWN]:
         hunt = hunts[name]
         how = " (differs)" if hunt.differs else "" if hunt.reached else " (not reached)"
-        out.print(f"  alive{how}: {name}", markup=False)
+        out.print(f"  alive{how}: {name}")
     if len(sum_.survivors) > _SHOWN:
         out.print(f"  and {len(sum_.survivors) - _SHOWN:,} more: --json FILE has them all")
     for name in sum_.stale:
-        out.print(f"  stale line in the list of equivalents: {name}", markup=False)
+        out.print(f"  stale line in the list of equivalents: {name}")
 
 
 def _cells(count: Count) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -114,6 +115,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def files() -> dict[str, str]:
+    """The files that were loaded, by a name for messages: inputs, which no output may replace."""
+    return {
+        f"file of {text}": text.rpartition(":")[0] for text in _texts.values() if ".py:" in text
+    }
+
+
 def forget() -> None:
     """What was loaded here is unknown again."""
     for package, name in _texts:
@@ -130,7 +138,7 @@ def load(outside: Sequence[Sequence[str]]) -> None:
 
 def _from_file(text: str) -> Any:
     path, _, attribute = text.rpartition(":")
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise CallerError(f"expected path.py:Name of a file, found no file {path!r}")
     name = f"{registry.OUTSIDE}{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)

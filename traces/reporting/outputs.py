@@ -13,10 +13,12 @@ from hicache.core.errors import CallerError
 from sim.hardware import measured
 
 from ..formats.base import Paged, Trace
+from ..outside import entries
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings
-from ..terminal.output import check_apart, check_writable, write_json, write_whole
+from ..terminal.output import check_outputs, write_json, write_whole
+from ..terminal.streams import ignore_broken_pipe
 from .conclusions import conclusions
 from .overload import Load, load_of
 from .records import lines
@@ -37,10 +39,8 @@ def check_files(options: ReplayOptions, **outputs: str | None) -> None:
         )
     model = options.model if options.model and models.is_path(options.model) else None
     profile = options.hardware if options.hardware and measured.is_path(options.hardware) else None
-    check_apart(trace=options.trace, model=model, hardware=profile, **outputs)
-    for output in outputs.values():
-        if output:
-            check_writable(output)
+    inputs = {"trace": options.trace, "model": model, "hardware": profile, **entries.files()}
+    check_outputs(inputs, **outputs)
 
 
 def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> None:
@@ -77,10 +77,11 @@ def finish(
     latency = run.latency
     load = None if latency is None else load_of(trace.jobs, latency.requests)
     told = conclusions(settings, run, load)
-    print_report(trace, settings, run, out)
-    if warnings:
-        print_sentences("Warnings", warnings, out)
-    print_sentences("In words", told, out)
+    with ignore_broken_pipe():
+        print_report(trace, settings, run, out)
+        if warnings:
+            print_sentences("Warnings", warnings, out)
+        print_sentences("In words", told, out)
     if options.requests:
         write_whole(options.requests, lines(trace, run))
     if options.json:

@@ -17,6 +17,7 @@ from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, Run, Spread, spread
 from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
+from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
 from .size_rows import hardware_row, model_rows, size_rows
 
@@ -58,7 +59,7 @@ def print_sentences(title: str, sentences: list[str], stream: TextIO | None = No
 def _setting(trace: Trace, settings: Settings) -> Table:
     core, engine = settings.core, settings.engine
     rows = [
-        ("trace", f"{trace.path} ({trace.format})"),
+        ("trace", f"{shown(trace.path)} ({trace.format})"),
         ("requests", f"{len(trace.jobs):,} with {trace.jobs.input_tokens:,} input tokens"),
         ("mode", _MODE[settings.mode]),
         *size_rows(trace, settings),

@@ -11,12 +11,14 @@ from ..replaying.settings import Settings
 from ..reporting.overload import Load, slower
 from .points import Point
 
-ENOUGH = 0.95  # of the gain of the best size
+ENOUGH = 0.9  # of the gain of the best size
 LITTLE = 0.005  # of the prompt tokens
 
 
 def conclusions(settings: Settings, points: Sequence[Point]) -> list[str]:
     """points: in order of size. At least two are needed to compare."""
+    if not points:
+        return ["No size was replayed to its end, so there is nothing to compare."]
     if len(points) < 2:
         return ["One size says nothing about what more host memory buys; give at least two."]
     told = [_gain(points), *_load(settings, points)]

@@ -6,6 +6,7 @@ Does not define options; each command and each generator defines its own.
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _UNITS = {unit: 1000**power for power, unit in enumerate(_PREFIXES)} | {
 }
 _SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGT]i?|)", re.ASCII)
 _MOST = 1 << 48
+_STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ def name(text: str) -> str:
     return text
 
 
+def output(text: str) -> str:
+    """The name of a file to write. Every name of standard output is `-`."""
+    return "-" if name(text) in _STDOUT else text
+
+
 def device_pages(text: str) -> int | Unbounded:
     """A number of pages, or `unbounded`."""
     return UNBOUNDED if text == UNBOUNDED else at_least(1)(text)
@@ -161,7 +168,11 @@ def choice(known: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         name = spelled.get(text.replace("_", "-"))
         if name is None:
-            raise argparse.ArgumentTypeError(f"expected one of {', '.join(known)}, found {text!r}")
+            close = difflib.get_close_matches(text, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise argparse.ArgumentTypeError(
+                f"expected one of {', '.join(known)}, found {text!r}{hint}"
+            )
         return name
 
     return parse

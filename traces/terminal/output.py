@@ -1,7 +1,7 @@
-"""Writes a file completely or not at all.
+"""Writes files completely or not at all, and never over an input.
 
 The text goes to a temporary file in the same folder, which then replaces the target. The old file
-stays until then.
+stays until then. Devices and pipes are written to and never replaced.
 """
 
 from __future__ import annotations
@@ -9,82 +9,154 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import stat
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from hicache.core.errors import CallerError
 
-_SHOWN = 60
+from .streams import raw
+
+_ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH  # root could write without
+# Names of open streams. A file behind one is added to and never replaced.
+_OPEN_STREAM = re.compile(r"/dev/(std(in|out|err)$|fd/)|/proc/")
+
+
+class _Target(NamedTuple):
+    """What an output's name stands for. file: behind any link. special: a device, a pipe, or the
+    name of an open stream."""
+
+    name: str
+    file: Path
+    special: bool
 
 
 def write_whole(path: str, pieces: Iterable[str]) -> None:
-    """Write text to a file; `-` is standard output. Raises CallerError if it cannot be written."""
-    if path == "-":
-        for piece in pieces:
-            sys.stdout.write(piece)
-        sys.stdout.flush()
-        return
-    target, special = _target(path)
-    temporary = target if special else target.with_name(f".hicache-{os.getpid()}.tmp")
+    """Writes text to a file; `-` is standard output. Raises CallerError if it cannot be written."""
+    write_all([(path, pieces)])
+
+
+def write_all(files: Sequence[tuple[str, Iterable[str]]], folder: str = "") -> None:
+    """Writes several files as `write_whole` writes one: all of them, or none.
+
+    Standard output, devices and pipes, which cannot be taken back, come after all files. folder:
+    is made if it is missing, and removed again if not all can be written.
+    """
+    targets = [(_target(path), pieces) for path, pieces in files if path != "-"]
+    drafts: list[tuple[_Target, Path]] = []
+    missing = _missing(Path(folder)) if folder else []
     try:
-        with open(temporary, "w", encoding="utf-8") as stream:
-            stream.writelines(pieces)
-        if not special:
-            os.replace(temporary, target)
-    except OSError as error:
-        raise unwritable(path, error.strerror) from None
+        if missing:
+            _make(folder)
+        for target, pieces in targets:
+            if not target.special:
+                draft = target.file.with_name(f".hicache-{os.getpid()}-{len(drafts)}.tmp")
+                drafts.append((target, draft))
+                _fill(target.name, draft, "w", pieces)
+        for target, pieces in targets:
+            if target.special:
+                _fill(target.name, target.file, "a", pieces)
+        for target, draft in drafts:
+            try:
+                os.replace(draft, target.file)
+            except OSError as error:
+                raise unwritable(target.name, error.strerror) from None
     finally:
-        if not special:
+        for _, draft in drafts:
             with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+                draft.unlink(missing_ok=True)
+        _remove_empty(missing)
+    for path, pieces in files:
+        if path == "-":
+            stream = raw(sys.stdout)
+            stream.writelines(pieces)
+            stream.flush()
+
+
+def _fill(name: str, path: Path, mode: str, pieces: Iterable[str]) -> None:
+    try:
+        with open(path, mode, encoding="utf-8") as stream:
+            stream.writelines(pieces)
+    except OSError as error:
+        raise unwritable(name, error.strerror) from None
 
 
 def write_json(path: str, document: dict[str, object]) -> None:
     """Writes `document` as JSON with `write_whole`."""
-    write_whole(path, [json.dumps(document, indent=1), "\n"])
+    write_whole(path, as_json(document))
 
 
-def check_writable(path: str) -> None:
-    """Raises CallerError if `write_whole` could not write to `path`. Call it before long work."""
-    if path == "-":
-        return
-    target, special = _target(path)
-    if not target.parent.is_dir():
+def as_json(document: dict[str, object]) -> list[str]:
+    return [json.dumps(document, indent=1), "\n"]
+
+
+def check_outputs(inputs: Mapping[str, str | None], **outputs: str | None) -> None:
+    """Raises CallerError if an output is an input or another output, or could not be written.
+
+    Call it before any work. A file is the same by its name or by any link. Both: by what names the
+    file, an output by its option without hyphens; None or "-" if there is no file.
+    """
+    seen = {_identity(path): name for name, path in inputs.items() if path and path != "-"}
+    seen.pop("", None)
+    for name, path in outputs.items():
+        if not path or path == "-":
+            continue
+        identity = _identity(path)
+        if identity in seen:
+            raise CallerError(
+                f"--{name}: expected another file than the {seen[identity]}, which it would "
+                f"replace, found {path}; name another file"
+            )
+        if identity:
+            seen[identity] = name
+        try:
+            _check_writable(path)
+        except CallerError as error:
+            raise CallerError(f"--{name} {error}") from None
+
+
+def _check_writable(path: str) -> None:
+    target = _target(path)
+    if not target.file.parent.is_dir():
         raise unwritable(path, "no directory there")
-    if not os.access(target if special else target.parent, os.W_OK):
+    exists = target.file.exists()
+    if target.special and not exists:
+        raise unwritable(path, "no open stream")
+    places = [target.file] * exists + [target.file.parent] * (not target.special)
+    if not all(os.access(place, os.W_OK) for place in places):
         raise unwritable(path, "no right to write there")
 
 
-def check_apart(**paths: str | None) -> None:
-    """Raises CallerError if two options name the same file. Call it before any work.
-
-    paths: by the option's name without its hyphens; None or "-" if there is no file.
-    """
-    given = {name: path for name, path in paths.items() if path and path != "-"}
-    real_paths = {name: os.path.realpath(path) for name, path in given.items() if "\0" not in path}
-    for name, path in real_paths.items():
-        other = next(first for first, there in real_paths.items() if there == path)
-        if other != name:
-            raise CallerError(
-                f"--{name}: expected another file than the {other}, which it would replace, "
-                f"found {paths[name]}; name another file"
-            )
-
-
-def _target(path: str) -> tuple[Path, bool]:
-    """The file behind any link, and whether it is a device or a pipe.
-
-    Devices and pipes are written to and never replaced.
-    """
-    target = Path(os.path.realpath(path))
+def _identity(path: str) -> tuple[int, int] | str:
+    """The same value for all names of one file, hard links too; "" for a device or a pipe."""
     try:
-        if target.is_dir():
+        found = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    except ValueError:  # a NUL in the name of an input, which opening it refuses
+        return ""
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else ""
+
+
+def _target(path: str) -> _Target:
+    """What `path` stands for. Raises CallerError for what no file can be written to."""
+    file = Path(os.path.realpath(path))
+    try:
+        if file.is_dir():
             raise unwritable(path, "a directory")
-        return target, target.exists() and not target.is_file()
+        if file.is_symlink():
+            raise unwritable(path, "a link to itself")
+        found = file.stat() if file.exists() else None
+        special = found is not None and not stat.S_ISREG(found.st_mode)
+        if found is not None and not special and not found.st_mode & _ANYONE_WRITES:
+            raise unwritable(path, "a read-only file")
+        return _Target(path, file, special or bool(_OPEN_STREAM.match(path)))
     except OSError as error:  # a name that is too long
-        raise unwritable(f"{path[:_SHOWN]}...", error.strerror) from None
+        raise unwritable(path, error.strerror) from None
 
 
 def unwritable(path: str, reason: str | None) -> CallerError:
@@ -99,8 +171,8 @@ def check_folder(path: str, what: str) -> None:
 
     A folder that does not exist counts as writable if it can be created. Nothing is left behind.
     """
-    folder = Path(path).absolute()
-    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    folder = Path(path)
+    missing = _missing(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -112,6 +184,23 @@ def check_folder(path: str, what: str) -> None:
             f"{what}: expected a folder that can be written, found: {reason}; name another"
         ) from None
     finally:
-        for parent in missing:
-            with contextlib.suppress(OSError):
-                parent.rmdir()
+        _remove_empty(missing)
+
+
+def _make(folder: str) -> None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error.strerror) from None
+
+
+def _missing(folder: Path) -> list[Path]:
+    """The folder and those above it that do not exist, the deepest first."""
+    whole = folder.absolute()
+    return [parent for parent in (whole, *whole.parents) if not parent.exists()]
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()

@@ -7,7 +7,9 @@ traces/terminal/options.
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 from hicache.core.errors import CallerError
 
@@ -16,7 +18,43 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises CallerError instead of printing its usage."""
 
     def error(self, message: str) -> NoReturn:
-        raise CallerError(f"{message} (see {self.prog} --help)")
+        raise CallerError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> argparse.Namespace:
+        """Reads all arguments. The error for an unknown option suggests the closest one."""
+        found: argparse.Namespace
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            given = next((word.partition("=")[0] for word in unknown if word[:1] == "-"), "")
+            hint = _closest(given, [*_options(self)])
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggests the closest name where a parser below this one was misspelt."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(one) for one in action.choices]
+            raise argparse.ArgumentError(
+                action,
+                f"expected one of {', '.join(known)}, found {value!r}{_closest(value, known)}",
+            )
+
+
+def _closest(text: str, known: Sequence[str]) -> str:
+    """The end of a message: what the user may have meant; empty if nothing is close."""
+    close = difflib.get_close_matches(text, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The options of the parser and of the parsers below it."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _options(below)
 
 
 class Formatter(argparse.ArgumentDefaultsHelpFormatter):

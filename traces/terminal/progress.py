@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .streams import ignore_broken_pipe
+from .tables import console
 
 _LINE_EVERY_S = 5.0
 
@@ -18,15 +18,15 @@ _LINE_EVERY_S = 5.0
 @contextmanager
 def progress(label: str, total: int, unit: str = "requests") -> Iterator[Callable[[int], None]]:
     """Yields a function that takes the number of units done so far."""
-    console = Console(stderr=True)
-    if console.is_terminal:
+    screen = console(sys.stderr)
+    if screen.is_terminal:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=console, transient=True) as bar:
+        with Progress(*columns, console=screen, transient=True) as bar:
             task = bar.add_task(label, total=total)
             yield lambda done: bar.update(task, completed=done)
         return

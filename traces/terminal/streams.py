@@ -1,6 +1,7 @@
-"""The two standard streams when one is closed, full, no longer read, or limited in its encoding.
+"""The two standard streams: escaped text for people, and what to do when one is closed, full, no
+longer read, or limited in its encoding.
 
-Does not write files; see traces/terminal/output.
+Does not write files; see traces/terminal/output. Does not say what is escaped; see text.
 """
 
 from __future__ import annotations
@@ -8,10 +9,50 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
 
 from hicache.core.errors import CallerError
+
+from .text import one_line, visible
+
+
+class Escaped:
+    """A standard stream for people: whatever is printed to it, unsafe characters are escaped.
+
+    raw: the stream behind it, for documents and for the colours that rich makes itself.
+    """
+
+    def __init__(self, raw: TextIO) -> None:
+        self.raw = raw
+
+    def write(self, text: str) -> int:
+        self.raw.write(visible(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+
+def raw(stream: TextIO) -> TextIO:
+    """The stream without escapes, for a document or for a writer that escapes by itself."""
+    return stream.raw if isinstance(stream, Escaped) else stream
+
+
+@contextmanager
+def escaped_std_streams() -> Iterator[None]:
+    """Everything that the block prints to a standard stream is escaped."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, Escaped(raw(stream))) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def check_current_folder() -> None:
@@ -71,7 +112,12 @@ def silence_std_streams() -> None:
 
 
 def print_error(text: str) -> None:
-    """Prints an error line after all other output; a standard error that is gone is ignored."""
+    """Prints one error line after all other output; a standard error that is gone is ignored."""
+    print_failure(one_line(text))
+
+
+def print_failure(text: str) -> None:
+    """Prints a failure of several lines as `print_error` prints one."""
     silence_std_streams()
     with suppress(OSError):
         print(f"hicache: {text}", file=sys.stderr)

@@ -1,22 +1,46 @@
-"""The look of tables: 80 columns, no colour when piped. Does not compute any number."""
+"""The look of tables: 80 columns, no colour when piped. Does not compute any number.
+
+Text is printed as it is: rich's markup is off, and unsafe characters are escaped (see text).
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import TextIO
+from collections.abc import Iterable
+from typing import Any, TextIO
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
+
+from .streams import raw
+from .text import visible
 
 WIDTH = 80
 
 
 class _Console(Console):
-    """A console that raises BrokenPipeError. rich would end the process with code 1 instead."""
+    """A console that prints no unsafe character but those of its own colours.
+
+    It raises BrokenPipeError where rich would end the process with code 1.
+    """
 
     def on_broken_pipe(self) -> None:
         raise
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Escapes before the layout, so that columns have the width that is printed."""
+        return super().render_str(visible(text), **how)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Escapes what did not come through `render_str`: prepared texts."""
+        for segment in super().render(renderable, options):
+            unsafe = not segment.control and visible(segment.text) != segment.text
+            yield Segment(visible(segment.text), segment.style) if unsafe else segment
 
 
 def console(stream: TextIO | None = None, piped: int = WIDTH) -> Console:
@@ -26,7 +50,14 @@ def console(stream: TextIO | None = None, piped: int = WIDTH) -> Console:
     """
     stream = stream or sys.stdout
     width = None if stream.isatty() else piped
-    return _Console(file=stream, width=width, highlight=False, soft_wrap=False)
+    return _Console(
+        file=raw(stream),
+        width=width,
+        highlight=False,
+        soft_wrap=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def table(title: str, *columns: str) -> Table:

@@ -1,18 +1,18 @@
-"""Reads JSON lines from untrusted files: bounded and strict, with one-line errors.
+"""Reads the JSON lines of an untrusted text: bounded and strict, with one-line errors.
 
-Lives here: reading, and quoting values in messages. Does not interpret lines (see tape).
+Lives here: reading, and quoting values in messages. Does not open files (see hicache/files) or
+interpret lines (see tape).
 """
 
 from __future__ import annotations
 
 import io
 import json
-import stat
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from hicache.core.errors import CallerError
+from hicache.files import once
 
 MOST_BYTES = 64 << 20
 MOST_LINE = 4 << 20  # characters; parsing a line takes many times its length
@@ -28,34 +28,6 @@ def quoted(value: object) -> str:
     text = value[: _QUOTED + 1] if isinstance(value, str) else value
     said = ascii(text)
     return said if len(said) <= _QUOTED + 2 else f"{said[:_QUOTED]}..."
-
-
-def text_of(path: Path, what: str) -> str:
-    """Returns the text of a regular file. Raises CallerError with one line; does not wait for a
-    pipe.
-    """
-    try:
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
-            _unreadable(path, what, "a directory", "name a file")
-        if not stat.S_ISREG(found.st_mode):
-            _unreadable(path, what, "a pipe or a device", "write it to a file first")
-        if found.st_size > MOST_BYTES:
-            raise CallerError(
-                f"{path}: expected at most {MOST_BYTES} bytes, found {found.st_size}; is this a "
-                f"{what}?"
-            )
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        _unreadable(path, what, f"byte {error.object[error.start]:#04x}, not UTF-8", "copy it anew")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        name = quoted(str(path)) if len(str(path)) > 255 else path
-        _unreadable(name, what, str(reason), "check the path")
-
-
-def _unreadable(path: object, what: str, found: str, advice: str) -> NoReturn:
-    raise CallerError(f"{path}: expected a readable {what}, found: {found}; {advice}")
 
 
 def rows(text: str, name: str) -> Iterator[dict[str, Any]]:
@@ -85,12 +57,10 @@ def rows(text: str, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _Strange(f"expected each name once, found {quoted(twice)} twice")
-    return row
+    try:
+        return once(pairs)
+    except ValueError as error:
+        raise _Strange(f"expected each name once, found {error}") from None
 
 
 def _no_number(word: str) -> NoReturn:

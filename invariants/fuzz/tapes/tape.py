@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
+from hicache.files import text_of
 from hicache.runtime import recording_format
 from hicache.runtime.config_document import MAY_LACK, config_of, types, written
 
@@ -229,7 +230,9 @@ def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
 
 def read(path: Path) -> Tape:
     """Reads a tape. Raises CallerError with one line if the file holds no complete tape."""
-    return loads(lines.text_of(path, "tape of hicache fuzz"), str(path))
+    return loads(
+        text_of(str(path), "tape of hicache fuzz", lines.MOST_BYTES, "copy it anew"), str(path)
+    )
 
 
 def write(path: Path, tape: Tape) -> None:

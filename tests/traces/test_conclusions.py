@@ -1,0 +1,251 @@
+"""Plain words at the end of a replay: each sentence where the figures show it, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.engine.sequence import RequestResult
+from traces.cli import main, parse
+from traces.formats._jobs import Jobs
+from traces.replaying.builtin import opened, story
+from traces.replaying.options import ReplayOptions
+from traces.replaying.settings import resolve
+from traces.reporting.overload import Load, load_of, slower
+from traces.reporting.timestamps import warnings
+
+from .rig import mooncake, write
+
+NS = 1_000_000_000
+TWO_PAGES = ["--page-size", "512", "--device-pages"]
+
+
+def replayed(tmp_path: Path, records: list[dict[str, Any]], *options: str) -> dict[str, Any]:
+    out, path = tmp_path / "out.json", write(tmp_path / "trace.jsonl", *records)
+    assert main(["replay", str(path), "--check", "off", *options, "--json", str(out)]) == 0
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def told(tmp_path: Path, records: list[dict[str, Any]], *options: str) -> str:
+    return " ".join(replayed(tmp_path, records, *options)["conclusions"])
+
+
+def visits(*prompts: list[int], gap_ms: int = 5000) -> list[dict[str, Any]]:
+    return [mooncake(ids, timestamp=gap_ms * at) for at, ids in enumerate(prompts)]
+
+
+AGAIN = visits([1, 2], [3, 4], [1, 2, 5])
+
+
+def test_no_host_memory_is_said_and_offered_where_pages_were_lost(tmp_path: Path) -> None:
+    text = told(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-ratio", "0")
+    assert "The device served 14.3 % of the prompt tokens; there is no host memory." in text
+    assert "512 tokens (14.3 %) had been seen before and were evicted" in text
+    assert "Try --host-ratio 2, which adds host memory" in text
+
+
+def test_what_host_memory_served_and_the_compute_that_it_saved(tmp_path: Path) -> None:
+    found = replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "6")
+    first = found["conclusions"][0]
+    assert found["whole"]["hit_tokens"] == {"device": 512, "host": 512, "storage": 0}
+    assert (
+        "Host memory served 512 prompt tokens that the device did not hold (14.3 % of all" in first
+    )
+    assert "which saved about 0.0 s of compute" in first
+    assert "Nearly all that could be reused was: the ceiling is 28.6 %" in found["conclusions"][1]
+    assert found["conclusions"][2] == ("Try --host-ratio 1: half the host memory may be enough.")
+    counted = replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "6", "--mode", "hits")
+    assert "compute" not in counted["conclusions"][0]
+
+
+def test_a_host_that_lost_pages_may_be_twice_as_large(tmp_path: Path) -> None:
+    text = told(
+        tmp_path, visits([1, 2], [3, 4], [5, 6], [1, 2, 7]), *TWO_PAGES, "3", "--host-pages", "3"
+    )
+    assert "what it held was not asked for again, or was still on the device" in text
+    assert "had been seen before and were evicted" in text
+    assert "Try --host-ratio 2, twice the host memory." in text
+
+
+def test_a_device_that_never_evicts_needs_no_host(tmp_path: Path) -> None:
+    text = told(tmp_path, AGAIN, *TWO_PAGES, "30", "--host-pages", "30")
+    assert "host memory none, because the device never evicted a page" in text
+    assert "Try --host-ratio 0: without host memory the hits are the same." in text
+
+
+def test_nothing_was_copied(tmp_path: Path) -> None:
+    selective = ["--host-pages", "30", "--write-policy", "write_through_selective"]
+    text = told(tmp_path, visits([1, 2], [3, 4], [5, 6]), *TWO_PAGES, "3", *selective)
+    assert "because nothing was copied to it (write_through_selective)" in text
+
+
+def test_a_miss_of_what_is_being_computed_is_no_lack_of_memory(tmp_path: Path) -> None:
+    alike = [mooncake([1, 2, 3], timestamp=1) for _ in range(2)]
+    text = told(tmp_path, [mooncake([9]), *alike], *TWO_PAGES, "60")
+    assert "were still being computed by another request; nothing was evicted" in text
+    assert "Try" not in text
+
+
+def test_the_report_ends_with_the_same_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = replayed(tmp_path, AGAIN, *TWO_PAGES, "3")
+    report = " ".join(capsys.readouterr().out.split())
+    assert report.endswith(" ".join(found["conclusions"]))
+
+
+@pytest.mark.parametrize(("gap_ms", "overloaded"), [(20, True), (2000, False)])
+def test_overload_is_said_with_a_speed_at_which_it_ends(
+    gap_ms: int, overloaded: bool, tmp_path: Path
+) -> None:
+    records = visits(*([8 * n + k for k in range(8)] for n in range(30)), gap_ms=gap_ms)
+    found = replayed(tmp_path, records)
+    text = " ".join(found["conclusions"])
+    assert found["load"]["overloaded"] is overloaded
+    assert ("x what this machine can do; queueing dominates" in text) is overloaded
+    assert ("Try --speed" in text) is overloaded
+    if overloaded:
+        speed = text.partition("Try --speed ")[2].split()[0]
+        assert float(speed) == pytest.approx(0.9 / found["load"]["offered"], abs=0.1)
+        again = replayed(tmp_path, records, "--speed", speed)
+        assert not again["load"]["overloaded"]
+
+
+def results(*times: tuple[float, float, float]) -> tuple[Jobs, list[RequestResult]]:
+    """Requests from (arrival, time in the queue, time of its passes), in seconds."""
+    jobs, served = Jobs(), []
+    for index, (arrival, queue, compute) in enumerate(times):
+        at, first = round(arrival * NS), round((arrival + queue + compute) * NS)
+        jobs.add(at, 10, 1)
+        result = RequestResult(index, 10, 1, 0, 0, 10, at, at, first, first, 0)
+        served.append(result._replace(compute_ns=round(compute * NS)))
+    return jobs, served
+
+
+def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals() -> None:
+    twice = load_of(*results(*((n, n, 0.0) for n in range(101))))
+    assert twice.offered == pytest.approx(2)
+    assert twice.overloaded
+    fine = load_of(*results(*((n, 0.0, 2.0) for n in range(101))))
+    assert fine.offered == pytest.approx(1.02)
+    assert not fine.overloaded
+    assert not fine.queued
+    # a long last request alone is no overload: it does not wait in a queue
+    assert not load_of(*results(*((n, 0.0, 2.0) for n in range(20)), (20, 0.0, 40.0))).overloaded
+    # nor can a handful of requests tell
+    assert load_of(*results((0, 0, 1), (1, 9, 1))).offered == 0
+    burst = load_of(*results(*((n, 3.0, 1.0) for n in range(101))))
+    assert not burst.overloaded
+    assert burst.queued
+
+
+@pytest.mark.parametrize(
+    ("offered", "speed", "advice"),
+    [(2.1, 1, "0.4"), (1.2, 1, "0.7"), (15, 1, "0.06"), (2, 10, "4"), (1.5, 100, "60")],
+)
+def test_the_advised_speed_has_one_digit_and_is_below_the_load(
+    offered: float, speed: int, advice: str
+) -> None:
+    assert slower(Load(offered, 1.0), Fraction(speed)) == advice
+
+
+def arrivals(*times_ms: float) -> Jobs:
+    jobs = Jobs()
+    for time in times_ms:
+        jobs.add(round(time * 1e6), 1000, 1)
+    return jobs
+
+
+def test_timestamps_that_look_right_are_not_warned_about() -> None:
+    assert warnings(arrivals(*(300 * n for n in range(100))), Fraction(1)) == []
+    assert warnings(arrivals(0, 0, 0), Fraction(1)) == []  # too few to tell
+
+
+def test_seconds_read_as_milliseconds() -> None:
+    [text] = warnings(arrivals(*(0.3 * n for n in range(100))), Fraction(1))
+    assert "3.4 million input tokens a second" in text
+    assert "If the timestamps are seconds, use --speed 0.001." in text
+    assert warnings(arrivals(*(0.3 * n for n in range(100))), Fraction("0.001")) == []
+
+
+def test_all_at_once() -> None:
+    [text] = warnings(arrivals(*[7] * 20), Fraction(1))
+    assert "All 20 requests arrive at the same time" in text
+
+
+def test_a_long_gap_and_a_late_start() -> None:
+    hour = 3_600_000
+    [text] = warnings(arrivals(*range(0, 10_000, 1000), 5 * hour), Fraction(1))
+    assert (
+        "No request arrives for 5.0 h of 5.0 h: check the timestamps of requests 9 and 10" in text
+    )
+    epoch = 1_700_000_000_000
+    [text] = warnings(arrivals(*(epoch + 300 * n for n in range(20))), Fraction(1))
+    assert "The first request arrives after 472,222.2 h" in text
+
+
+def test_warnings_reach_the_report_the_document_and_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [mooncake([n], timestamp=0.1 * n) for n in range(20)]
+    found = replayed(tmp_path, records)
+    printed = capsys.readouterr()
+    assert len(found["warnings"]) == 1
+    assert "--speed 0.001" in found["warnings"][0]
+    assert "hicache: warning: The requests arrive within" in printed.err
+    assert found["warnings"][0] in " ".join(printed.out.split())
+    assert replayed(tmp_path, records, "--speed", "0.001")["warnings"] == []
+
+
+STORIES = {
+    "": "128 conversations of 12 turns",
+    "--limit 5": "the beginning of the built-in workload: 5 conversations of 1 turn behind",
+    "--limit 5 --host-ratio 0": "of them, and there is no host memory",
+    "--limit 130 --device-pages unbounded --mode hits": "The device has room for all of them",
+    "--limit 130 --device-pages 232 --host-pages 93": "room for 25% of them, and host memory "
+    "for 10%",
+}
+
+
+@pytest.mark.parametrize("options", STORIES, ids=str)
+def test_the_story_of_the_built_in_workload_follows_its_options(options: str) -> None:
+    _, record = parse(["replay", *options.split()])
+    assert isinstance(record, ReplayOptions)
+    resolved, trace = opened(record)
+    settings, paged = resolve(resolved, trace)
+    text = story(trace, paged, settings)
+    assert STORIES[options] in text
+    assert "checked" not in text
+    assert ("history" in text) is ("--limit 5" not in options)
+
+
+def test_the_built_in_workload_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--limit", "5"]) == 0
+    assert "5 conversations of 1 turn" in " ".join(capsys.readouterr().out.split())
+
+
+def test_inspect_says_how_much_can_hit_and_how_large_a_cache_must_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = [[8 * (n % 8) + k for k in range(8)] for n in range(64)]
+    path = write(tmp_path / "my trace.jsonl", *visits(*prompts))
+    out = tmp_path / "out.json"
+    assert main(["inspect", str(path), "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    text = " ".join(found["conclusions"])
+    assert "No cache can hit more than 87.500 % of the prompt tokens; the rest is new." in text
+    assert "An LRU cache of 32,768 tokens hits 87.500 %" in text
+    assert "half of its size does not" in text
+    assert f"hicache host '{path}'" in text
+    assert (found["schema"], found["complete"], found["warnings"]) == (1, True, [])
+    assert text in " ".join(capsys.readouterr().out.split())
+    path = write(tmp_path / "new.jsonl", mooncake([1]), mooncake([2]))
+    assert main(["inspect", str(path), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["conclusions"] == [
+        "No request begins like an earlier one, so no cache can hit anything."
+    ]

@@ -1,0 +1,268 @@
+"""No name reaches the terminal raw: from a file, from the name of a file, from an option."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache.models import get
+from hicache.models._document import as_document
+from invariants.fuzz.tapes import tape as tapes
+from sim.hardware import measured
+from sim.hardware.profile import _MEASURED
+from traces.cli import main
+from traces.fuzzing.work import Work
+from traces.outside import entries
+from traces.terminal.text import command_line, one_line, visible
+
+from .rig import HEADER, mooncake, native, write
+
+ROOT = Path(__file__).parents[2]
+BUG = "donated-slot-stays-with-its-request"
+# Clears the screen, sets a title, turns the line round, forges a line, and is markup of rich.
+BAD = "\x1b[2J\x1b]0;t\x07\u202e[bold]\r\nhicache: forged\n\x9b1m\u2028\ufeff\x7f[/bold]\ud800"
+NAMES = {
+    "escapes": BAD,
+    "one megabyte": "x" * (1 << 20) + "\x1b[2J",
+    "a megabyte of escapes": "\u202e" * (1 << 18),
+}
+_RAW = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+MOST_CHARACTERS = 20_000
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    entries.forget()
+
+
+def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> int:
+    """Runs the command, whose output must be clean; returns its exit code."""
+    code = main(list(arguments))
+    said = capsys.readouterr()
+    printed = said.out + said.err
+    assert not _RAW.search(printed), (arguments, ascii(_RAW.findall(printed)))
+    assert not re.search("^hicache: forged", printed, re.MULTILINE)
+    assert len(printed) < MOST_CHARACTERS
+    assert "Traceback" not in printed
+    if code == 2:
+        assert said.err.count("\n") == 1
+    return code
+
+
+NATIVE: dict[str, Callable[[str], list[Any]]] = {
+    "made_by": lambda bad: [{**HEADER, "made_by": {bad: bad}}, native(("a", 70), output=("b", 3))],
+    "format": lambda bad: [{**HEADER, "format": bad}],
+    "version": lambda bad: [{**HEADER, "version": bad}],
+    "stream": lambda bad: [HEADER, native((bad, 70), output=(bad, 3))],
+    "namespace": lambda bad: [HEADER, native(("a", 70), output=("b", 3), namespace=bad[:90])],
+    "session": lambda bad: [HEADER, native(("a", 70), output=("b", 3), session=bad)],
+    "a field": lambda bad: [HEADER, {**native(("a", 70), output=("b", 3)), bad: 1}],
+    "length": lambda bad: [HEADER, {**native(("a", 70), output=("b", 3)), "output": ["b", bad]}],
+    "timestamp": lambda bad: [HEADER, {**native(("a", 70), output=("b", 3)), "timestamp": bad}],
+    "first field": lambda bad: [{bad: 1}],
+    "hash_ids": lambda bad: [{**mooncake([1]), "hash_ids": [bad]}],
+    "ignored": lambda bad: [{**mooncake([1]), bad: bad}],
+}
+
+
+@pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
+def test_traces(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = set()
+    for field, make in NATIVE.items():
+        path = str(write(Path(f"{field}.jsonl"), *make(bad)))
+        seen.add(ran(capsys, "inspect", path))
+        seen.add(ran(capsys, "replay", path))
+    Path("raw.jsonl").write_bytes(bad.encode("utf-8", "surrogatepass"))
+    assert ran(capsys, "inspect", "raw.jsonl") == 2
+    assert seen == {0, 2}
+
+
+@pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
+def test_models(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = as_document(get("llama-3.1-8b"))
+    [pool] = whole["pools"]  # type: ignore[misc]
+    cases: list[dict[str, Any]] = [{**whole, name: bad} for name in whole] + [{**whole, bad: 1}]
+    cases += [{**whole, "pools": [{**pool, name: bad}]} for name in pool]  # type: ignore[has-type]
+    cases += [{**whole, "pools": [{**pool, bad: 1}]}]  # type: ignore[has-type]
+    for case in cases:
+        Path("model.json").write_text(json.dumps(case))
+        assert ran(capsys, "models", "model.json") == 2
+    Path("model.json").write_text(json.dumps({bad: 1})[:-1] + f", {json.dumps(bad)}: 2}}")
+    assert ran(capsys, "models", "model.json") == 2
+    Path("model.json").write_text(bad, errors="replace")
+    assert ran(capsys, "models", "model.json") == 2
+
+
+@pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
+def test_profiles(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = [[1, 1], [2, 2]]
+    whole: dict[str, Any] = {
+        "name": "cpu",
+        "hardware": dict.fromkeys(_MEASURED, 1000),
+        "curves": {"h2d": curve, "d2h": curve},
+        "geometry": {"page_size": 64, "model": "tiny", "layout": "x", "io_backend": "direct"},
+        "machine": {"accelerator": "cpu"},
+        "made": {},
+        "measured": {},
+    }
+    trace = str(write(Path("trace.jsonl"), mooncake([1])))
+    inner = [
+        {**whole, place: {**whole[place], name: bad}}
+        for place in ("hardware", "curves", "geometry", "machine", "made")
+        for name in (bad, *whole[place])
+    ]
+    for case in (*({**whole, name: bad} for name in whole), *inner):
+        Path("profile.json").write_text(json.dumps(measured.seal(case)))
+        for command in (
+            ("replay", trace, "--hardware", "profile.json", "--device-pages", "90"),
+            ("twin", trace, "--profile", "profile.json"),
+        ):
+            assert ran(capsys, *command) in (0, 2)
+
+
+@pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
+def test_tapes(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    head, *entries_ = tapes.dumps(Work(5, ("full", "mamba"), plant=BUG).drawn(16)).splitlines()
+    first, last = json.loads(head), json.loads(entries_[-1])
+    cases = [{**first, name: bad} for name in first] + [{**first, bad: bad}]
+    cases += [{**first, "config": {**first["config"], name: bad}} for name in first["config"]]
+    cases += [{**first, "notes": {name: bad}} for name in ("plant", "commit", bad)]
+    texts = ["\n".join([json.dumps(case), *entries_]) for case in cases]
+    steps = [{**last, name: bad} for name in last] + [{**last, bad: bad}]
+    texts += ["\n".join([head, *entries_[:-1], json.dumps(step)]) for step in steps]
+    for text in texts:
+        Path("tape.jsonl").write_text(text + "\n")
+        for command in (
+            ("fuzz", "--replay", "tape.jsonl"),
+            ("explain", "tape.jsonl"),
+            ("shrink", "tape.jsonl", "--as-is"),
+        ):
+            assert ran(capsys, *command) in (0, 2, 11)
+        Path("tape.py").write_text(f"TAPE = {text!r}\n")
+        assert ran(capsys, "explain", "tape.py") == 2
+    Path("recording.jsonl").write_text(json.dumps({"hicache_recording": bad}) + "\n")
+    assert ran(capsys, "force", "recording.jsonl") == 2
+
+
+FILE = "a\x1b[2J\u202e[bold]\nhicache: forged\n\x7f.jsonl"
+
+
+def test_names_of_files(capsys: pytest.CaptureFixture[str]) -> None:
+    write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
+    for command in (("inspect", FILE), ("replay", FILE), ("replay", FILE, "--mode", "hits")):
+        assert ran(capsys, *command) == 0
+        assert ran(capsys, *command, "--json", f"{FILE}.out") == 0
+        assert FILE in Path(f"{FILE}.out").read_text().encode().decode("unicode_escape")
+    tape = Work(5, ("full", "mamba"), plant=BUG).drawn(16)
+    tapes.write(Path(FILE), tape)
+    for command in (
+        ("fuzz", "--replay", FILE, "--json", f"{FILE}.out"),
+        ("explain", FILE, "--trace", f"{FILE}.out"),
+        ("shrink", FILE, "-o", f"{FILE}.out", "--export", "folder\n\x1b[2J"),
+    ):
+        assert ran(capsys, *command) in (0, 11)
+    hunt = ("--plant", BUG, "--seed", "17", "--sequences", "1", "--operations", "25", "--jobs", "1")
+    assert ran(capsys, "fuzz", *hunt, "-o", "folder\n\x1b[2J") == 11
+    for missing in (FILE + "x", "y\n" * 9000):
+        for words in (
+            ("inspect", missing),
+            ("replay", missing),
+            ("replay", "--hardware", f"{missing}.json"),
+            ("models", f"{missing}.json"),
+            ("explain", missing),
+            ("shrink", missing),
+            ("force", missing),
+            ("inspect", FILE, "--json", f"{missing}/out"),
+            ("generate", "multiturn", "-o", f"{missing}/out"),
+            ("fuzz", "-o", f"{FILE}/out"),
+        ):
+            assert ran(capsys, *words) == 2
+
+
+@pytest.mark.parametrize("bad", [*NAMES.values(), "\0"], ids=[*NAMES.keys(), "nul"])
+def test_options(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        (bad,),
+        ("replay", "--mode", bad),
+        ("replay", "--model", bad),
+        ("replay", "--hardware", bad),
+        ("replay", "--device-tokens", bad),
+        ("replay", "--host-ratio", bad),
+        ("replay", "--host-bandwidth", bad),
+        ("replay", "--components", bad),
+        ("replay", "--eviction", bad),
+        ("replay", "--scheduler", f"{bad}.py:{bad}"),
+        ("replay", f"--{bad}"),
+        ("generate", bad),
+        ("fuzz", "--plant", bad),
+        ("mutants", "--only", bad),
+        ("check-device", "--device", bad),
+    ):
+        assert ran(capsys, *words) == 2
+
+
+def test_policies_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(f"raise ValueError({BAD!r})\n")
+    assert ran(capsys, "replay", "--eviction", "mine.py:Mine") == 2
+    Path("mine.py").write_text(f"class Mine:\n    name = {BAD!r}\n    priority = lambda *_: 0\n")
+    assert ran(capsys, "replay", "--eviction", "mine.py:Mine") == 2
+
+
+@pytest.mark.parametrize("settings", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_on_a_terminal_only_colours_are_raw(settings: dict[str, str]) -> None:
+    write(Path(FILE), HEADER, native(("a", 70), output=("b", 3)))
+    ours, theirs = os.openpty()
+    environment = {"TERM": "xterm-256color", "COLUMNS": "40"} | settings
+    with subprocess.Popen(
+        [sys.executable, "-m", "hicache", "inspect", FILE],
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        printed = b""
+        with suppress(OSError):  # the terminal is gone
+            while piece := os.read(ours, 1 << 16):
+                printed += piece
+    os.close(ours)
+    assert process.returncode == 0
+    text = printed.decode().replace("\r\n", "\n")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert not _RAW.search(plain)
+    assert "\\x1b[2J\\u202e[bold]\\n" in plain.replace("\n", "").replace(" ", "")
+    assert (plain == text) == ("TERM" in settings)
+    assert "NO_COLOR" not in settings or not re.search(r"\x1b\[[34]", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é 漢 ✓\n", "plain é 漢 ✓\n"),
+        ("\x00\t\r\x1b\x7f\x80\x9f", "\\x00\\t\\r\\x1b\\x7f\\x80\\x9f"),
+        ("\u202a\u2066\u200f\u2028\ufeff\ud800", "\\u202a\\u2066\\u200f\\u2028\\ufeff\\ud800"),
+    ],
+)
+def test_unsafe_characters_are_escapes(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert visible(shown) == shown
+    assert one_line(text) == shown.replace("\n", "\\n")
+
+
+def test_a_word_of_a_command_line_survives_a_shell() -> None:
+    words = ["plain", "two words", "it's", FILE, "\u202e\x80", "\udcff", "\\n'\n"]
+    line = command_line(["printf", "%s\\0", *words])
+    assert not _RAW.search(line)
+    assert "\n" not in line
+    printed = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
+    assert printed == b"".join(os.fsencode(word) + b"\0" for word in words)

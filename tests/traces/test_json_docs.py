@@ -1,0 +1,182 @@
+"""docs/json.md describes every key of every document, and no key that no document has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import traces.commands.shrink
+from invariants.mutants.score import Hunt
+from traces.cli import main
+from traces.commands import mutants
+from traces.mutants.generic_work import TimedHunt
+from traces.mutants.planted_work import Others, Row, Small, Trial
+
+from .rig import mooncake, write
+from .test_calibrate import profile
+
+__all__ = ["profile"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "json.md"
+BUG = "donated-slot-stays-with-its-request"
+Key = tuple[str, ...]
+
+
+def spelled(text: str) -> Iterator[str]:
+    """Every key that `text` stands for: `{a,b}` is either."""
+    parts = re.split(r"(\{[^}]*\})", text)
+    choices = [part[1:-1].split(",") if part.startswith("{") else [part] for part in parts]
+    for chosen in product(*choices):
+        yield "".join(chosen)
+
+
+def described(section: str) -> set[Key]:
+    """The keys of the first table under this heading."""
+    text = PAGE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    keys = re.findall(r"^\| `([^`]+)` \| [^|]*\| [^|]+\|$", text, re.MULTILINE)
+    assert keys, section
+    found = [tuple(one.replace("[]", ".[]").split(".")) for key in keys for one in spelled(key)]
+    assert len(found) == len(set(found)), f"{section}: a key is described twice"
+    return set(found)
+
+
+def leaves(value: object, at: Key = ()) -> Iterator[tuple[Key, bool]]:
+    """The path of every value without a value in it, and whether it is an empty object or list."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from leaves(inner, (*at, name))
+    elif isinstance(value, list) and value:
+        for inner in value:
+            yield from leaves(inner, (*at, "[]"))
+    else:
+        yield at, value in ({}, [])
+
+
+def fits(key: Key, pattern: Key) -> bool:
+    return len(key) == len(pattern) and all(
+        want in ("NAME", name) for name, want in zip(key, pattern, strict=True)
+    )
+
+
+def compare(section: str, documents: list[dict[str, Any]]) -> None:
+    patterns = described(section)
+    used: set[Key] = set()
+    for document in documents:
+        for key, empty in set(leaves(document)):
+            found = [pattern for pattern in patterns if fits(key, pattern)]
+            # a key that is spelled out is meant rather than NAME
+            found.sort(key=lambda pattern: pattern.count("NAME"))
+            inside = [pattern for pattern in patterns if fits(key, pattern[: len(key)])]
+            used.update(inside if empty else found[:1])
+            assert inside, f"docs/json.md, {section}: {'.'.join(key)} is not described"
+    unseen = sorted(".".join(key) for key in patterns - used)
+    assert not unseen, f"docs/json.md, {section}: no document has {unseen}"
+
+
+def test_a_key_that_is_not_described_and_one_that_never_appears_are_found() -> None:
+    with pytest.raises(AssertionError, match="no document has"):
+        compare("hicache inspect", [{"schema": 1}])
+    with pytest.raises(AssertionError, match="surprise is not described"):
+        compare("hicache inspect", [{"surprise": 1}])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("documents")
+    turns = ["generate", "multiturn", "--clients", "4", "--rounds", "4"]
+    assert main([*turns, "-o", str(path / "turns.jsonl")]) == 0
+    write(path / "blocks.jsonl", *(mooncake([n % 3], timestamp=300 * n) for n in range(12)))
+    return path
+
+
+def written(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
+    out = folder / "out.json"
+    assert main([*command, "--json", str(out)]) == code
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def test_replay(folder: Path) -> None:
+    turns, rows = str(folder / "turns.jsonl"), folder / "rows.jsonl"
+    hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
+    blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows)]
+    exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
+    documents = [
+        written(folder, "replay", *blocks, "--check", "every"),
+        written(folder, "replay", turns, *hybrid, "--compare-eviction", "fifo"),
+        written(folder, "replay", turns, "--mode", "hits", *exclusive),
+    ]
+    compare("hicache replay", documents)
+    assert documents[0]["warnings"]
+    lines = rows.read_text().splitlines()
+    compare("hicache replay --requests", [json.loads(line) for line in lines])
+
+
+def test_host_and_inspect(folder: Path) -> None:
+    turns = str(folder / "turns.jsonl")
+    sizes = ["--host-bytes", "0,1GB", "--device-pages", "100", "--jobs", "1"]
+    slow = [str(folder / "blocks.jsonl"), "--speed", "9000", *sizes]
+    exclusive = ["--write-policy", "write_back", "--exclusive"]
+    documents = [
+        written(folder, "host", *slow),
+        written(folder, "host", turns, *sizes, *exclusive, "--mode", "hits"),
+    ]
+    compare("hicache host", documents)
+    fast = [mooncake([n % 3], timestamp=0.1 * n) for n in range(20)]
+    strange = str(write(folder / "fast.jsonl", *fast))
+    compare("hicache inspect", [written(folder, "inspect", name) for name in (turns, strange)])
+
+
+def test_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--json"]) == 0
+    compare("hicache models", [json.loads(capsys.readouterr().out)])
+
+
+def test_fuzz_shrink_and_explain(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    # fresh processes have tests of their own
+    monkeypatch.setattr(traces.commands.shrink, "_verify", lambda *_: None)
+    hunt = ["fuzz", "--plant", BUG, "--seed", "16", "--operations", "25", "--jobs", "1"]
+    found = written(folder, *hunt, "--sequences", "30", code=11)
+    compare("hicache fuzz", [found])
+    tape = found["failures"][0]["tape"]
+    compare("hicache fuzz --replay", [written(folder, "fuzz", "--replay", tape, code=11)])
+    compare("hicache shrink", [written(folder, "shrink", tape, "-o", "small.jsonl")])
+    compare("hicache explain", [written(folder, "explain", "small.jsonl", code=11)])
+
+
+def test_mutants() -> None:
+    hunts = [Hunt("radix.tree:split:x", 11, "OWN-D", 9, 1, 7), Hunt("core:y", 0, "", 9, 1)]
+    done = mutants.Done(
+        [
+            Row("duplicate-pages-leak", 11, "OWN-D", 9, 1, 7, 0.5, ("own-d",), small, others)
+            for small, others in (
+                (Small(9, 3, 20, 1.0, True), Others("", 5)),
+                (None, None),
+            )
+        ],
+        [Trial("abort-ends-the-load", "abort", 11, "OWN-D", 1, 9, 0.5)],
+        [TimedHunt(hunt, 0.5) for hunt in hunts],
+    )
+    document = mutants.document(done, mutants.generic_report.summed(done.generic, False), "", True)
+    compare("hicache mutants", [json.loads(json.dumps(document))])
+
+
+def test_twin(folder: Path, profile: Path) -> None:
+    turns = str(folder / "turns.jsonl")
+    compare(
+        "hicache twin", [written(folder, "twin", turns, "--profile", str(profile), "--limit", "4")]
+    )
+
+
+def test_check_device(folder: Path) -> None:
+    short = ["--model", "llama-3.1-8b", "--sets", "1", "--shadow", "2"]
+    compare("hicache check-device", [written(folder, "check-device", *short)])
