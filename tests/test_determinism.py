@@ -12,7 +12,7 @@ import pytest
 
 
 def document(tmp_path: Path, hash_seed: str, *options: str) -> dict[str, object]:
-    out = tmp_path / f"{hash_seed}.json"
+    out = tmp_path / "out.json"  # the same for all: the document has the command
     subprocess.run(
         [sys.executable, "-m", "traces", "replay", "--limit", "60", *options, "--json", str(out)],
         env=dict(os.environ, PYTHONHASHSEED=hash_seed),

@@ -39,36 +39,43 @@ _TOP = ("-h", "--help", "--version")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _ABOUT = """\
-Replay LLM serving traces through a tiered KV cache (device and host memory), on a
-simulated accelerator or on real memory, with every decision checked. Look for bugs
-in the cache.
+Replay LLM serving traces through a tiered KV cache (device and host memory), on
+a simulated accelerator or on real memory, with every decision checked. Look for
+bugs in the cache.
 """
 
 _EXAMPLES = """\
 examples:
-  hicache replay                                   a built-in workload, about 10 s
+  hicache replay                        a built-in workload, about 10 s
   hicache replay trace.jsonl --model llama-3.1-8b --hardware h100 \\
       --device-tokens 1M --host-ratio 2 --write-policy write_through
-  hicache replay trace.jsonl --mode hits --page-size 512 --device-pages 5637 --json out.json
-  hicache replay trace.jsonl --model gemma-3-27b --swa-tokens 64K --host-ratio 4
-  hicache replay trace.jsonl --components full,mamba --mamba-states 50 --device-tokens 1M
-  hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 --seed 7
+  hicache replay trace.jsonl --mode hits --page-size 512 \\
+      --device-pages 5637 --json out.json
+  hicache replay trace.jsonl --model gemma-3-27b --hardware h200 \\
+      --swa-tokens 64K
+  hicache replay trace.jsonl --components full,mamba --mamba-states 50 \\
+      --device-tokens 1M
+  hicache replay trace.jsonl --check every --host-bandwidth 0.5x --limit 1000 \\
+      --seed 7
   hicache replay trace.jsonl --requests out.jsonl
-  hicache replay trace.jsonl --why 17              what request 17 hit, and why not more
+  hicache replay trace.jsonl --why 7
   hicache host trace.jsonl --host-bytes 0,256GB,1TB -o picture.svg
   hicache generate multiturn --clients 10 --rounds 12 -o out.jsonl
   hicache generate shared-prefix -o - | hicache inspect -
   hicache inspect trace.jsonl
-  hicache fuzz                                     60 s on all cores; failures are saved as tapes
+  hicache fuzz                          60 s on all cores; failures become tapes
   hicache shrink TAPE.jsonl -o small.jsonl --export tests/regress
   hicache explain small.jsonl
 
-Sizes take K, M, G (thousands) or Ki, Mi, Gi (1,024s). `hicache COMMAND --help` lists the options.
+Sizes take K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s); those in bytes
+also with a B: 512GB.
+`hicache COMMAND --help` lists the options.
 
 exit codes:
-  0 done, 2 bad input or option, 10 crash, 11 invariant violated, 12 wrong bytes, 13 hazard,
-  14 no progress, 15 ranks diverge, 16 nondeterminism, 17 error of the harness, 18 state not
-  reached, 19 canary not found, 130 interrupted
+  0 done, 2 bad input or option, 10 crash, 11 invariant violated,
+  12 wrong bytes, 13 hazard, 14 no progress, 15 ranks diverge,
+  16 nondeterminism, 17 error of the harness, 18 state not reached,
+  19 canary not found, 130 interrupted
 """
 
 

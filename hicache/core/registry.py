@@ -31,6 +31,7 @@ OPEN = {
 }
 OUTSIDE = "outside_"  # the modules of users' files are named so
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_LONGEST_NAME = 100
 _added: dict[str, dict[str, Any]] = {}  # [package][name]
 _SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
 
@@ -105,9 +106,18 @@ def spellings(package: str) -> list[str]:
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:
     """The error for an unknown name. It lists the known names and suggests the closest one."""
+    known_names = ", ".join(known)
+    return CallerError(
+        f"{kind}: expected one of {known_names}, found {name!r}{closest(name, known)}"
+    )
+
+
+def closest(name: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown name: what was meant; empty if nothing is close."""
+    if len(name) > _LONGEST_NAME:
+        return ""  # comparing takes quadratic time
     close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return CallerError(f"{kind}: expected one of {', '.join(known)}, found {name!r}{hint}")
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _kind(package: str) -> str:

@@ -28,7 +28,6 @@ __all__ = [
     "get",
     "is_path",
     "names",
-    "spelled",
     "stored",
 ]
 
@@ -47,7 +46,7 @@ def names() -> list[str]:
     return sorted(_by_name())
 
 
-def spelled(name: str) -> str:
+def _spelled(name: str) -> str:
     """The full name of a model if `name` is the beginning of exactly one, else `name`."""
     known = names()
     longer = [one for one in known if one.startswith(f"{name}-")]
@@ -61,7 +60,7 @@ def get(name: str) -> ModelDescription:
         return read(name)
     if name == TINY.name:
         return TINY
-    model = _by_name().get(spelled(name))
+    model = _by_name().get(_spelled(name))
     if model is None:
         meant = [one for one in names() if name and one.startswith(name)]
         if meant:

@@ -24,6 +24,8 @@ _MOST = {
     "layers": 1 << 14,
     "parameters": 1 << 50,
     "active_parameters": 1 << 50,
+    "weight_bytes": 1 << 53,
+    "expert_bytes": 1 << 53,
     "vocabulary": 1 << 24,
     "head_elements": 1 << 24,
     "window": 1 << 32,

@@ -70,11 +70,9 @@ def read(path: str, fields: Sequence[str]) -> Measured:
     try:
         document = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError):
-        document = None
+        raise _another_kind(path, "text that is not JSON") from None
     if type(document) is not dict or "hicache_profile" not in document:
-        raise CallerError(
-            f"{path}: expected a hardware profile, found another kind of file; {_AGAIN}"
-        )
+        raise _another_kind(path, "JSON without hicache_profile")
     version = document["hicache_profile"]
     if type(version) is not int or version != VERSION:
         raise CallerError(
@@ -96,6 +94,13 @@ def read(path: str, fields: Sequence[str]) -> Measured:
         raise CallerError(
             f"{path}: expected a whole profile, found a fault in it ({error}); {_AGAIN}"
         ) from None
+
+
+def _another_kind(path: str, found: str) -> CallerError:
+    return CallerError(
+        f"{path}: expected a hardware profile, found {found}; name a file that hicache calibrate "
+        "wrote"
+    )
 
 
 def _checked(path: str, document: dict[str, Any], fields: Sequence[str]) -> Measured:

@@ -108,6 +108,7 @@ def test_help_of_every_command(arguments: list[str], capsys: pytest.CaptureFixtu
     text = capsys.readouterr().out
     assert text.startswith(f"usage: {' '.join(['hicache', *arguments])} ")
     assert "(default: None)" not in text
+    assert max(map(len, text.splitlines())) <= 80
     assert all(f"\n    {name}" in text for name in NAMES) or arguments
 
 

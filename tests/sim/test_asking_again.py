@@ -40,7 +40,10 @@ def test_a_request_that_waits_for_what_it_was_told_loses_no_time(
             with monkeypatch.context() as patch:
                 patch.setattr(running.Running, "is_blocked", lambda self, blocked: False)
                 eager = crowded(seed, write_policy, device, host).run()
-            assert patient.requests == eager.requests, (seed, device)
+            pairs = zip(patient.requests, eager.requests, strict=True)
+            for one, other in pairs:  # only how often they asked may differ
+                assert one.refusals <= other.refusals
+                assert one == other._replace(refusals=one.refusals), (seed, device)
             preempted += sum(one.retractions for one in patient.requests)
     assert preempted > 20
 

@@ -143,11 +143,11 @@ def test_other_files_are_refused_in_one_line(
     capsys.readouterr()
     path, requests = tmp_path / "other.json", str(trace(tmp_path))
     for text, expected in (
-        ("", "another kind of file"),
-        ("[]", "another kind of file"),
-        ("{}", "another kind of file"),
+        ("", "text that is not JSON"),
+        ("[]", "JSON without hicache_profile"),
+        ("{}", "JSON without hicache_profile"),
         (profile.read_text().replace('"hicache_profile": 1', '"hicache_profile": 2'), "version 1"),
-        ("[" * 100_000, "another kind of file"),
+        ("[" * 100_000, "text that is not JSON"),
     ):
         path.write_text(text)
         assert expected in fails(capsys, "replay", requests, "--hardware", str(path))
@@ -162,7 +162,7 @@ BAD = {
     "--pages 3": "expected at least 4",
     "--repeats 0": "expected at least 3",
     "--layout nothing": "layout: expected one of",
-    "--io-backend direct --layout page_first": "io_backend: direct cannot copy page_first",
+    "--io-backend direct --layout page_first": "--io-backend: direct cannot copy page_first",
     "--pages 1M": "memory: expected pools of at most",
     "-o /nowhere/cpu.json": "a file that can be written",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from traces.formats.base import Lines
 from traces.replaying import modes
 from traces.terminal.output import write_whole
 
-from .rig import as_lines, mooncake
+from .rig import as_lines, mooncake, write
 
 
 @pytest.fixture
@@ -302,3 +303,17 @@ def test_lines_count_from_the_first_line_of_the_file() -> None:
 
 def test_reading_the_conversation_trace() -> None:
     assert main(["inspect", str(conversation()), "--limit", "500"]) == 0
+
+
+def test_every_example_of_the_help_that_replays_a_trace_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "trace.jsonl", *(mooncake([0, 1 + n % 3, 10 + n], 1400) for n in range(12)))
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = capsys.readouterr().out.replace("\\\n", " ").splitlines()
+    examples = [line.split() for line in lines if re.match(" *hicache (replay|host) trace", line)]
+    assert len(examples) == 8
+    for example in examples:
+        assert main(example[1:]) == 0, example

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import bz2
 import io
 import json
@@ -34,6 +35,7 @@ from traces.commands import generate, shrink
 from traces.formats import mooncake as mooncake_format
 from traces.fuzzing.planting import planted
 from traces.fuzzing.work import Work
+from traces.generators import base
 from traces.outside import entries
 from traces.terminal import output
 
@@ -479,3 +481,28 @@ def test_an_exported_test_does_not_replace_the_tape_that_it_comes_from(
     assert "--export: expected another file than the tape" in fails(capsys, *words)
     assert exported.read_text() == text
     assert not Path("smaller").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("multiturn", "multiturn --clients 90 --rounds 3", "multiturn --rounds 70 --clients 3"),
+        *("multiturn --clients 900 --rounds 1 --system-tokens 5", "shared-prefix --rounds 1"),
+        *("shared-prefix --groups 2 --prompts 1", "random-tree", "random-tree --depth 15"),
+        *("random-tree --depth 1 --requests 9", "random-tree --fanout 40 --segment-tokens 9"),
+    ],
+)
+def test_the_announced_size_is_about_the_size(words: str) -> None:
+    name, *rest = words.split()
+    generator, parser = base.load(name), argparse.ArgumentParser()
+    generator.add_options(parser)
+    options = generator.Options.read(parser.parse_args(rest))
+    extent = generator.extent(options)
+    _, *lines = base.text(name, generator, options)
+    assert extent.requests == len(lines)
+    assert 0.7 < extent.bytes / sum(map(len, lines)) < 1.5
+    tokens = [
+        sum(length for _, length in (*record["input"], record["output"]))
+        for record in map(json.loads, lines)
+    ]
+    assert max(tokens) <= extent.largest_tokens

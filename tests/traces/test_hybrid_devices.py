@@ -164,7 +164,7 @@ def test_the_twin_command_sizes_and_serves_every_component(
     profile: Path, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     components = CONFIGURATIONS[3]
-    monkeypatch.setattr("traces.commands.twin.model_of", lambda _: model_of(components))
+    monkeypatch.setattr("hicache.models.get", lambda _: model_of(components))
     out = tmp_path / "out.json"
     given = ["twin", str(trace), "--profile", str(profile), "--json", str(out)]
     assert main([*given, "--max-running", "2"]) == 0

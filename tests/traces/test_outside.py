@@ -82,7 +82,7 @@ def broken():
     raise RuntimeError("no such\\nluck")
 '''
 REQUESTS = [
-    native((f"s{index % 5}", 64), (f"q{index}", 200), output=(f"a{index}", 20))
+    native((f"s{index % 5}", 64), (f"q{index}", 200), output=(f"a{index}", 20), timestamp=index)
     for index in range(40)
 ]
 SMALL = ["--page-size", "16", "--device-tokens", "1600", "--host-ratio", "1", "--check", "every"]

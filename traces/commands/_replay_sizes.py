@@ -328,4 +328,7 @@ def _model(text: str) -> str:
     try:
         return models.get(text.replace("_", "-")).name
     except CallerError as error:
-        raise argparse.ArgumentTypeError(str(error).removeprefix("model: ")) from None
+        said = str(error).removeprefix("model: ")
+        raise argparse.ArgumentTypeError(
+            f"{said}; or give the path of a file with a model, with a / or .json"
+        ) from None

@@ -95,9 +95,9 @@ def _check(options: Options, extent: base.Extent) -> None:
         free = shutil.disk_usage(folder).free
         if extent.bytes > free:
             raise CallerError(
-                f"{options.output}: expected {extent.bytes / 1e9:,.1f} GB of free space for "
-                f"{extent.requests:,} requests, found {free / 1e9:,.1f} GB; ask for less, or write "
-                "to - and pack it"
+                f"--output {options.output}: expected {extent.bytes / 1e9:,.1f} GB of free space "
+                f"for {extent.requests:,} requests, found {free / 1e9:,.1f} GB; ask for less, or "
+                "write to - and pack it"
             )
 
 

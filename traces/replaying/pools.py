@@ -16,6 +16,7 @@ import hicache.models as models
 from hicache.core import registry
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
+from hicache.core.write_policies.base import WritePolicy
 from hicache.memory import sizes
 from hicache.memory.plan import plan_pools
 from hicache.models import ModelDescription
@@ -174,7 +175,7 @@ def _exchange(
     if not options.exclusive:
         return ()
     named = options.write_policy or WRITE_POLICY
-    policy = registry.load(registry.WRITE_POLICIES, named).policy()
+    policy = _policy(named)
     if policy.contiguous or not policy.on_evict or not host[0]:
         what = f"--write-policy {named}" if host[0] else "no host pool"
         raise CallerError(
@@ -185,6 +186,11 @@ def _exchange(
     most = {"path": longest, "window": window_pages + 1, "state": 1}
     sizes = zip(components, host, strict=True)
     return tuple(most[residency(name)] if size else 0 for name, size in sizes)
+
+
+def _policy(name: str) -> WritePolicy:
+    policy: WritePolicy = registry.load(registry.WRITE_POLICIES, name).policy()
+    return policy
 
 
 def _interval(options: ReplayOptions, model: ModelDescription, name: str, page: int) -> int:
@@ -218,6 +224,9 @@ def _host(
         pages, rules = _by_ratio(device, ratio) if ratio else ([], [])
     if not pages:
         return [0] * len(device), ["none"] * len(device)
+    named = options.write_policy or WRITE_POLICY
+    if pages[0] <= device[BACKBONE] + 1 and not _policy(named).on_evict:
+        rules[0] += f"; with {named} mostly copies of the device's pages"
     return pages, rules
 
 

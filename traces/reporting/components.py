@@ -14,6 +14,7 @@ from ..replaying.lookups import NOTHING, TOGETHER, UNSEEN, Capped, Lookup
 from ..replaying.run import ComponentUse, Run
 from ..replaying.settings import Settings, load_components
 from ..terminal.tables import pairs, percent, table
+from .size_rows import each_rank
 
 _TURNS = 24
 
@@ -27,19 +28,19 @@ NO_TRUTH = (
 def component_tables(settings: Settings, run: Run) -> Iterator[Table]:
     """The pools and their traffic, then what ended each hit. Nothing for full attention alone."""
     if len(run.components) > 1:
-        yield _pools(run.components)
+        yield _pools(settings, run.components)
         yield _lookup_table(settings, run)
         if rows := list(_examples(settings, run)):
             yield pairs("Costliest hits that were ended by a component other than full", rows)
 
 
-def _pools(components: tuple[ComponentUse, ...]) -> Table:
+def _pools(settings: Settings, components: tuple[ComponentUse, ...]) -> Table:
     result = table("Pools (pages; for mamba, states)", "", *(use.name for use in components))
 
     def add(name: str, values: list[str]) -> None:
         result.add_row(name, *values)
 
-    add("bytes each", [f"{use.page_bytes:,}" for use in components])
+    add(f"bytes each{each_rank(settings)}", [f"{use.page_bytes:,}" for use in components])
     for place, tier in enumerate(("device", "host")):
         add(tier, [f"{use.capacity[place]:,}" for use in components])
     add("copied to host", [f"{use.backed_up:,}" for use in components])

@@ -19,7 +19,7 @@ from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
-from .size_rows import hardware_row, model_rows, size_rows
+from .size_rows import each_rank, hardware_row, model_rows, size_rows
 
 
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
@@ -38,7 +38,7 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(turns)
     if run.latency is not None:
         out.print(_latency(run))
-    out.print(_transfers(run))
+    out.print(_transfers(settings, run))
     if (orders := order_table(settings, run)) is not None:
         out.print(orders)
     out.print(_verdict(run))
@@ -136,10 +136,11 @@ def _points(times: Spread, scale: float) -> list[str]:
     return [f"{value * scale:,.3f}" for value in (times.mean, times.p50, times.p90, times.p99)]
 
 
-def _transfers(run: Run) -> Table:
+def _transfers(settings: Settings, run: Run) -> Table:
     alone = len(run.components) == 1
     first = run.components[0]
-    result = table("Tiers", "", "pages" if alone else "pages of full", "GB", "busy (s)")
+    pages_of, size = "pages" if alone else "pages of full", "GB" + each_rank(settings)
+    result = table("Tiers", "", pages_of, size, "busy (s)")
     for way, name, pages in (
         ("d2h", "device to host", first.backed_up),
         ("h2d", "host to device", first.loaded),

@@ -42,10 +42,14 @@ def size_rows(trace: Trace, settings: Settings) -> list[Row]:
 
 def model_rows(settings: Settings) -> list[Row]:
     model, tp = settings.model, settings.tp
-    each = " on each rank" if tp > 1 else ""
-    page = f"{settings.page_bytes[0]:,} bytes a page{each}, {model.kv_dtype}"
+    page = f"{settings.page_bytes[0]:,} bytes a page{each_rank(settings)}, {model.kv_dtype}"
     weights = _bytes(settings.weight_bytes, tp, model.weight_bytes)
     return [("model", f"{model.name}, {page}"), ("weights", f"{weights}, {model.weight_dtype}")]
+
+
+def each_rank(settings: Settings) -> str:
+    """What follows a figure of one rank where there are several."""
+    return " per rank" if settings.tp > 1 else ""
 
 
 def hardware_row(settings: Settings) -> Row:

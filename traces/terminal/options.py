@@ -6,7 +6,6 @@ Does not define options; each command and each generator defines its own.
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -168,8 +167,7 @@ def choice(known: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         name = spelled.get(text.replace("_", "-"))
         if name is None:
-            close = difflib.get_close_matches(text, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = registry.closest(text, known)
             raise argparse.ArgumentTypeError(
                 f"expected one of {', '.join(known)}, found {text!r}{hint}"
             )

@@ -7,10 +7,10 @@ traces/terminal/options.
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
+from hicache.core import registry
 from hicache.core.errors import CallerError
 
 
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             given = next((word.partition("=")[0] for word in unknown if word[:1] == "-"), "")
-            hint = _closest(given, [*_options(self)])
+            hint = registry.closest(given, [*_options(self)])
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found
 
@@ -36,16 +36,8 @@ class Parser(argparse.ArgumentParser):
         """Suggests the closest name where a parser below this one was misspelt."""
         if action.choices is not None and value not in action.choices:
             known = [str(one) for one in action.choices]
-            raise argparse.ArgumentError(
-                action,
-                f"expected one of {', '.join(known)}, found {value!r}{_closest(value, known)}",
-            )
-
-
-def _closest(text: str, known: Sequence[str]) -> str:
-    """The end of a message: what the user may have meant; empty if nothing is close."""
-    close = difflib.get_close_matches(text, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+            found = f"found {value!r}{registry.closest(value, known)}"
+            raise argparse.ArgumentError(action, f"expected one of {', '.join(known)}, {found}")
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 def one_line(text: str, most: int = MOST_SHOWN) -> str:
     """The text on one line, escaped. Of what is too long, a word or all of it, the middle is left
     out."""
-    line = visible(text).replace("\n", "\\n")
+    line = visible(_cut(text, 4 * most)).replace("\n", "\\n")
     return _cut(_LONG_WORD.sub(lambda match: _cut(match[0], MOST_WORD), line), most)
 
 

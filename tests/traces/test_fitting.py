@@ -1,0 +1,157 @@
+"""A request that the device cannot hold: one error whose hint is enough, or it is left out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traces.cli import main
+
+from .rig import HEADER, mooncake, native, write
+
+LENGTHS = (300, 700, 2900, 40, 1500, 600)
+COMPONENTS = {
+    "full": "",
+    "full,swa": "--swa-window 200",
+    "full,mamba": "--mamba-interval 64",
+    "full,swa,mamba": "--swa-window 100 --mamba-interval 128",
+}
+NO_HOST = "--host-ratio 0"
+SMALL = {
+    "timed": (
+        "--device-tokens 256 --host-ratio 0.5 --write-policy write_back",
+        f"--device-pages 8 --token-budget 256 {NO_HOST}",
+    ),
+    "hits": ("--device-tokens 256 --host-ratio 0.5", f"--device-pages 4 {NO_HOST}"),
+}
+
+
+def known_tokens(path: Path) -> str:
+    """A trace with tokens: a long request, and conversations of two turns."""
+    turns = []
+    for number, length in enumerate(LENGTHS):
+        turns.append(native((f"a{number}", length), output=(f"b{number}", 90)))
+        history = (f"a{number}", length), (f"b{number}", 90), (f"c{number}", 30)
+        turns.append(native(*history, output=(f"d{number}", 50), after=2 * number))
+    return str(write(path, HEADER, *turns))
+
+
+def known_blocks(path: Path) -> str:
+    """A trace with blocks, whose output is not known."""
+    ids = iter(range(100))
+    records = [
+        mooncake([next(ids) for _ in range(-(-length // 512))], length, output_length=130)
+        for length in LENGTHS
+    ]
+    return str(write(path, *records))
+
+
+def hint_of(message: str, given: list[str]) -> list[str]:
+    """The options with those that the message says to give."""
+    said = message.partition("; give ")[2].partition(", or ")[0]
+    result = list(given)
+    for option, value in re.findall(r"(--[a-z-]+) (\d+)", said):
+        if option in result:
+            result[result.index(option) + 1] = value
+        else:
+            result += [option, value]
+    assert result != given, message
+    return result
+
+
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+@pytest.mark.parametrize("trace", [known_tokens, known_blocks])
+@pytest.mark.parametrize("components", COMPONENTS)
+def test_following_the_hint_once_is_enough(
+    mode: str, trace: Any, components: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trace(tmp_path / "trace.jsonl")
+    base = ["replay", path, "--mode", mode, "--components", components, "--page-size", "64"]
+    base += [*COMPONENTS[components].split(), "--check", "off"]
+    tight = ["", "--swa-tokens 64"] if "swa" in components else [""]
+    tight += ["--mamba-states 1"] if "mamba" in components else []
+    for size in SMALL[mode]:
+        for more in tight:
+            given = [*base, *size.split(), *more.split()]
+            capsys.readouterr()
+            assert main(given) == 2, given
+            again = hint_of(capsys.readouterr().err, given)
+            assert main(again) == 0, (again, capsys.readouterr().err)
+
+
+def test_the_error_names_the_largest_request_and_how_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = known_tokens(tmp_path / "trace.jsonl")
+    assert main(["replay", path, "--device-tokens", "1K"]) == 2
+    message = capsys.readouterr().err
+    # the second turn of the third conversation: 2,900 + 90 + 30 and 49 of the 50 that it generates
+    assert message == (
+        f"hicache: {path}:7: expected a request of at most 15 pages of 64 tokens (the device pool "
+        "of full), found request 5 with 48 pages (3069 tokens, 3020 of them prompt), the largest "
+        "of 4 that do not fit; give --device-tokens 3072, or --skip-too-large\n"
+    )
+
+
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_requests_that_are_too_large_are_left_out_and_counted(
+    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = known_tokens(tmp_path / "trace.jsonl")
+    out = tmp_path / "out.json"
+    # 1,500 tokens and 89 of its answer do not fit, so its second turn is left out, too
+    options = ["--mode", mode, "--device-tokens", "1568", "--skip-too-large", "--json", str(out)]
+    assert main(["replay", path, *options, "--check", "every"]) == 0
+    report = capsys.readouterr().out
+    assert "skipped    4 requests with 9,040 input tokens, too large for the device" in report
+    found = json.loads(out.read_text())
+    whole = 2 * sum(LENGTHS) + 120 * len(LENGTHS)
+    assert found["skipped"] == {"requests": 4, "input_tokens": 2900 + 3020 + 1500 + 1620}
+    assert found["trace"] == found["trace"] | {"requests": 12, "input_tokens": whole}
+    assert found["whole"]["requests"] == 8
+    assert found["whole"]["input_tokens"] == whole - 9040
+    assert found["checks"]["violations"] == 0
+    assert sum(turn["requests"] for turn in found["turns"]) == 8
+    # as if they had never been in the file
+    kept = Path(path).read_text().splitlines()
+    del kept[5:7], kept[7:9]
+    records = [json.loads(line) for line in kept]
+    for line, after in ((4, 2), (6, 4), (8, 6)):
+        if "after" in records[line]:
+            records[line]["after"] = after
+    alone = write(tmp_path / "alone.jsonl", *records)
+    again = tmp_path / "again.json"
+    options = ["--mode", mode, "--device-tokens", "1568", "--json", str(again)]
+    assert main(["replay", str(alone), *options]) == 0
+    assert json.loads(again.read_text())["whole"] == found["whole"]
+
+
+def test_nothing_is_skipped_where_everything_fits(tmp_path: Path) -> None:
+    path, outs = known_blocks(tmp_path / "trace.jsonl"), (tmp_path / "a.json", tmp_path / "b.json")
+    for out, more in zip(outs, ([], ["--skip-too-large"]), strict=True):
+        assert main(["replay", path, "--json", str(out), *more]) == 0
+    one, two = (json.loads(out.read_text()) for out in outs)
+    assert one["digest"] == two["digest"]
+    assert two["skipped"] == {"requests": 0, "input_tokens": 0}
+
+
+def test_a_trace_of_which_nothing_fits_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "trace.jsonl", mooncake([1, 2], 600))
+    assert main(["replay", str(path), "--device-pages", "1", "--skip-too-large"]) == 2
+    assert "--skip-too-large: expected a request that fits 1 pages" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_the_hint_is_enough_where_the_hardware_chose_the_size(
+    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "trace.jsonl", HEADER, native(("a", 300_000), output=("b", 9)))
+    given = ["replay", str(path), "--mode", mode, "--model", "gpt-oss-120b", "--check", "off"]
+    assert main(given) == 2
+    assert main(hint_of(capsys.readouterr().err, given)) == 0

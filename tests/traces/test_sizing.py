@@ -1,0 +1,349 @@
+"""What a replay prints and writes about sizes is what it runs with, on a rank and in total."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache import models
+from sim.hardware import profile as hardware
+from traces.cli import main
+from traces.terminal import options as read
+
+from .rig import HEADER, mooncake, native, write
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    return str(write(tmp_path / "trace.jsonl", mooncake([1, 2], 600), mooncake([1, 2], 700)))
+
+
+@pytest.fixture
+def replayed(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], tuple[str, dict[str, Any]]]:
+    """Runs a replay with these options; returns its report, in single spaces, and its document."""
+
+    def run(arguments: str) -> tuple[str, dict[str, Any]]:
+        out = tmp_path / "out.json"
+        assert main(["replay", trace, *arguments.split(), "--json", str(out)]) == 0
+        return " ".join(capsys.readouterr().out.split()), json.loads(out.read_text())
+
+    return run
+
+
+Replayed = Callable[[str], tuple[str, dict[str, Any]]]
+
+
+def refused(trace: str, arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line with which the replay is refused."""
+    assert main(["replay", trace, *arguments.split()]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def test_sizes_are_printed_on_a_rank_and_in_total(replayed: Replayed) -> None:
+    report, found = replayed("--tp 8 --device-pages 6669 --host-pages 13338")
+    assert "13,338 pages, 853,632 tokens, 14.0 GB a rank, 111.9 GB on 8 ranks (as given)" in report
+    assert "llama-3.1-8b, 1,048,576 bytes a page per rank, bf16" in report
+    assert "weights 2.0 GB a rank, 16.1 GB on 8 ranks, bf16" in report
+    full, config = found["components"]["full"], found["config"]
+    assert full["page_bytes"] == full["page_bytes_per_rank"] == 1 << 20
+    assert full["page_bytes_total"] == 8 << 20
+    assert full["pool_bytes_per_rank"] == {"device": 6669 << 20, "host": 13338 << 20}
+    assert full["pool_bytes_total"] == {"device": 6669 << 23, "host": 13338 << 23}
+    assert config["weight_bytes_total"] == 2 * 8_030_261_248 == 8 * config["weight_bytes_per_rank"]
+    for way in ("d2h", "h2d"):
+        moved = found["transfers"][way]
+        assert moved["bytes"] == moved["bytes_per_rank"] == moved["bytes_total"] / 8
+    assert found["transfers"]["d2h"]["bytes"] == full["backed_up"] << 20 > 0
+
+
+def test_tables_say_that_their_bytes_are_those_of_a_rank(replayed: Replayed) -> None:
+    arguments = "--components full,swa --device-pages 100"
+    several, alone = (replayed(f"{arguments} --tp {tp}")[0] for tp in (2, 1))
+    assert "bytes each per rank 2,097,152 2,097,152" in several
+    assert "Tiers pages of full GB per rank busy (s)" in several
+    assert "bytes each 4,194,304 4,194,304" in alone
+    assert "Tiers pages of full GB busy (s)" in alone
+
+
+def test_one_rank_has_one_figure(replayed: Replayed) -> None:
+    report, found = replayed("--device-pages 2500 --host-ratio 3.5")
+    assert "host 8,750 pages, 560,000 tokens, 73.4 GB (3.5 x device)" in report
+    assert " rank" not in report
+    full = found["components"]["full"]
+    assert full["pool_bytes_total"] == full["pool_bytes_per_rank"]
+
+
+def test_a_latent_is_counted_on_every_rank(replayed: Replayed) -> None:
+    _, found = replayed("--model deepseek-v3 --hardware b200 --tp 8 --device-pages 100")
+    full = found["components"]["full"]
+    assert full["page_bytes_per_rank"] == 64 * 70_272
+    assert full["page_bytes_total"] == 8 * 64 * 70_272
+
+
+def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
+    report, found = replayed("--tp 8 --host-bytes 140GB")
+    assert "17.5 GB a rank, 140.0 GB on 8 ranks (of 140 GB in all; with" in report
+    assert 0 <= 140e9 - found["components"]["full"]["pool_bytes_total"]["host"] < 8 << 20
+
+
+@pytest.mark.parametrize(
+    ("ratio", "pages", "rule"),
+    [
+        ("0.5", 50, "(0.5 x device; with write_through mostly copies of the device's pages)"),
+        ("0.25", 25, "(0.25 x device; with write_through mostly"),
+        ("0.999", 100, "(0.999 x device; with write_through mostly"),
+        ("1", 102, "(1 x device and 1 more; with write_through mostly"),
+        ("0.5 --write-policy write_back", 50, "(0.5 x device)"),
+        ("1.5", 151, "(1.5 x device)"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_a_ratio_is_what_runs_and_what_is_printed(
+    ratio: str, pages: int, rule: str, mode: str, replayed: Replayed
+) -> None:
+    report, found = replayed(f"--mode {mode} --device-pages 101 --host-ratio {ratio} --check every")
+    assert found["config"]["host_pages"] == pages
+    assert f"host {pages} pages" in report
+    assert rule in report
+
+
+def test_a_larger_host_never_hits_less(tmp_path: Path) -> None:
+    """Four conversations by turns; the device keeps one of them."""
+    ids = [[8 * number + place for place in range(8)] for number in range(4)]
+    path = str(write(tmp_path / "trace.jsonl", *(mooncake(ids[n % 4]) for n in range(40))))
+    hits = {}
+    for ratio in ("0", "0.5", "2", "4"):
+        out = tmp_path / f"{ratio}.json"
+        arguments = ["--mode", "hits", "--device-pages", "64", "--host-ratio", ratio]
+        assert main(["replay", path, *arguments, "--check", "every", "--json", str(out)]) == 0
+        found = json.loads(out.read_text())
+        assert found["checks"]["violations"] == 0
+        hits[ratio] = found["whole"]["hit_tokens"]["host"]
+    assert hits["0"] == 0 <= hits["0.5"] <= hits["2"] < hits["4"]
+
+
+def test_a_host_of_half_the_device_keeps_what_was_evicted_if_it_is_written_back(
+    tmp_path: Path,
+) -> None:
+    """Two conversations of 8 blocks in turn: the device has room for 12 blocks, the host for 6."""
+    ids = [[8 * number + place for place in range(8)] for number in range(2)]
+    path, hits = (
+        str(write(tmp_path / "trace.jsonl", *(mooncake(ids[n % 2]) for n in range(20)))),
+        {},
+    )
+    for policy in ("write_through", "write_back"):
+        out = tmp_path / f"{policy}.json"
+        arguments = ["--mode", "hits", "--device-pages", "96", "--write-policy", policy]
+        assert main(["replay", path, *arguments, "--host-ratio", "0.5", "--json", str(out)]) == 0
+        hits[policy] = json.loads(out.read_text())["whole"]["hit_tokens"]["host"]
+    assert hits["write_through"] < hits["write_back"]
+
+
+def test_a_ratio_without_a_page_is_refused(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(trace, "--device-pages 20 --host-ratio 0.01", capsys)
+    assert "--host-ratio: expected at least a page of host for the 20 pages on device" in said
+
+
+def test_models_fit_the_hardware_that_serves_them(replayed: Replayed) -> None:
+    """gpt-oss-120b on one H100: 60.8 GiB of weights in 80 GB. deepseek-v4-flash on four."""
+    report, found = replayed("--model gpt-oss")
+    assert found["config"]["weight_bytes_total"] == 65_248_815_744
+    assert "weights 65.2 GB, bf16, experts mxfp4" in report
+    report, found = replayed("--model deepseek-v4-flash --tp 4")
+    pools = [one["pool_bytes_per_rank"]["device"] for one in found["components"].values()]
+    assert sum(pools) > 30e9
+    assert found["config"]["page_size"] == 256
+    assert "page size 256 tokens, that of deepseek-v4-flash" in report
+
+
+def test_tiny_is_a_model_of_a_replay_too(replayed: Replayed) -> None:
+    _, found = replayed("--model tiny --device-pages 20")
+    assert found["config"]["model"] == "tiny"
+    assert found["components"]["full"]["page_bytes"] == 64 * 2048
+
+
+def test_types_of_weights_and_cache_are_what_is_printed(replayed: Replayed) -> None:
+    plain, usual = replayed("--components full,swa,mamba --tp 2")
+    report, found = replayed("--components full,swa,mamba --tp 2 --kv-dtype fp8 --weight-dtype fp8")
+    assert "bf16" in plain
+    assert "bytes a page per rank, fp8" in report
+    config = found["config"]
+    assert (config["kv_dtype"], config["weight_dtype"]) == ("fp8", "fp8")
+    assert config["weight_bytes_total"] < 0.6 * usual["config"]["weight_bytes_total"]
+    each = {name: one["page_bytes"] for name, one in found["components"].items()}
+    before = {name: one["page_bytes"] for name, one in usual["components"].items()}
+    # states keep their type
+    assert each == {**before, "full": before["full"] // 2, "swa": before["swa"] // 2}
+
+
+def test_a_cache_type_that_changes_nothing_is_refused(
+    trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(trace, "--model deepseek-v4-flash --tp 4 --kv-dtype fp8", capsys)
+    assert "--kv-dtype: expected a model with plain rows, found deepseek-v4-flash" in said
+
+
+def test_the_page_size_says_where_it_comes_from(
+    replayed: Replayed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report, found = replayed("")
+    assert (found["config"]["page_size"], found["config"]["page_size_from"]) == (64, "model")
+    assert "page size 64 tokens, that of llama-3.1-8b; hits come in the trace's blocks" in report
+    report, found = replayed("--page-size 512")
+    assert found["config"]["page_size_from"] == "option"
+    assert "page size 512 tokens, as given policy" in report
+    tokens = str(write(tmp_path / "tokens.jsonl", HEADER, native(("a", 600), output=("b", 3))))
+    assert main(["replay", tokens]) == 0
+    assert "blocks" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("size", ["16", "64", "256"])
+def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path: Path) -> None:
+    path, out = tmp_path / "trace.jsonl", tmp_path / "out.json"
+    write(path, mooncake([1, 2, 3]), mooncake([1, 2, 4], 1400), mooncake([1, 5], 700))
+    options = ["--mode", "hits", "--page-size", size, "--device-tokens", "64K"]
+    assert main(["replay", str(path), *options, "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["whole"]["hit_tokens"]["device"] == 1024 + 512
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            "--model deepseek-v4-flash --tp 4 --page-size 64",
+            "--page-size: expected a multiple of 1",
+        ),
+        ("--model deepseek-v4-flash --tp 4 --page-size 64", "give 256, the model's own, or none"),
+        ("--token-budget 3", "--token-budget: expected at least one page"),
+        ("--tp 3", "--tp: expected a divisor"),
+        (
+            "--components full,swa --swa-window 1M --device-tokens 48K",
+            "--swa-window: expected a wi",
+        ),
+        (
+            "--components full,swa --swa-window 1M --device-tokens 48K",
+            "give --device-tokens 100006",
+        ),
+        (
+            "--model qwen3.5-397b-a17b --tp 8 --device-tokens 30K",
+            "of which each of 8 holds 99.1 GB, found 80.0 GB on each; raise tp",
+        ),
+        ("--model gemma-3-27b --swa-tokens 64K", "found 54.0 GB of weights and 27.3 GB of swa"),
+        ("--load-groups 33", "--load-groups: expected at most the 32 layers of llama-3.1-8b"),
+        ("--device-pages 1000000000000000000", "--device-pages: expected at most 281474976710656"),
+        ("--device-pages 1G", "device pool: expected at most 67108864 pages, found 1000000000"),
+        ("--host-pages 1T", "host pool: expected at most 67108864 pages"),
+        ("--model llama", "with which llama-3.1-70b, llama-3.1-8b, llama-3.1-8b-eagle3 begin; wr"),
+        ("--model lama-3.1-8b", "did you mean llama-3.1-8b?"),
+        (
+            "--hardware h900",
+            "expected one of a100, b200, h100, h200, found 'h900'; did you mean h200?",
+        ),
+        (
+            "--hardware nowhere.txt",
+            "nowhere.txt: expected a readable hardware profile, found: No su",
+        ),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused_by_the_name_of_its_option(
+    arguments: str, said: str, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(trace, arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("hello", "found text that is not JSON"),
+        ("[1]", "found JSON without hicache_profile"),
+        ('{"timestamp": 0}', "found JSON without hicache_profile"),
+        ('{"hicache_profile": 9}', "expected a profile of version 1, found 9"),
+        ('{"hicache_profile": 1}', "found a profile that was changed since"),
+    ],
+)
+def test_a_wrong_profile_says_what_is_wrong_with_it(
+    content: str, said: str, trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "profile.txt"
+    path.write_text(content)
+    assert said in refused(trace, f"--hardware {path}", capsys)
+
+
+def test_a_load_in_one_group_is_waited_for_as_a_whole(tmp_path: Path) -> None:
+    """A pass waits for the first of several groups only, so it starts earlier."""
+    ids = [[20 * number + place for place in range(20)] for number in range(4)]
+    lines = (mooncake(ids[n % 4], timestamp=20_000 * n) for n in range(12))
+    path, first = str(write(tmp_path / "trace.jsonl", *lines)), {}
+    for groups in ("1", "8"):
+        out = tmp_path / f"{groups}.json"
+        arguments = ["--device-pages", "200", "--host-ratio", "4", "--load-groups", groups]
+        assert main(["replay", path, *arguments, "--json", str(out)]) == 0
+        found = json.loads(out.read_text())
+        assert found["config"]["load_groups"] == int(groups)
+        assert found["whole"]["hit_tokens"]["host"] > 0
+        first[groups] = found["latency_s"]["ttft"]["mean"]
+    assert first["8"] < first["1"]
+
+
+def test_the_help_says_what_the_seed_draws(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["replay", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--seed N seed of the simulated device: in how many parts it copies" in shown
+    assert "it changes the digest and hardly ever a printed figure" in shown
+
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+
+
+@pytest.mark.parametrize(("unit", "value"), (UNITS | BINARY).items())
+def test_every_size_takes_the_same_units(unit: str, value: int) -> None:
+    assert read.size(f"3{unit}") == read.at_least(1)(f"3{unit}") == 3 * value
+    assert read.between(1, 1 << 48)(f"3{unit}") == read.device_pages(f"3{unit}") == 3 * value
+    for byte in ("", "B"):
+        assert read.byte_size(f"3{unit}{byte}") == 3 * value
+        if unit + byte:
+            assert read.bandwidth(f"3{unit}{byte}") == read.Bandwidth(Fraction(1), 3 * value)
+    assert read.bandwidth(f"3{unit}B/s").bytes_per_s == 3 * value
+    if unit:
+        assert read.size(f"1.5{unit}") == value * 3 // 2
+
+
+@pytest.mark.parametrize("parse", [read.size, read.byte_size, read.at_least(0), read.device_pages])
+@pytest.mark.parametrize(
+    "text", ["", "-1", "K", "1k", "1 K", "1e9", "1P", "0x10", "1_000", "9" * 60, "999T", "1.5"]
+)
+def test_what_is_no_size_is_refused(parse: Callable[[str], int], text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected "):
+        parse(text)
+
+
+def test_a_count_takes_no_bytes() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="a number such as 1M, 512K or 64Ki"):
+        read.size("512GB")
+
+
+def test_models_are_named_by_what_they_begin_with() -> None:
+    assert models.get("gpt-oss").name == "gpt-oss-120b"
+    assert models.get("tiny").name == "tiny"
+    assert "tiny" not in models.names()
+
+
+def test_the_link_is_printed_with_the_hardware(replayed: Replayed) -> None:
+    report, _ = replayed("--hardware h200 --tp 2 --host-bandwidth 50GB")
+    assert "hardware 2 x h200, host link 50.0 GB/s" in report
+    assert re.search(r"\b90% of h200 less the weights", report)
+    assert "h200" in hardware.names()
