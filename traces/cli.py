@@ -64,6 +64,19 @@ exit codes:
 """
 
 
+# What an error with an exit code means, in words.
+_CODES = {
+    10: "the simulation found a defect",
+    11: "an invariant is violated",
+    12: "wrong bytes: a page does not hold what was written for it",
+    13: "a hazard: nothing orders two accesses to one page",
+    14: "no progress: something is left that nothing will end",
+    15: "the ranks diverge",
+    16: "nondeterminism: the same input gave another result",
+    17: "an error of the harness; its results do not count",
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Bad input never causes a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -108,8 +121,10 @@ def _failed(error: Exception, typed: str) -> int:
         return BAD_INPUT
     code = getattr(error, "exit_code", None)
     if isinstance(code, int) and not isinstance(error, CoreBug):
-        text = str(error)
-        print_error(text if "\nreplay: " in text else f"{text}\nreplay: {typed}")
+        lines = [str(error), *getattr(error, "__notes__", ())]
+        if "\nreplay: " not in lines[0]:
+            lines += [f"exit code {code}: {_CODES.get(code, 'failed')}", f"replay: {typed}"]
+        print_error("\n".join(lines))
         return code
     traceback.print_exception(error)
     print_error(f"this is a defect of hicache; please report it with the lines above and: {typed}")

@@ -264,10 +264,11 @@ def run(options: Options, command: str) -> int:
         if options.canary and complete:
             code = 0 if tally.kinds else CANARY_SURVIVED
         with ignore_broken_pipe():
-            show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream)
+            again = work.command(seed, tally.sequences)
+            show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream, again)
             if options.canary and complete:
-                verdict = "found" if tally.kinds else "SURVIVED: no check found it"
-                print(f"\ncanary {verdict}", file=stream)
+                survived = f"SURVIVED: no check found it\nreplay: {again}"
+                print(f"\ncanary {'found' if tally.kinds else survived}", file=stream)
         if options.json:
             with ignore_broken_pipe():
                 result = document(tally, settings, files.paths, command, complete, code)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import TextIO
@@ -40,6 +38,7 @@ from ..replaying.pools import OWN_STATES, PREFIX_TOKENS, STAND_IN_WINDOW
 from ..replaying.report import print_report, print_story
 from ..replaying.results import document
 from ..replaying.settings import Settings, resolve
+from ..replaying.story import story_on_error
 from ..terminal import options as read
 from ..terminal.output import check_apart, check_writable, write_json
 from ..terminal.signals import INTERRUPTED
@@ -303,7 +302,7 @@ def run(options: ReplayOptions, command: str) -> int:
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
-    with _story_on_error(watch):
+    with story_on_error(watch):
         result = modes.run(trace, paged, settings, watch, started)
     if options.compare_eviction and not result.interrupted:
         order = options.compare_eviction
@@ -315,17 +314,6 @@ def run(options: ReplayOptions, command: str) -> int:
     if options.json:
         write_json(options.json, document(trace, settings, result))
     return 0
-
-
-@contextmanager
-def _story_on_error(watch: Watch | None) -> Iterator[None]:
-    """Adds the last operations as a note to an error that ends the block."""
-    try:
-        yield
-    except Exception as error:
-        if watch is not None:
-            error.add_note("\n".join(["story:", *(f"    {line}" for line in watch.recent())]))
-        raise
 
 
 def _check_files(options: ReplayOptions) -> None:

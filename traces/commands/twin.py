@@ -25,6 +25,7 @@ from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from hicache.runtime.recording import Recorder
 from hicache.runtime.recording_format import parse
+from invariants.recent import Recent
 from sim.engine.sequence import RequestResult, final_length
 from sim.hardware import profile as hardware
 from sim.hardware.measured import Measured
@@ -42,6 +43,7 @@ from ..devices.tiny import model_of, names
 from ..devices.twin_report import compare, print_twin
 from ..formats._open import FORMATS, open_trace
 from ..outside.entries import entry
+from ..replaying.story import story_on_error
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_apart, check_writable, write_json, write_whole
@@ -145,7 +147,9 @@ def run(options: Options, command: str) -> int:
         "command": command,
         "profile": calibration.hash,
     }
+    recent = Recent()
     with (
+        story_on_error(recent),
         probe.make(geometry, time.perf_counter_ns) as device,
         progress("device", len(workload.jobs)) as report,
     ):
@@ -159,6 +163,7 @@ def run(options: Options, command: str) -> int:
             device,
             lines.append,
             engine,
+            observers=(recent,),
             made_by=made_by,
             alone=options.alone,
         )
@@ -268,7 +273,7 @@ def _own_order(
     engine: EngineOptions,
 ) -> dict[str, Any]:
     """The results of the simulator with its own order of completions."""
-    recorder = Recorder(config, lambda line: None)
+    recorder, recent = Recorder(config, lambda line: None), Recent()
     world = World(
         workload,
         config,
@@ -276,9 +281,10 @@ def _own_order(
         hardware.of(calibration),
         engine=engine,
         options=WorldOptions(checks="every"),
-        observers=(recorder,),
+        observers=(recorder, recent),
     )
-    result = world.run()
+    with story_on_error(recent):
+        result = world.run()
     return {
         "digest": recorder.close(),
         "events": result.core_events,
