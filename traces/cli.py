@@ -115,7 +115,7 @@ def _failed(error: Exception, typed: str) -> int:
             f"no space left to write the report: {error.strerror}; free some, or write it elsewhere"
         )
         return BAD_INPUT
-    blamed = _outside(error)
+    blamed = registry.blamed(error)
     if blamed:
         print_error(blamed)
         return BAD_INPUT
@@ -129,19 +129,6 @@ def _failed(error: Exception, typed: str) -> int:
     traceback.print_exception(error)
     print_error(f"this is a defect of hicache; please report it with the lines above and: {typed}")
     return CRASH
-
-
-def _outside(error: Exception) -> str:
-    """Where a policy or scheduler of the user raised the error; empty where it did not."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    frame, line = frames[-1]
-    if not frame.f_globals.get("__name__", "").startswith(registry.OUTSIDE):
-        return ""
-    code = frame.f_code
-    return (
-        f"{code.co_filename}, line {line}, {code.co_qualname}: expected no exception, found "
-        f"{type(error).__name__}: {error}"
-    )
 
 
 def parse(given: Sequence[str]) -> tuple[Command, OptionRecord]:

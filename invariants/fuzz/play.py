@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from hicache.core import registry
 from hicache.core.actions import Refused
-from hicache.core.errors import About
+from hicache.core.errors import About, CallerError
 from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, Finished
 from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
@@ -256,8 +257,11 @@ def _not_free(pools: Sequence[Pool]) -> Iterator[About]:
 
 def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
     """Returns the failure with its source lines, the last operations of the core, and the command
-    that plays it again, if known.
+    that plays it again, if known. Raises CallerError for an exception of a policy of the user.
     """
+    blamed = registry.blamed(error)
+    if blamed:
+        raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error
     failure = replace(failure_of(error, at), raised=raised(error))
     lines = [failure.text.rstrip("\n")]
     if STORY not in failure.text:

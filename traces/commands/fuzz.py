@@ -44,6 +44,7 @@ SUMMARY = "look for bugs: random operations, faults and schedules, every check a
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # a tape of this length can still be read
 CANARY_SURVIVED = 19
+BAD_INPUT = 2
 FOLDER = "fuzz-failures"
 
 
@@ -281,7 +282,7 @@ def run(options: Options, command: str) -> int:
 def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) -> tuple[bool, int]:
     """Adds all results to the tally.
 
-    Returns whether the run was complete, and the exit code of a lost worker or 0.
+    Returns whether the run was complete, and the exit code of what ended it, or 0.
     """
     complete, lost = True, 0
     try:
@@ -295,8 +296,10 @@ def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) 
         complete = False
         with ignore_broken_pipe():
             print("hicache: interrupted; found so far:", file=sys.stderr)
-    except executors.WorkerLost as error:
-        complete, lost = False, error.exit_code
+    except (executors.WorkerLost, CallerError) as error:
+        if not tally.sequences and isinstance(error, CallerError):
+            raise
+        complete, lost = False, getattr(error, "exit_code", BAD_INPUT)
         with ignore_broken_pipe():
             print(f"hicache: {error}", file=sys.stderr)
     return complete, lost
