@@ -149,7 +149,7 @@ def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--device", "gpu"), "--device: expected one of"),
+        (("--device", "gpu"), "--device: expected one of cpu, cuda, found 'gpu'"),
         (("--device", "cpu", "--ranks", "2"), "--ranks: expected 1 with --device, found 2"),
         (("--twins", "--canary"), "--canary: expected no --twins"),
         (("--fail-each-transfer", "--replay", "ranks.jsonl"), "--replay: expected no --twins"),

@@ -70,7 +70,7 @@ class Options(OptionRecord):
     rates: str | None
     replay: str | None
     canary: bool
-    device: str
+    device: str | None
     twins: bool
     fail_each_transfer: bool
 
@@ -146,8 +146,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--device",
-        type=read.choice(("", *REAL)),
-        default="",
+        type=read.choice(REAL),
         metavar="NAME",
         help=f"carry out every copy on real memory, too, and compare the bytes: {', '.join(REAL)}",
     )
@@ -222,7 +221,12 @@ def run(options: Options, command: str) -> int:
     _check(options)
     if options.replay:
         return replay(
-            options.replay, options.plant, options.device, options.check, options.json, command
+            options.replay,
+            options.plant,
+            options.device or "",
+            options.check,
+            options.json,
+            command,
         )
     if options.device:
         real.check(options.device)
@@ -248,7 +252,7 @@ def run(options: Options, command: str) -> int:
         plant=plant,
         eviction=options.eviction or "",
         outside=entries.given(),
-        device=options.device,
+        device=options.device or "",
         twins=options.twins,
         fail_each_transfer=options.fail_each_transfer,
     )
@@ -364,7 +368,7 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
         "ranks": options.ranks or "",
         "planted": options.plant,
         "checks": options.check,
-        "device": options.device,
+        "device": options.device or "",
         "twins": "yes" if options.twins else "",
         "each transfer fails": "yes" if options.fail_each_transfer else "",
         "executor": options.executor,
