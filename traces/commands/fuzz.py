@@ -201,10 +201,6 @@ def _check(options: Options) -> None:
     for path in (options.json, options.rates):
         if path:
             check_writable(path)
-    if options.device and options.ranks > 1:
-        raise CallerError(
-            f"--ranks: expected 1 with --device, found {options.ranks}; leave one of them out"
-        )
     variants = options.twins or options.fail_each_transfer
     if variants and (options.canary or options.replay):
         other = "--canary" if options.canary else "--replay"
@@ -221,12 +217,7 @@ def run(options: Options, command: str) -> int:
     _check(options)
     if options.replay:
         return replay(
-            options.replay,
-            options.plant,
-            options.device or "",
-            options.check,
-            options.json,
-            command,
+            options.replay, options.plant, options.device, options.check, options.json, command
         )
     if options.device:
         real.check(options.device)
@@ -235,6 +226,8 @@ def run(options: Options, command: str) -> int:
         check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")
     components, ranks = planting.requirements(plant, options.components, options.ranks)
+    if options.device and ranks > 1:
+        raise CallerError(f"--device: expected one rank, found {ranks}; leave the option out")
     options = replace(options, components=components, ranks=ranks)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
