@@ -167,12 +167,9 @@ class Watch:
         if not self.book.tickets.open and not self.book.requests.admitted:
             self._guard(self._be_still, view)
 
-    def recent(self) -> list[str]:
-        """The last operations, and the last event, which the core may not have answered."""
-        lines = self._told(())
-        if self._event is not None:
-            lines.append(f"last event: {story.brief(self._event)}")
-        return lines
+    def story_of(self, whom: Sequence[About]) -> list[str]:
+        """The last operations that concern any of these objects, and the last event."""
+        return [*self._told(whom), *story.last_event(self._story, self._event)]
 
     def _ask_before(self, event: Event, view: CoreView) -> None:
         for ask in self._issue[type(event)]:

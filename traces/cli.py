@@ -79,6 +79,19 @@ exit codes:
 """
 
 
+# What an error with an exit code means, in words.
+_CODES = {
+    10: "the simulation found a defect",
+    11: "an invariant is violated",
+    12: "wrong bytes: a page does not hold what was written for it",
+    13: "a hazard: nothing orders two accesses to one page",
+    14: "no progress: something is left that nothing will end",
+    15: "the ranks diverge",
+    16: "nondeterminism: the same input gave another result",
+    17: "an error of the harness; its results do not count",
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Bad input never causes a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -142,31 +155,20 @@ def _failed(error: Exception, typed: str) -> int:
             f"no space left to write the report: {error.strerror}; free some, or write it elsewhere"
         )
         return BAD_INPUT
-    blamed = _outside(error)
+    blamed = registry.blamed(error)
     if blamed:
         print_error(blamed)
         return BAD_INPUT
     code = getattr(error, "exit_code", None)
     if isinstance(code, int) and not isinstance(error, CoreBug):
-        text = str(error)
-        print_failure(text if "\nreplay: " in text else f"{text}\nreplay: {typed}")
+        lines = [str(error), *getattr(error, "__notes__", ())]
+        if "\nreplay: " not in lines[0]:
+            lines += [f"exit code {code}: {_CODES.get(code, 'failed')}", f"replay: {typed}"]
+        print_failure("\n".join(lines))
         return code
     traceback.print_exception(error)
     print_error(f"this is a defect of hicache; please report it with the lines above and: {typed}")
     return CRASH
-
-
-def _outside(error: Exception) -> str:
-    """Where a policy or scheduler of the user raised the error; empty where it did not."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    frame, line = frames[-1]
-    if not frame.f_globals.get("__name__", "").startswith(registry.OUTSIDE):
-        return ""
-    code = frame.f_code
-    return (
-        f"{code.co_filename}, line {line}, {code.co_qualname}: expected no exception, found "
-        f"{type(error).__name__}: {error}"
-    )
 
 
 def parse(given: Sequence[str]) -> tuple[Command, OptionRecord]:

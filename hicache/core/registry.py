@@ -14,6 +14,7 @@ import difflib
 import importlib
 import pkgutil
 import re
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ OPEN = {
     WRITE_POLICIES: "--write-policy path.py:Name",
     SCHEDULERS: "--scheduler path.py:Name",
 }
+_PROJECT = ("hicache.", "sim.", "invariants.", "traces.")
 OUTSIDE = "outside_"  # the modules of users' files are named so
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _LONGEST_NAME = 100
@@ -78,6 +80,22 @@ def add(package: str, name: str, entry: Any) -> None:
 def remove(package: str, name: str) -> None:
     """Remove an entry that was added. Does nothing if there is none."""
     _added.get(package, {}).pop(name.replace("-", "_"), None)
+
+
+def blamed(error: Exception) -> str:
+    """Where an entry of the user, or a library that it called, raised the error; else empty."""
+    steps = [
+        (frame.f_globals.get("__name__", ""), frame.f_code, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    known = [step for step in steps if step[0].startswith((OUTSIDE, *_PROJECT))]
+    if not known or not known[-1][0].startswith(OUTSIDE):
+        return ""
+    _, code, line = known[-1]
+    return (
+        f"{code.co_filename}, line {line}, {code.co_qualname}: expected no exception, found "
+        f"{type(error).__name__}: {error}"
+    )
 
 
 def summary(package: str, name: str) -> str:

@@ -177,7 +177,8 @@ def _header(source: _Source) -> tuple[Config, dict[str, Any]]:
     if record is None or HEADER not in record:
         source.number = 1
         if record is not None and record.get("tape") == _FUZZ_TAPE:
-            found, advice = "a tape of hicache fuzz", "give it to hicache fuzz --replay"
+            found = "a tape of hicache fuzz"
+            advice = "give it to hicache fuzz --replay, with --device cpu for real memory"
         else:
             found = "an empty file" if record is None else "another kind of file"
             advice = "give a file that hicache twin --recording wrote"

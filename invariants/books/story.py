@@ -51,10 +51,14 @@ def named_by(item: Any) -> list[About]:
 class Story:
     """A ring of (operation, event, outcomes, ids of touched nodes)."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: int = KEEP) -> None:
         self._ring: deque[tuple[int, Event, Sequence[Outcome], tuple[int, ...]]] = deque(
-            maxlen=KEEP
+            maxlen=keep
         )
+
+    def answered(self) -> tuple[int, Event | None]:
+        """The last operation: its number and its event."""
+        return self._ring[-1][:2] if self._ring else (0, None)
 
     def add(
         self, operation: int, event: Event, outcomes: Sequence[Outcome], nodes: tuple[int, ...]
@@ -77,6 +81,16 @@ class Story:
         if whom:
             lines.append("about " + ", ".join(_named(one, backbone) for one in whom))
         return lines[::-1]
+
+
+def last_event(story: Story, event: Event | None) -> list[str]:
+    """The line for the last event given to the core; with its number, if it was not answered."""
+    operation, answered = story.answered()
+    if event is None:
+        return []
+    if event is answered:
+        return [f"last operation: op {operation}"]
+    return [f"last operation: op {operation + 1}, not answered: {brief(event)}"]
 
 
 def _named(one: About, backbone: str) -> str:

@@ -23,7 +23,7 @@ from hicache.core.events import (
 from hicache.core.types import Tier
 from invariants.books.story import named_by
 
-from ..fuzz.play import Failure
+from ..fuzz.play import STORY, Failure
 from ..source_lines import Call, SourceLine, line_of
 from .instruments import Change
 from .recorder import Account, Step
@@ -68,7 +68,8 @@ class Verdict(NamedTuple):
 
 def verdict(failure: Failure) -> Verdict:
     """Returns the sentence, the equation and the source lines of a failure."""
-    told = (line for line in failure.text.splitlines() if not line.startswith("replay: "))
+    before = failure.text.partition(STORY)[0]
+    told = (line for line in before.splitlines() if not line.startswith("replay: "))
     lines = [line for line in told if line.strip()] or [failure.kind]
     if lines[0].startswith("Traceback"):
         return Verdict("", lines[-1], failure.raised)

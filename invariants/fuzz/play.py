@@ -11,8 +11,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from hicache.core import registry
 from hicache.core.actions import Refused
-from hicache.core.errors import About
+from hicache.core.errors import About, CallerError
 from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, Finished
 from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
@@ -33,6 +34,7 @@ from .swarm import Swarm
 from .tapes.tape import Entry, Tape
 
 ROUNDS = 60
+STORY = "\nstory:\n"
 HARNESS = 17
 
 
@@ -102,7 +104,7 @@ def generate(
                 step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = _told(error, len(entries), command)
+        failure = _told(error, len(entries), command, hand)
     _close(hand, failure)
     return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
 
@@ -167,7 +169,7 @@ def _played(
             step(hand, ops, entry)
         end(hand)
     except Exception as error:
-        failure = _told(error, done, command)
+        failure = _told(error, done, command, hand)
     _close(hand, failure)
     return Outcome(tape, failure, hand)
 
@@ -255,15 +257,21 @@ def _not_free(pools: Sequence[Pool]) -> Iterator[About]:
             yield About("page", page, int(pool.tier), pool.component)
 
 
-def _told(error: Exception, at: int, command: str) -> Failure:
-    """Returns the failure with its source lines, and with the command that plays it again, if
-    known.
+def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
+    """Returns the failure with its source lines, the last operations of the core, and the command
+    that plays it again, if known. Raises CallerError for an exception of a policy of the user.
     """
+    blamed = registry.blamed(error)
+    if blamed:
+        raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error
     failure = replace(failure_of(error, at), raised=raised(error))
-    if not command or "\nreplay: " in failure.text:
-        return failure
-    text = failure.text.rstrip("\n")
-    return replace(failure, text=f"{text}\nreplay: {command}")
+    lines = [failure.text.rstrip("\n")]
+    if STORY not in failure.text:
+        story = hand.watch.story_of(failure.about)
+        lines += [STORY.strip(), *(f"    {line}" for line in story)] if story else []
+    if command and "\nreplay: " not in failure.text:
+        lines.append(f"replay: {command}")
+    return replace(failure, text="\n".join(lines))
 
 
 def failure_of(error: Exception, at: int) -> Failure:

@@ -14,6 +14,7 @@ host's clock into the stream's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -28,6 +29,7 @@ from hicache.devices.base import Area, CopyJob, D, Front, Mark, Stream, Touch
 from ..errors import HazardError
 
 _Ticks = NDArray[np.int32]
+_SUBJECT = re.compile(r"\b(request|flight)s? (\d+)")
 _Place = tuple[Tier, str]
 _REMEMBERED = 65_536
 # By the earlier access and the unordered one after it: read after write, and so on.
@@ -134,7 +136,14 @@ class Hazards:
             f"{area.layers[0]}..{area.layers[1] - 1}",
             RULES[modes],
             About("page", int(area.pages[late][0]), int(area.tier), area.component),
+            *_named(f"{why} {before}"),
         )
+
+
+def _named(whys: str) -> list[About]:
+    """The requests and the transfers that the reasons of two accesses name."""
+    found = [About(kind, int(number)) for kind, number in _SUBJECT.findall(whys)]
+    return list(dict.fromkeys(found))
 
 
 def _merge(clock: list[int], other: tuple[int, ...] | list[int]) -> None:

@@ -6,8 +6,11 @@ page, and a page larger than the window. A component that has no window ignores 
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,6 +40,7 @@ from invariants.books.kinds import kinds_of
 from invariants.fuzz.content import Content
 from invariants.watch import Level, Watch
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = known()
 BACKBONE = NAMES[0]
 PAGES = 80  # more than the longest path
@@ -258,6 +262,26 @@ def test_checks_refuse_an_unknown_component_in_one_line(ring: str, level: Level)
     assert "\n" not in str(found.value)
     with pytest.raises(CallerError, match="found ring"):
         Content(core.view.config)
+
+
+@pytest.mark.parametrize("command", ["replay", "fuzz", "inspect"])
+def test_a_broken_file_is_named_in_one_line(command: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def component(:\n")
+    code = (
+        "import sys, hicache.core.components as components\n"
+        f"components.__path__.append({str(tmp_path)!r})\n"
+        "from traces.cli import main\n"
+        f"sys.exit(main([{command!r}, 'nothing.jsonl']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if command != "inspect":  # it lists no components
+        assert done.stderr.startswith(
+            "hicache: hicache/core/components/broken.py: expected a file that can be imported, "
+            "found SyntaxError: "
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 def test_window_and_interval_follow_from_the_settings() -> None:

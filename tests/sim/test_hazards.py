@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hicache.core.errors import About
 from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Area, CopyJob, Direction, Mark, Stream, Touch
 from sim.clock import Clock
@@ -181,3 +182,18 @@ def test_the_host_learns_late_but_never_early() -> None:
         late.append(bench.clock.now_ns - reached_ns)
     assert len(set(late)) > 10
     assert 0 <= min(late) <= max(late) <= 5000
+
+
+def test_a_hazard_names_the_requests_and_transfers_of_both_accesses() -> None:
+    hazards = Hazards(CAPACITIES, LAYERS)
+    for stream in range(2):
+        hazards.stream(Stream(stream), f"s{stream}")
+    area = Area(*DEVICE, np.array([3]), ALL)
+    hazards.access(Stream(0), area, "w", "load of flights 24..25")
+    with pytest.raises(HazardError) as caught:
+        hazards.access(Stream(1), area, "r", "prefill of request 8 at token 768")
+    assert caught.value.about == (
+        About("page", 3, 0, "full"),
+        About("request", 8),
+        About("flight", 24),
+    )

@@ -238,7 +238,7 @@ def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(
     said = capsys.readouterr().err
     assert "KeyError: 'node 7'\nstory:\n    op " in said
     assert f"    op 19: {brief(seen[18])}\n" in said
-    assert f"    last event: {brief(seen[19])}\n" in said
+    assert f"    last operation: op 20, not answered: {brief(seen[19])}\n" in said
     assert said.splitlines()[-1].endswith(f"hicache replay {turns} --mode hits")
 
 

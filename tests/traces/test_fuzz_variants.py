@@ -27,6 +27,7 @@ from traces.cli import main
 
 OPS = operations.load()
 CORPUS = sorted((Path(__file__).resolve().parents[1] / "corpus").glob("*.jsonl"))
+RANKED = "ranks-do-not-agree-on-success"
 SMALL = ("--operations", "40", "--jobs", "1", "--twice", "0")
 
 
@@ -149,8 +150,9 @@ def test_tapes_run_on_the_cuda_device(seed: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--device", "gpu"), "--device: expected one of"),
-        (("--device", "cpu", "--ranks", "2"), "--ranks: expected 1 with --device, found 2"),
+        (("--device", "gpu"), "--device: expected one of cpu, cuda, found 'gpu'"),
+        (("--device", "cpu", "--ranks", "2"), "--device: expected one rank, found 2"),
+        (("--device", "cpu", "--plant", RANKED), "--device: expected one rank, found 2"),
         (("--twins", "--canary"), "--canary: expected no --twins"),
         (("--fail-each-transfer", "--replay", "ranks.jsonl"), "--replay: expected no --twins"),
         (("--device", "cpu", "--replay", "ranks.jsonl"), "found 2 ranks in ranks.jsonl"),

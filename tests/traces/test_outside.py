@@ -71,7 +71,7 @@ class Shortest:
         self.line.remove(request)
 
 class Late(Mine):
-    name = "late"
+    name, calls = "late", 0
 
     def rank(self, node, component):
         if node.hits == 4:  # the contract tries 1, 2, 3 and 9
@@ -249,3 +249,34 @@ def test_a_failing_tape_prints_its_replay_command(
     [tape] = Path("fuzz-failures").glob("*.jsonl")
     assert cli.main(["shrink", str(tape), "-o", "small.jsonl", "--plays", "50", *own]) == 0
     assert "--export" in fails(capsys, "shrink", str(tape), "--export", "tests", *own)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_exception_of_an_outside_policy_ends_a_hunt_with_one_line(
+    jobs: str, mine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the policy and the command that repeats it; it is no failure of the core."""
+    Path("late.py").write_text(
+        """
+import json
+from hicache.core.eviction_policies.lru import Lru
+
+class Late(Lru):
+    name, calls = "late", 0
+
+    def rank(self, node, component):
+        self.calls += 1
+        if self.calls > 50 and node.id > 4:
+            json.loads("{")
+        return super().rank(node, component)
+"""
+    )
+    own = ["--eviction", f"{Path.cwd()}/late.py:Late"]
+    code = cli.main(["fuzz", "--sequences", "6", "--jobs", jobs, "--seed", "3", *own])
+    told = capsys.readouterr()
+    assert code == 2
+    (line,) = told.err.splitlines()
+    assert line.startswith(f"hicache: {Path.cwd()}/late.py, line 11, Late.rank: expected no ")
+    assert "found JSONDecodeError: " in line
+    assert "; to repeat it: hicache fuzz --seed " in line
+    assert not Path("fuzz-failures").exists()

@@ -220,3 +220,12 @@ def test_an_endless_tape_is_a_failure(
     monkeypatch.setattr(play, "step", lambda *_: time.sleep(60))
     assert main(["shrink", str(failing), "--as-is"]) == 14
     assert "one sequence was still at work after 0.2 s" in capsys.readouterr().out
+
+
+def test_an_exported_test_keeps_its_assert_where_python_drops_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "test_small.py"
+    path.write_text("def test_the_core_plays_it_clean():\n    assert False\n")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    assert command._run(command._EXPORTED, [str(path), ""], "0") == "it fails\n"

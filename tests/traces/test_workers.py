@@ -153,6 +153,27 @@ def test_an_interrupt_while_workers_start_is_quiet() -> None:
     assert process.returncode == 130
 
 
+def test_an_interrupt_while_the_command_holds_locks_of_the_pool_ends_it() -> None:
+    Path("program.py").write_text(
+        f"""
+import os, signal, sys
+from concurrent.futures import _base
+from traces.cli import main
+enter = _base._AcquireFutures.__enter__
+def interrupted(self):
+    enter(self)
+    os.kill(os.getpid(), signal.SIGINT)
+_base._AcquireFutures.__enter__ = interrupted
+if __name__ == "__main__":
+    sys.exit(main({HUNT!r}))
+"""
+    )
+    with started("program.py") as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert said == "hicache: interrupted; found so far:\n"
+    assert process.returncode == 130
+
+
 # -- children without a parent
 
 

@@ -108,6 +108,8 @@ def run(options: Options, command: str) -> int:
         ordered = _run(options, recording, hold, -1)
         print(f"{options.device}, the same with every wait in place: {_summary(ordered)}")
         as_predicted = as_predicted and not ordered.wrong
+    if not as_predicted:
+        print(f"the device did not do what the simulator predicted\nreplay: {command}")
     return 0 if as_predicted else 1
 
 

@@ -44,6 +44,7 @@ SUMMARY = "look for bugs: random operations, faults and schedules, every check a
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # a tape of this length can still be read
 CANARY_SURVIVED = 19
+BAD_INPUT = 2
 FOLDER = "fuzz-failures"
 
 
@@ -69,7 +70,7 @@ class Options(OptionRecord):
     rates: str | None
     replay: str | None
     canary: bool
-    device: str
+    device: str | None
     twins: bool
     fail_each_transfer: bool
 
@@ -145,8 +146,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--device",
-        type=read.choice(("", *REAL)),
-        default="",
+        type=read.choice(REAL),
         metavar="NAME",
         help=f"carry out every copy on real memory, too, and compare the bytes: {', '.join(REAL)}",
     )
@@ -228,6 +228,8 @@ def run(options: Options, command: str) -> int:
         check_folder(options.output, f"--output {options.output}")
     plant = planting.check(options.plant or "")
     components, ranks = planting.requirements(plant, options.components, options.ranks)
+    if options.device and ranks > 1:
+        raise CallerError(f"--device: expected one rank, found {ranks}; leave the option out")
     options = replace(options, components=components, ranks=ranks)
     seed = commit_seed() if options.seed is None else options.seed
     stream = sys.stderr if "-" in (options.json, options.rates) else sys.stdout
@@ -245,7 +247,7 @@ def run(options: Options, command: str) -> int:
         plant=plant,
         eviction=options.eviction or "",
         outside=entries.given(),
-        device=options.device,
+        device=options.device or "",
         twins=options.twins,
         fail_each_transfer=options.fail_each_transfer,
     )
@@ -262,10 +264,11 @@ def run(options: Options, command: str) -> int:
         if options.canary and complete:
             code = 0 if tally.kinds else CANARY_SURVIVED
         with ignore_broken_pipe():
-            show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream)
+            again = work.command(seed, tally.sequences)
+            show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream, again)
             if options.canary and complete:
-                verdict = "found" if tally.kinds else "SURVIVED: no check found it"
-                print(f"\ncanary {verdict}", file=stream)
+                survived = f"SURVIVED: no check found it\nreplay: {again}"
+                print(f"\ncanary {'found' if tally.kinds else survived}", file=stream)
         if options.json:
             with ignore_broken_pipe():
                 result = document(tally, settings, files.paths, command, complete, code)
@@ -278,7 +281,7 @@ def run(options: Options, command: str) -> int:
 def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) -> tuple[bool, int]:
     """Adds all results to the tally.
 
-    Returns whether the run was complete, and the exit code of a lost worker or 0.
+    Returns whether the run was complete, and the exit code of what ended it, or 0.
     """
     complete, lost = True, 0
     try:
@@ -292,8 +295,10 @@ def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) 
         complete = False
         with ignore_broken_pipe():
             print("hicache: interrupted; found so far:", file=sys.stderr)
-    except executors.WorkerLost as error:
-        complete, lost = False, error.exit_code
+    except (executors.WorkerLost, CallerError) as error:
+        if not tally.sequences and isinstance(error, CallerError):
+            raise
+        complete, lost = False, getattr(error, "exit_code", BAD_INPUT)
         with ignore_broken_pipe():
             print(f"hicache: {error}", file=sys.stderr)
     return complete, lost
@@ -358,7 +363,7 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
         "ranks": options.ranks or "",
         "planted": options.plant,
         "checks": options.check,
-        "device": options.device,
+        "device": options.device or "",
         "twins": "yes" if options.twins else "",
         "each transfer fails": "yes" if options.fail_each_transfer else "",
         "executor": options.executor,

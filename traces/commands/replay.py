@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from invariants.watch import Watch
@@ -23,6 +21,7 @@ from ..replaying.options import (
     ReplayOptions,
 )
 from ..replaying.settings import Settings, resolve
+from ..replaying.story import story_on_error
 from ..reporting import timestamps
 from ..reporting.outputs import check_files, check_served, explain_request, finish
 from ..reporting.report import print_story
@@ -79,7 +78,7 @@ def run(options: ReplayOptions, command: str) -> int:
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)
     follow = bool(options.requests) or options.why is not None
-    with _story_on_error(watch):
+    with story_on_error(watch):
         result = modes.run(trace, paged, settings, watch, started, follow, options.why)
     if options.why is not None:
         if not result.account.served(options.why):
@@ -96,17 +95,6 @@ def run(options: ReplayOptions, command: str) -> int:
             result = replace(result, compared=(order, *both))
     finish(trace, settings, result, options, command, warnings, out)
     return INTERRUPTED if result.interrupted else 0
-
-
-@contextmanager
-def _story_on_error(watch: Watch | None) -> Iterator[None]:
-    """Adds the last operations as a note to an error that ends the block."""
-    try:
-        yield
-    except Exception as error:
-        if watch is not None:
-            error.add_note("\n".join(["story:", *(f"    {line}" for line in watch.recent())]))
-        raise
 
 
 def _with_eviction(settings: Settings, order: str) -> Settings:

@@ -27,6 +27,7 @@ from hicache.memory.pieces import all_shapes, outside
 from hicache.models import ModelDescription
 from hicache.runtime.recording import Recorder
 from hicache.runtime.recording_format import parse
+from invariants.recent import Recent
 from sim.engine.sequence import RequestResult, final_length
 from sim.hardware import profile as hardware
 from sim.hardware.measured import Measured
@@ -45,6 +46,7 @@ from ..devices.twin_report import compare, print_twin
 from ..formats._open import FORMATS, open_trace
 from ..outside import entries
 from ..outside.entries import entry
+from ..replaying.story import story_on_error
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json, write_whole
@@ -157,13 +159,17 @@ def run(options: Options, command: str) -> int:
         "command": command,
         "profile": calibration.hash,
     }
+    recent = Recent()
     with (
+        story_on_error(recent),
         probe.make(geometry, time.perf_counter_ns) as device,
         progress("device", len(workload.jobs)) as report,
     ):
         bench = Bench(device, geometry, _DRIFT_REPEATS)
         before = bench.drift(calibration.curves)
-        served = DeviceRun(service, device, lines.append, made_by, options.alone)
+        served = DeviceRun(
+            service, device, lines.append, made_by, options.alone, observers=(recent,)
+        )
         real = served.run(report)
         after = bench.drift(calibration.curves)
     if options.recording:
@@ -264,6 +270,7 @@ def _pages(model: ModelDescription, size: int, pages: int, running: int) -> dict
 def _own_order(service: Service) -> dict[str, Any]:
     """The results of the simulator with its own order of completions."""
     recorder = Recorder(service.config, lambda line: None)
+    recent = Recent()
     world = World(
         service.workload,
         service.config,
@@ -271,9 +278,10 @@ def _own_order(service: Service) -> dict[str, Any]:
         service.profile,
         engine=service.engine,
         options=WorldOptions(checks="every"),
-        observers=(recorder,),
+        observers=(recorder, recent),
     )
-    result = world.run()
+    with story_on_error(recent):
+        result = world.run()
     return {
         "digest": recorder.close(),
         "events": result.core_events,

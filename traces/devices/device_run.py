@@ -26,7 +26,7 @@ from hicache.memory.layouts import Bytes
 from hicache.memory.pools import contents_of
 from hicache.models import ModelDescription
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE, ControllerOptions, TransferController
-from hicache.runtime.driver import Driver
+from hicache.runtime.driver import Driver, Observer
 from hicache.runtime.recording import Recorder
 from sim.content import Words
 from sim.device.hazards import HazardDevice, Hazards, places_of
@@ -226,9 +226,11 @@ class DeviceRun:
         record: Callable[[str], object],
         made_by: dict[str, object] | None = None,
         alone: bool = False,
+        observers: Sequence[Observer] = (),
     ) -> None:
         """record: called with each line of the recording. made_by: what the recording says of its
-        origin. alone: wait for each batch of copies before going on."""
+        origin. alone: wait for each batch of copies before going on. observers: of the core,
+        beside the recorder."""
         config, model = service.config, service.model
         self._hazards = Hazards(places_of(config), device.layers)
         self._watch = Stopwatch(device, layer_bytes(model, config.page_size))
@@ -247,7 +249,7 @@ class DeviceRun:
             Accesses(config, core.view.components),
             checked=True,
         )
-        driver = Driver(core, self._controller, (self.recorder,))
+        driver = Driver(core, self._controller, (self.recorder, *observers))
         platform = Platform(self.timer, driver, self._controller, forward, costs)
         self._engine = Engine(service.workload, platform, service.engine, self._ended)
         self._workload = service.workload

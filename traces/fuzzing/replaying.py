@@ -28,7 +28,7 @@ FORMAT, VERSION = "hicache-fuzz-replay", 1
 
 
 def replay(
-    path: str, given: str | None, device: str, level: Level, json: str | None, command: str
+    path: str, given: str | None, device: str | None, level: Level, json: str | None, command: str
 ) -> int:
     """Plays one tape exactly and prints the result. Returns the exit code.
 
@@ -61,7 +61,7 @@ def moved(tape: Tape, device: str, path: str) -> Tape:
     return replace(tape, executor=on_device(tape.executor, device))
 
 
-def _told(outcome: Outcome, bug: str, device: str) -> str:
+def _told(outcome: Outcome, bug: str, device: str | None) -> str:
     failure, entries = outcome.failure, len(outcome.tape.entries)
     if failure is None:
         where = f" on the {device} device" if device else ""

@@ -118,10 +118,12 @@ def show(
     files: dict[str, str],
     hint: Callable[[Kind], str],
     stream: TextIO,
+    command: str,
 ) -> None:
     """Prints the summary.
 
     files: the tape of each failure, by the failure's name. hint: the text for one without a file.
+    command: the command that runs the same sequences again.
     """
     out = console(stream)
     faults = {name: n for name, n in tally.counts.items() if name.startswith("fault ")}
@@ -150,7 +152,7 @@ def show(
     if tally.missed:
         print(
             f"\n{MISSED}: this many sequences should have reached these states, but did not: "
-            f"{'; '.join(tally.missed)}",
+            f"{'; '.join(tally.missed)}\nreplay: {command}",
             file=stream,
         )
     if tally.kinds:

@@ -216,10 +216,11 @@ class Work:
         """The tape with a note of the planted bug, so that a replay plants it too."""
         return replace(tape, notes=tape.notes | {NOTE: self.plant}) if self.plant else tape
 
-    def command(self, seed: int) -> str:
-        """The command that plays the sequence of this seed alone."""
-        words = ["hicache", "fuzz", "--seed", str(seed), "--sequences", "1", "--operations"]
-        words.append(str(self.operations))
+    def command(self, seed: int, sequences: int = 1) -> str:
+        """The command that plays the sequence of this seed alone, or this many from it on."""
+        words = ["hicache", "fuzz", "--seed", str(seed), "--sequences", str(sequences)]
+        words += ["--operations", str(self.operations)]
+        words += ["--canary"] if self.canary else []
         words += ["--check", self.level] if self.level != "every" else []
         words += ["--components", ",".join(self.components)] if self.components else []
         for package, flag, name in (

@@ -34,11 +34,11 @@ def ignore_signals() -> None:
 
 
 @contextmanager
-def starting() -> Iterator[None]:
-    """Processes that start in the block have the signals blocked until `ignore_signals`.
+def deferring_signals() -> Iterator[None]:
+    """The command gets a signal when the block ends, and does nothing by halves inside it.
 
-    So Ctrl-C does not end a worker with a traceback while it imports. The command gets a signal of
-    this time when the block ends.
+    Processes that start in the block have the signals blocked until `ignore_signals`. So Ctrl-C
+    does not end a worker with a traceback while it imports.
     """
     resource_tracker.ensure_running()  # it would unblock the signals when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)

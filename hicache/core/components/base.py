@@ -130,4 +130,13 @@ def settings_for(names: Iterable[str], shape: Shape) -> tuple[ComponentSettings,
 
 
 def _module(name: str) -> Any:
-    return registry.load(registry.COMPONENTS, name)
+    """The component's file. Raises CallerError, with its name, if it cannot be imported."""
+    try:
+        return registry.load(registry.COMPONENTS, name)
+    except CallerError:
+        raise
+    except Exception as error:
+        raise CallerError(
+            f"hicache/core/components/{name}.py: expected a file that can be imported, found "
+            f"{type(error).__name__}: {error}; correct it, or move it elsewhere"
+        ) from error

@@ -185,11 +185,11 @@ class MirroredDevice(PlannedDevice):
             area = Area(*place, pages, (0, self.layers))
             tags = self._bytes.claimed(place, pages, area.layers)
             self._look(self.stream(_LANES[place[0]]), area, tags, "a look at all pages at rest")
-        for stream in list(self._looks):
+        for stream in dict.fromkeys((*self._unseen, *self._looks)):
             self._real.synchronize(self._real.record(stream))
             for _, looks in self._unseen.pop(stream, ()):
                 self._judge(looks)
-            self._judge(self._looks.pop(stream))
+            self._judge(self._looks.pop(stream, []))
 
     def close(self) -> None:
         self._real.close()

@@ -15,10 +15,11 @@ from multiprocessing.process import BaseProcess
 
 from hicache.core.errors import CallerError
 
-from ...terminal.workers import how_ended, ignore_signals, starting
+from ...terminal.workers import deferring_signals, how_ended, ignore_signals
 from ..work import Result
 from .base import AHEAD, Results, WorkerLost
 
+_POLL_S = 0.2  # how late Ctrl-C may be
 _PATIENCE_S = 5.0  # for the exit code of a worker that is gone
 
 
@@ -66,7 +67,9 @@ class _Workers:
                     under_way[self._submitted(work, seed)] = seed
                 if not under_way:
                     return
-                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                # `wait` holds locks of futures, which Ctrl-C within it would leave locked
+                with deferring_signals():
+                    done, _ = wait(under_way, _POLL_S, return_when=FIRST_COMPLETED)
                 for future in sorted(done, key=under_way.__getitem__):
                     seed = under_way.pop(future)
                     yield self._result(future, seed, most)
@@ -77,7 +80,7 @@ class _Workers:
     def _submitted(self, work: Callable[[int], Result], seed: int) -> Future[Result]:
         """Submits a sequence, which may start a worker."""
         try:
-            with starting():
+            with deferring_signals():
                 future = self._pool.submit(work, seed)
         except OSError as error:
             raise self._no_workers(error) from None
