@@ -199,10 +199,6 @@ def _check(options: Options) -> None:
         raise CallerError("--rates: expected a file, since --json goes to stdout, found -")
     inputs = {"tape": options.replay, **entries.files()}
     check_outputs(inputs, json=options.json, rates=options.rates)
-    if options.device and options.ranks > 1:
-        raise CallerError(
-            f"--ranks: expected 1 with --device, found {options.ranks}; leave one of them out"
-        )
     variants = options.twins or options.fail_each_transfer
     if variants and (options.canary or options.replay):
         other = "--canary" if options.canary else "--replay"
