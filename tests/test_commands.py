@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
+from tests.conversation import conversation
 from tests.shown import Shown, commands, pages, spans
-from tests.traces.rig import CONVERSATION
 from traces.cli import main, parse
 from traces.outside import entries
 
@@ -73,11 +73,19 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("11-*.jsonl"))
 
 
+def real_trace() -> Path | None:
+    try:
+        return conversation()
+    except pytest.skip.Exception:
+        return None
+
+
 def furnish(folder: Path, tape: Path, text: str) -> None:
     """What the commands of a page read: a trace, a tape that fails, the classes that it shows."""
+    real = real_trace()
     for name in ("TRACE.jsonl", "trace.jsonl"):
-        if CONVERSATION.exists():
-            shutil.copy(CONVERSATION, folder / name)  # a page may write a trace of this name
+        if real is not None:
+            shutil.copy(real, folder / name)  # a page may write a trace of this name
         else:
             small_trace(folder / name)
     (folder / "fuzz-failures").mkdir()
