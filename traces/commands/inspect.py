@@ -51,7 +51,7 @@ class Options(OptionRecord):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add("trace", type=read.name, metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
     add("--format", type=read.entry(FORMATS, "auto"), default="auto", help=described())
     add(
         "--limit",

@@ -14,6 +14,7 @@ from sim.engine.costs import CostModel
 from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
+from ..terminal.tables import percent
 from .overload import Load, slower
 
 NEGLIGIBLE = 0.01  # of the prompt tokens
@@ -121,7 +122,7 @@ def _number(value: Fraction) -> str:
 
 
 def _percent(rate: float) -> str:
-    return f"{rate * 100:.1f} %"
+    return percent(rate, 1)
 
 
 def _seconds(time_s: float) -> str:
