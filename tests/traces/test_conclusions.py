@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,33 @@ def test_warnings_reach_the_report_the_document_and_standard_error(
     assert "hicache: warning: The requests arrive within" in printed.err
     assert found["warnings"][0] in " ".join(printed.out.split())
     assert replayed(tmp_path, records, "--speed", "0.001")["warnings"] == []
+
+
+@pytest.mark.parametrize("command", [["replay", "--check", "off"], ["host", "--host-bytes", "0"]])
+@pytest.mark.parametrize("screen", [True, False])
+def test_a_person_at_a_terminal_reads_each_warning_once(
+    command: list[str],
+    screen: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    records = [mooncake([n], timestamp=0.1 * n) for n in range(20)]
+    path = write(tmp_path / "trace.jsonl", *records)
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: screen)
+    assert main([command[0], str(path), *command[1:]]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("The requests arrive within") == 1
+    assert printed.out.count("The requests arrive within") == (not screen)
+
+
+@pytest.mark.parametrize("command", ["replay", "inspect", "host", "force"])
+def test_a_name_that_is_empty_is_refused_as_such(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, ""]) == 2
+    assert "expected a name, found none" in capsys.readouterr().err
 
 
 STORIES = {

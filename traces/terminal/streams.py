@@ -111,6 +111,11 @@ def silence_std_streams() -> None:
             os.close(null_device)
 
 
+def on_one_screen(stream: TextIO) -> bool:
+    """Whether a person sees this stream and standard error in one place."""
+    return stream is sys.stderr or (stream.isatty() and sys.stderr.isatty())
+
+
 def print_error(text: str) -> None:
     """Prints one error line after all other output; a standard error that is gone is ignored."""
     print_failure(one_line(text))
