@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import pytest
 from sim.engine.sequence import RequestResult
 from traces.cli import main, parse
 from traces.formats._jobs import Jobs
+from traces.replaying import modes
 from traces.replaying.builtin import opened, story
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
+from traces.reporting.conclusions import conclusions
 from traces.reporting.overload import Load, load_of, slower
 from traces.reporting.timestamps import warnings
 
@@ -90,6 +93,35 @@ def test_a_miss_of_what_is_being_computed_is_no_lack_of_memory(tmp_path: Path) -
     text = told(tmp_path, [mooncake([9]), *alike], *TWO_PAGES, "60")
     assert "were still being computed by another request; nothing was evicted" in text
     assert "Try" not in text
+
+
+def test_a_missing_window_is_named_and_is_no_eviction(tmp_path: Path) -> None:
+    records = visits([1, 2, 3, 4, 5, 6], [1, 2, 9])
+    window = ["--components", "full,swa", "--swa-window", "512", "--page-size", "512"]
+    text = told(tmp_path, records, *window, "--device-pages", "60")
+    assert "Full attention still had 1,024 of them, but swa had no window there." in text
+    assert "computed" not in text
+    assert "Try" not in text  # nothing was evicted, so no larger pool helps
+
+
+def test_half_a_host_is_never_advised_to_grow_to_mere_copies(tmp_path: Path) -> None:
+    prompts = visits([1, 2], [3, 4], [5, 6], [1, 2, 7])
+    text = told(tmp_path, prompts, *TWO_PAGES, "4", "--host-pages", "2")
+    assert "Try --host-ratio 2, 4 times the host memory." in text
+
+
+def test_waiting_for_a_load_is_no_lack_of_pages(tmp_path: Path) -> None:
+    path = write(tmp_path / "trace.jsonl", *AGAIN)
+    _, record = parse(["replay", str(path), "--check", "off"])
+    assert isinstance(record, ReplayOptions)
+    options, trace = opened(record)
+    settings, paged = resolve(options, trace)
+    run = modes.run(trace, paged, settings, None, 0.0)
+    refused = {"arriving": 5, "no_pages": 1, "writing_back of swa": 1}
+    text = " ".join(conclusions(settings, replace(run, refused=refused), Load(0.0, 0.9)))
+    assert "requests were refused 2 times for lack of pages" in text
+    only = replace(run, refused={"arriving": 5})
+    assert "refused" not in " ".join(conclusions(settings, only, Load(0.0, 0.9)))
 
 
 def test_the_report_ends_with_the_same_sentences(
