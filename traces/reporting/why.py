@@ -91,10 +91,11 @@ def _missing(
     """Why it did not hit more."""
     miss = history.misses[job.index]
     computed = f"{row.input_tokens - row.hit_tokens:,} tokens were computed"
+    which = "The other" if row.hit_tokens else "All"
     if miss.ended_by == COMPLETE:
         return ["Nothing that it could reuse was missing."]
     if miss.ended_by == FIRST_SEEN:
-        return [f"The other {computed}: no earlier request has them."]
+        return [f"{which} {computed}: no earlier request has them."]
     where = f"The page after token {miss.hit_pages * paged.page_size:,}"
     why = {
         NOT_READY: _not_ready(paged, job, miss),
