@@ -92,9 +92,9 @@ def _missed(share: Share, run: Run) -> str:
     ceiling = _percent(share.rate(share.ceiling))
     if share.rate(share.lost) < NEGLIGIBLE:
         return (
-            f"Nearly all that could be reused was: the ceiling is {ceiling} and the hit rate "
-            f"{_percent(share.hit_rate)}. The rest was seen for the first time, so more memory "
-            "cannot help."
+            "Nearly everything that could be reused was reused: the hit rate is "
+            f"{_percent(share.hit_rate)} and the ceiling {ceiling}. The rest was seen for the "
+            "first time, so more memory cannot help."
         )
     lost = f"{share.lost:,} tokens ({_percent(share.rate(share.lost))}) had been seen before"
     if not any(run.evicted):

@@ -38,8 +38,8 @@ def _gain(points: Sequence[Point]) -> str:
     span = f"{gigabytes(first.host_bytes)} to {gigabytes(last.host_bytes)}"
     if gain < LITTLE:
         return (
-            f"From {span} of host memory the hit rate stays within half a percent of "
-            f"{_percent(first.hit_rate)}: more of it buys nothing here."
+            f"From {span} of host memory the hit rate stays within {LITTLE * 100:g} points of "
+            f"{_percent(first.hit_rate)}: more of it buys hardly anything here."
         )
     enough = next(point for point in points if point.hit_rate >= first.hit_rate + ENOUGH * gain)
     base = "" if not first.host_bytes else f", compared with {gigabytes(first.host_bytes)},"

@@ -15,7 +15,7 @@ from typing import Any, TextIO, cast
 
 from hicache.core.errors import CallerError
 
-from .text import one_line, visible
+from .text import one_line, unforged, visible
 
 
 class Escaped:
@@ -125,5 +125,5 @@ def print_failure(text: str) -> None:
     """Prints a failure of several lines as `print_error` prints one."""
     silence_std_streams()
     with suppress(OSError):
-        print(f"hicache: {text}", file=sys.stderr)
+        print(f"hicache: {unforged(text)}", file=sys.stderr)
     silence_std_streams()
