@@ -82,10 +82,16 @@ class Options(OptionRecord):
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
-    add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add("trace", type=read.name, metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
     add("--format", type=read.entry(FORMATS, "auto"), default="auto", help="format of the trace")
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add("--profile", required=True, metavar="FILE", help="a profile that hicache calibrate wrote")
+    add(
+        "--profile",
+        required=True,
+        type=read.name,
+        metavar="FILE",
+        help="a profile that hicache calibrate wrote",
+    )
     add("--force", action="store_true", help="accept a profile of another device")
     add(
         "--limit",

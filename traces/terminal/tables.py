@@ -89,5 +89,6 @@ def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
     return result
 
 
-def percent(rate: float) -> str:
-    return f"{rate * 100:.3f} %"
+def percent(rate: float, places: int = 3) -> str:
+    """A share for a table; sentences and charts round it to one decimal place."""
+    return f"{rate * 100:.{places}f} %"

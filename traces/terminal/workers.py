@@ -1,4 +1,4 @@
-"""Worker processes: they ignore signals, and exit when their parent is gone.
+"""Worker processes: how many, that they ignore signals, and exit when their parent is gone.
 
 Does not handle the signals of the command itself; see traces/terminal/signals.
 """
@@ -60,6 +60,13 @@ def how_ended(processes: Sequence[BaseProcess]) -> str:
     name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
     memory = ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
     return f"it was ended by signal {-code} ({name}){memory}"
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_child(
