@@ -19,7 +19,6 @@ from ..replaying.builtin import opened
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..reporting.outputs import check_files, repeat_warnings, warn
-from ..reporting.report import print_sentences
 from ..reporting.results import head
 from ..sweeping import words
 from ..sweeping.picture import picture, print_points
@@ -31,6 +30,7 @@ from ..terminal.output import write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.tables import print_sentences
 from ..terminal.workers import cores
 from ._replay_sizes import add_run, add_sizes
 

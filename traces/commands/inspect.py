@@ -21,13 +21,12 @@ from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
 from ..replaying.curve import Curve, lru_curve
 from ..reporting import timestamps
-from ..reporting.report import print_sentences
 from ..reporting.results import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console, pairs, percent, table
+from ..terminal.tables import console, pairs, percent, print_sentences, table
 from ..terminal.text import command_line, name
 
 SUMMARY = "print statistics of a trace and its LRU hit-rate curve"

@@ -42,7 +42,7 @@ from ..devices.probes.base import PROBES, Geometry, check_geometry
 from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
 from ..devices.tiny import names
-from ..devices.twin_report import compare, print_twin
+from ..devices.twin_report import compare, conclusions, print_twin
 from ..formats._open import FORMATS, open_trace
 from ..outside import entries
 from ..outside.entries import entry
@@ -51,6 +51,8 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
+from ..terminal.streams import ignore_broken_pipe
+from ..terminal.tables import print_sentences
 
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
@@ -197,9 +199,12 @@ def run(options: Options, command: str) -> int:
             "shapes": _shapes(geometry, calibration),
         },
     }
-    print_twin(document, out)
+    told = conclusions(document)
+    with ignore_broken_pipe():
+        print_twin(document, out)
+        print_sentences("In words", told, out)
     if options.json:
-        write_json(options.json, document)
+        write_json(options.json, document | {"conclusions": told})
     return 0
 
 

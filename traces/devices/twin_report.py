@@ -110,6 +110,35 @@ def _errors(pairs: list[tuple[Timing, Timing]]) -> dict[str, Any]:
     }
 
 
+def conclusions(document: dict[str, Any]) -> list[str]:
+    """Whether the simulator decides as the device does, and how far its times can be trusted."""
+    real, simulated, copies = (document[name] for name in ("device", "simulator", "copies"))
+    if real["digest"] == simulated["digest"]:
+        told = ["With the same order of replies the device and the simulator decided the same."]
+    else:
+        told = [
+            "With the same order of replies the device and the simulator DECIDED DIFFERENTLY. That "
+            "is a defect: keep the recording (--recording)."
+        ]
+    ways = {
+        Direction.DEVICE_TO_HOST.value: "to host",
+        Direction.HOST_TO_DEVICE.value: "to the device",
+    }
+    errors = [
+        f"{one['error_p50']:.0%} for a copy {ways[way]}"
+        for way, one in copies["overall"].items()
+        if one["count"]
+    ]
+    if errors:
+        told.append(f"The median error of a predicted time is {' and '.join(errors)}.")
+    if copies["shapes"]["outside"] or copies["outside_calibration"]["count"]:
+        told.append(
+            "The profile does not cover all copies of this run, so measure this model with hicache "
+            "calibrate --model before the times are used."
+        )
+    return told
+
+
 def print_twin(document: dict[str, Any], out: TextIO) -> None:
     """Prints the results of the command."""
     real, simulated, free = (

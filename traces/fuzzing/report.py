@@ -18,7 +18,7 @@ from invariants.fuzz.reach.gauges import Readings
 from invariants.fuzz.reach.probes import MISSED
 
 from ..outside import entries
-from ..terminal.tables import console, pairs, table
+from ..terminal.tables import console, pairs, print_sentences, table
 from ..terminal.text import command_line
 from .work import FoundFailure, Result
 
@@ -155,6 +155,7 @@ def show(
             f"{'; '.join(tally.missed)}\nreplay: {command}",
             file=stream,
         )
+    print_sentences("In words", conclusions(tally, settings), stream)
     if tally.kinds:
         result = table("Failures", "code", "times", "entries", "kind")
         for kind in tally.sorted_kinds():
@@ -166,6 +167,27 @@ def show(
             print(f"\n{kind.smallest.code} {kind.smallest.kind}", file=stream)
             for line in next_steps(path, not settings["planted"]) if path else [hint(kind)]:
                 print(f"    {line}", file=stream)
+
+
+def conclusions(tally: Tally, settings: dict[str, object]) -> list[str]:
+    """What the run found, and what a run without a failure says."""
+    played = f"{tally.sequences:,} sequence{'s' * (tally.sequences != 1)}"
+    if not tally.sequences:
+        return ["No sequence was played, so nothing is known."]
+    checked = {"every": "every check ran after each event", "off": "no invariant was checked"}.get(
+        str(settings["checks"]), "checks ran after some events"
+    )
+    if not tally.kinds:
+        return [
+            f"None of {played} failed, and {checked}. That says nothing of other sequences: more "
+            "--seconds or another --seed play others."
+        ]
+    kinds = f"{len(tally.kinds)} way{'s' * (len(tally.kinds) != 1)}"
+    return [
+        f"{tally.failures:,} of {played} failed, in {kinds}; {checked}.",
+        "The smallest failure of each kind is below, with the commands that repeat it, make it "
+        "small and name the lines that led to it.",
+    ]
 
 
 def next_steps(path: str, export: bool) -> list[str]:
@@ -257,5 +279,6 @@ def document(
         "probes": dict(sorted(tally.probes.items())),
         "reached": reached(tally),
         "missed": tally.missed,
+        "conclusions": conclusions(tally, settings),
         "audit": _audit(tally),
     }

@@ -19,11 +19,12 @@ from ..replaying.run import Run
 from ..replaying.settings import Settings
 from ..terminal.output import as_json, check_outputs, write_all
 from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
+from ..terminal.tables import print_sentences
 from . import timestamps
 from .conclusions import conclusions
 from .overload import Load, load_of
 from .records import lines
-from .report import print_report, print_sentences
+from .report import print_report
 from .results import document, head
 from .why import story
 
