@@ -88,6 +88,18 @@ def test_a_reader_who_left_early_does_not_cost_the_document(command: str) -> Non
     assert json.loads(Path("out.json").read_text())
 
 
+def test_a_reader_who_left_early_does_not_cost_what_a_device_measured() -> None:
+    short = ("--pages", "8", "--repeats", "3")
+    write(Path("trace.jsonl"), *(mooncake([1, 2], 600) for _ in range(3)))
+    for words in (
+        ("calibrate", "-o", "cpu.json", *short),
+        ("twin", "trace.jsonl", "--profile", "cpu.json", "--json", "out.json"),
+    ):
+        out, err = ran(words, f"hicache | {GONE}")
+        assert (out, err) == ("0\n", "")
+    assert json.loads(Path("out.json").read_text())["profile"]["path"] == "cpu.json"
+
+
 def test_json_into_a_closed_pipe_changes_no_exit_code(failing: str) -> None:
     for words in ((*HUNT, "--json", "-"), ("explain", failing, "--json", "-")):
         assert ran(words, f"hicache 2>/dev/null | {GONE}") == ("11\n", "")

@@ -192,6 +192,9 @@ def test_the_command(
     # 8 pages were calibrated at most, and a batch of four prompts has more
     assert copies["outside_calibration"]["count"]
     assert "are outside the calibrated range" in page
+    told = document["conclusions"]
+    assert told[0].startswith("The device and the simulator took the same decisions over ")
+    assert " ".join(page.split()).endswith(" ".join(["In words", *told]))
 
 
 def test_copies_in_other_pieces_than_those_measured_are_said(

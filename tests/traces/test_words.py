@@ -25,6 +25,13 @@ def test_a_run_without_failures_does_not_claim_more_than_it_did() -> None:
     assert told[1].startswith("This does not prove that there is no bug.")
 
 
+def test_a_run_without_checks_does_not_speak_of_checks() -> None:
+    told = words.conclusions(tally(), complete=True, canary=False, checks="off")
+    assert (
+        told[0] == "No sequence failed in 3 sequences with 1,200 events; no invariant was checked."
+    )
+
+
 def test_failures_are_counted_and_the_next_step_is_named() -> None:
     told = words.conclusions(tally(own=2), complete=True, canary=False)
     assert told[0] == "2 sequences of 3 failed."

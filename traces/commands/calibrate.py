@@ -29,6 +29,7 @@ from ..devices.tiny import TINY, names
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
+from ..terminal.streams import ignore_broken_pipe
 from ..terminal.text import name
 
 SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
@@ -116,7 +117,8 @@ def run(options: Options, command: str) -> int:
     check_geometry(geometry)
     out = sys.stderr if options.output == "-" else sys.stdout
     with probe.make(geometry, time.perf_counter_ns) as device:
-        print(f"{options.device}: {machine['accelerator']}", file=out)
+        with ignore_broken_pipe():
+            print(f"{options.device}: {machine['accelerator']}", file=out)
         bench = Bench(device, geometry, options.repeats)
         figures = bench.measure()
         figures["plain"] = bench.against_plain(partial(probe.plain_ns, device))
@@ -132,7 +134,8 @@ def run(options: Options, command: str) -> int:
             "measured": figures,
         }
     )
-    _print(figures, document["geometry"], out)
+    with ignore_broken_pipe():
+        _print(figures, document["geometry"], out)
     write_whole(options.output, [json.dumps(document, indent=1, sort_keys=True) + "\n"])
     if options.output != "-":
         path = name(options.output)

@@ -38,6 +38,7 @@ from ..terminal import tables
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
+from ..terminal.streams import ignore_broken_pipe
 
 SUMMARY = "copy sets of pages for every pool, layout, backend and dtype, and compare every byte"
 _NAMED = 5
@@ -147,7 +148,8 @@ def run(options: Options, command: str) -> int:
     refusals = list(_refusals(probe, chosen, every))
     wall_s = time.perf_counter() - begun
     out = sys.stderr if options.json == "-" else sys.stdout
-    _print(options.device, machine, outcomes, refusals, wall_s, out)
+    with ignore_broken_pipe():
+        _print(options.device, machine, outcomes, refusals, wall_s, out)
     wrong = [line for outcome in outcomes for line in outcome.wrong]
     wrong += [line for one in outcomes if one.samples for line in one.samples.first]
     shadows = [] if wrong else _shadows(probe, every, options, out)
@@ -176,13 +178,14 @@ def _shadows(
 
         sizes = Sizes(case.model, case.page_size)
         shadow = drop_each_wait(make, sizes, options.shadow, options.seed)
-        print(
+        line = (
             f"hazard detector, {case.name}, {case.layout}, {backend}: {options.shadow} requests, "
             f"{shadow.accesses:,} accesses ordered, {shadow.spoiled:,} load targets overwritten "
             f"first, {shadow.intact:,} poisoned pages unchanged, {shadow.reads:,} reads exact; "
-            f"the loss of {shadow.caught} of {shadow.waits} waits was detected",
-            file=out,
+            f"the loss of {shadow.caught} of {shadow.waits} waits was detected"
         )
+        with ignore_broken_pipe():
+            print(line, file=out)
         results.append({"model": case.name, "io_backend": backend, **asdict(shadow)})
     return results
 

@@ -39,7 +39,7 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import ignore_broken_pipe
+from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.tables import print_sentences
 
 SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
@@ -261,7 +261,7 @@ def run(options: Options, command: str) -> int:
         code = lost or tally.code() or (0 if complete else INTERRUPTED)
         if options.canary and complete:
             code = 0 if tally.kinds else CANARY_SURVIVED
-        told = conclusions(tally, complete, options.canary, bool(lost))
+        told = conclusions(tally, complete, options.canary, bool(lost), options.check)
         with ignore_broken_pipe():
             again = work.command(seed, tally.sequences)
             show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream, again)
@@ -293,14 +293,12 @@ def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) 
                 break
     except KeyboardInterrupt:
         complete = False
-        with ignore_broken_pipe():
-            print("hicache: interrupted; found so far:", file=sys.stderr)
+        print_error("interrupted; found so far:")
     except (executors.WorkerLost, CallerError) as error:
         if not tally.sequences and isinstance(error, CallerError):
             raise
         complete, lost = False, getattr(error, "exit_code", BAD_INPUT)
-        with ignore_broken_pipe():
-            print(f"hicache: {error}", file=sys.stderr)
+        print_error(str(error))
     return complete, lost
 
 

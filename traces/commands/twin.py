@@ -51,6 +51,7 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
+from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 
 _REQUESTS = 200
@@ -199,8 +200,9 @@ def run(options: Options, command: str) -> int:
         },
     }
     told = conclusions(document)
-    print_twin(document, out)
-    print_sentences("In words", told, out)
+    with ignore_broken_pipe():
+        print_twin(document, out)
+        print_sentences("In words", told, out)
     if options.json:
         write_json(options.json, document | {"conclusions": told})
     return 0

@@ -126,6 +126,7 @@ def show(
     command: the command that runs the same sequences again.
     """
     out = console(stream)
+    kinds = len(tally.kinds)
     faults = {name: n for name, n in tally.counts.items() if name.startswith("fault ")}
     rows = [(name, str(value)) for name, value in settings.items() if value not in ("", None)]
     rows += [
@@ -134,9 +135,9 @@ def show(
         ("events", f"{tally.events:,}, {tally.speed:,} per second and core"),
         ("run twice", f"{tally.twice:,}"),
         *([("variants", f"{tally.variants:,}")] if tally.variants else []),
-        ("faults used", f"{sum(faults.values()):,} of {len(faults)} kinds"),
-        ("states reached", f"{len(tally.probes):,}"),
-        ("failures", f"{tally.failures:,} of {len(tally.kinds)} kinds"),
+        ("faults used", f"{sum(faults.values()):,}, of {len(faults)} different kinds"),
+        ("states reached", f"{len(tally.probes):,} different ones"),
+        ("failures", f"{tally.failures:,}" + (f", of {kinds} kinds" if kinds > 1 else "")),
     ]
     out.print(pairs("Fuzz", rows))
     for title, counts in (
@@ -147,6 +148,8 @@ def show(
             result = table(title, "", "times")
             for name, count in _most(counts.items()):
                 result.add_row(name.removeprefix("fault "), f"{count:,}")
+            if len(counts) > SHOWN:
+                result.add_row(f"and {len(counts) - SHOWN:,} more", "")
             out.print(result)
     out.print(_coverage_table(tally))
     if tally.missed:

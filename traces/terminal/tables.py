@@ -1,4 +1,4 @@
-"""The look of tables: 80 columns, no colour when piped. Does not compute any number.
+"""The look of tables and sentences: 80 columns, no colour when piped. Does not compute any number.
 
 Text is printed as it is: rich's markup is off, and unsafe characters are escaped (see text).
 """
@@ -92,9 +92,9 @@ def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
 def print_sentences(title: str, sentences: Sequence[str], stream: TextIO | None = None) -> None:
     """Sentences in plain words, each on lines of its own."""
     out = console(stream)
-    out.print(f"\n{title}", style="bold", markup=False)
+    out.print(f"\n{title}", style="bold")
     for sentence in sentences:
-        out.print(sentence, markup=False)
+        out.print(sentence)
 
 
 def percent(rate: float, places: int = 3) -> str:
