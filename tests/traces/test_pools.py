@@ -96,6 +96,18 @@ def test_missing_sizes_follow_from_running_and_cached_requests(trace: str) -> No
     assert settled(trace, "--components full,swa --device-pages 40").core.device_pages == (40, 40)
 
 
+@pytest.mark.parametrize("components", ["full,swa", "full,mamba", "full,swa,mamba"])
+def test_beside_a_given_device_no_pool_depends_on_the_memory_of_the_hardware(
+    trace: str, components: str
+) -> None:
+    given = f"--components {components} --device-tokens 64K --max-running 900"
+    sizes = [
+        settled(trace, f"{given} --hardware {name}").core.device_pages
+        for name in ("h100", "h200", "b200")
+    ]
+    assert sizes == [sizes[0]] * 3
+
+
 def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:
     model = "--model qwen3-next-80b --mode hits --device-tokens 1M"
     assert said(settled(trace, f"{model} --page-size 512").core, "mamba_interval") == 512
