@@ -72,6 +72,16 @@ def test_a_host_that_lost_pages_may_be_twice_as_large(tmp_path: Path) -> None:
     assert "Try --host-ratio 2, twice the host memory." in text
 
 
+def test_a_host_that_lost_nothing_need_not_be_larger(tmp_path: Path) -> None:
+    """The device evicts, host keeps all of it, and what was missed was still being computed."""
+    alike = [mooncake([7, 8, 9], timestamp=20_001) for _ in range(2)]
+    records = [*visits([1, 2], [3, 4], [5, 6]), mooncake([10], timestamp=20_000), *alike]
+    found = replayed(tmp_path, records, *TWO_PAGES, "8", "--host-pages", "60")
+    assert found["evicted_pages"]["device"] > 0 == found["evicted_pages"]["host"]
+    assert found["whole"]["lost_tokens"] == 1024
+    assert "Try" not in " ".join(found["conclusions"])
+
+
 def test_a_device_that_never_evicts_needs_no_host(tmp_path: Path) -> None:
     text = told(tmp_path, AGAIN, *TWO_PAGES, "30", "--host-pages", "30")
     assert "host memory none, because the device never evicted a page" in text
