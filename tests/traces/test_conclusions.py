@@ -154,6 +154,12 @@ def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals() 
     assert burst.queued
 
 
+def test_the_load_does_not_depend_on_when_the_trace_begins() -> None:
+    times = [(n, 0.5 * n, 0.25) for n in range(20)]
+    late = [(3600 + arrival, queue, compute) for arrival, queue, compute in times]
+    assert load_of(*results(*late)) == load_of(*results(*times))
+
+
 @pytest.mark.parametrize(
     ("offered", "speed", "advice"),
     [(2.1, 1, "0.4"), (1.2, 1, "0.7"), (15, 1, "0.06"), (2, 10, "4"), (1.5, 100, "60")],
