@@ -72,6 +72,14 @@ def test_a_host_that_lost_pages_may_be_twice_as_large(tmp_path: Path) -> None:
     assert "Try --host-ratio 2, twice the host memory." in text
 
 
+def test_pages_for_exchanges_are_not_doubled_by_the_advice(tmp_path: Path) -> None:
+    exclusive = ["--exclusive", "--write-policy", "write_back", "--host-ratio", "2"]
+    prompts = [[2 * n, 2 * n + 1] for n in range(6)]
+    found = replayed(tmp_path, visits(*prompts, [0, 1, 20]), *TWO_PAGES, "3", *exclusive)
+    assert found["config"]["host_pages"] == 6 + 3  # of which an exchange takes the longest prompt
+    assert found["conclusions"][-1] == "Try --host-ratio 4, twice the host memory."
+
+
 def test_a_host_that_lost_nothing_need_not_be_larger(tmp_path: Path) -> None:
     """The device evicts, host keeps all of it, and what was missed was still being computed."""
     alike = [mooncake([7, 8, 9], timestamp=20_001) for _ in range(2)]

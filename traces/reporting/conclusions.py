@@ -97,7 +97,7 @@ def _missed(share: Share, run: Run) -> str:
 
 def _advice(settings: Settings, run: Run, share: Share, load: Load) -> str:
     """What to try next, as an option; empty where nothing suggests itself."""
-    ratio = Fraction(settings.core.host_pages[0], settings.core.device_pages[0])
+    ratio = _host_ratio(settings)
     if load.overloaded:
         speed = slower(load, settings.speed)
         return f"Try --speed {speed} to see the cache at a load that the machine can serve."
@@ -114,6 +114,13 @@ def _advice(settings: Settings, run: Run, share: Share, load: Load) -> str:
     if not run.evicted[1] and ratio > _COPIES:
         return f"Try --host-ratio {_number(ratio / 2)}: half the host memory may be enough."
     return ""
+
+
+def _host_ratio(settings: Settings) -> Fraction:
+    """What `--host-ratio` would have been: pages for exchanges come on top of it."""
+    core = settings.core
+    exchange = core.exchange_pages[0] if core.exchange_pages else 0
+    return Fraction(core.host_pages[0] - exchange, core.device_pages[0])
 
 
 def _number(value: Fraction) -> str:
