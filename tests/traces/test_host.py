@@ -220,6 +220,11 @@ def test_the_sentence_says_how_much_is_enough(turns: str) -> None:
     assert "leave the p90 time to first token from 3.00 to 3.00 s" in base
 
 
+def test_enough_is_most_of_what_host_memory_adds_and_not_of_what_hits(turns: str) -> None:
+    text = sentence(point(0, 0.4, 3), point(64, 0.46, 2), point(128, 0.5, 2), turns=turns)
+    assert text.startswith("128 GB of host memory raise the hit rate from 40.0 % to 50.0 %")
+
+
 def test_overloaded_points_are_named_with_a_speed(turns: str) -> None:
     slow = point(0, 0.2, 90, overloaded=True, offered=2.3)
     text = sentence(slow, point(64, 0.4, 3), turns=turns)
