@@ -1,7 +1,8 @@
 """Every command that the README, the docs and `--help` show runs, and ends as the page says.
 
-A trace is the public one where it is beside the checkout, and a small one otherwise. What would
-take minutes is given a bound of its own here (`SHORTER`); everything else runs as it is shown.
+A trace is the public one where there is a copy (see conversation), and a small one otherwise. What
+would take minutes is given a bound of its own here (`SHORTER`, and a limit of 500 requests for a
+timed replay, whose sizes are still compared with the whole trace); everything else runs as shown.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tests.conversation import conversation
 from tests.shown import Shown, commands, pages, spans
 from traces.cli import main, parse
 from traces.outside import entries
+from traces.replaying.builtin import opened
+from traces.replaying.settings import resolve
 
 PAGES = pages()
 PLANTED = "donated-slot-stays-with-its-request"
@@ -45,6 +48,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),
     ({"calibrate"}, ("--pages", "16")),
 )
+TRACES = {"TRACE.jsonl", "trace.jsonl"}
 # A tape that fails may be what a command reads, or what it looks for.
 FINDS = {"fuzz": (0, 11), "explain": (0, 11), "mutants": (0, 17)}
 
@@ -83,9 +87,9 @@ def real_trace() -> Path | None:
 def furnish(folder: Path, tape: Path, text: str) -> None:
     """What the commands of a page read: a trace, a tape that fails, the classes that it shows."""
     real = real_trace()
-    for name in ("TRACE.jsonl", "trace.jsonl"):
+    for name in TRACES:
         if real is not None:
-            shutil.copy(real, folder / name)  # a page may write a trace of this name
+            shutil.copyfile(real, folder / name)  # a page may write a trace of this name
         else:
             small_trace(folder / name)
     (folder / "fuzz-failures").mkdir()
@@ -102,8 +106,22 @@ def runnable(words: tuple[str, ...]) -> list[str]:
         for option, word in pairwise(words)
     ]
     named = [_newest(word) if "*" in word else word for word in filled]
+    if real_trace() is None and "--why" in named:
+        named[named.index("--why") + 1] = "17"  # the small trace has 40 requests
     bound = next((extra for asked, extra in SHORTER if asked <= {*named}), ())
     return [*named, *bound]
+
+
+def shortened(arguments: list[str]) -> list[str]:
+    """A timed replay of a trace that takes a minute is cut short, if all of the trace fits."""
+    if arguments[0] not in ("replay", "host") or TRACES.isdisjoint(arguments):
+        return arguments
+    if {"--limit", "--why", "hits"} & {*arguments}:
+        return arguments
+    _, options = parse(arguments)
+    replay, trace = opened(getattr(options, "replay", options))
+    resolve(replay, trace)
+    return [*arguments, "--limit", "500"]
 
 
 def _newest(pattern: str) -> str:
@@ -120,14 +138,21 @@ def test_every_command_in_a_block_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     furnish(tmp_path, failing, PAGES[page])
+    printed = ""
     try:
         for shown in commands(PAGES[page]):
-            code = piped(shown) if shown.pipe else main(runnable(shown.words))
+            code = piped(shown) if shown.pipe else main(shortened(runnable(shown.words)))
             text = capsys.readouterr()
+            printed += text.out
             wanted = {shown.code, *FINDS.get(shown.words[1], ())}
             assert code in wanted, f"{shown}\n{text.out[-2000:]}\n{text.err[-2000:]}"
     finally:
         entries.forget()
+    if page == "readme" and real_trace() is not None:
+        [answer] = re.findall(r"```text\n(.*?)```", PAGES[page], re.DOTALL)
+        assert {line.rstrip() for line in answer.splitlines()} <= {
+            line.rstrip() for line in printed.splitlines()
+        }
 
 
 def piped(shown: Shown) -> int:

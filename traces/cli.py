@@ -11,7 +11,6 @@ import errno
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import cast
 
 from hicache.core import registry
@@ -20,7 +19,7 @@ from hicache.version import VERSION
 
 from .commands.base import COMMANDS, Command
 from .terminal.options import OptionRecord
-from .terminal.parser import Formatter, Parser
+from .terminal.parser import Formatter, Parser, option_names
 from .terminal.signals import INTERRUPTED, interruptible
 from .terminal.streams import (
     check_current_folder,
@@ -31,7 +30,7 @@ from .terminal.streams import (
     print_failure,
     silence_std_streams,
 )
-from .terminal.text import command_line
+from .terminal.text import command_line, unforged
 
 BAD_INPUT = 2
 CRASH = 10
@@ -132,9 +131,9 @@ def _with_option(message: str, given: Sequence[str]) -> str:
     field, colon, _ = message.partition(": ")
     if not colon or not field.isidentifier() or given[0] not in registry.names(COMMANDS):
         return message
-    options = cast(Command, registry.load(COMMANDS, given[0])).Options
-    known = field in {one.name for one in fields(options)}
-    return f"--{field.replace('_', '-')}{message[len(field) :]}" if known else message
+    option = f"--{field.replace('_', '-')}"
+    known = option in option_names(_loaded(given[0])[1])
+    return f"{option}{message[len(field) :]}" if known else message
 
 
 def _no_memory(given: Sequence[str], options: OptionRecord | None) -> str:
@@ -166,7 +165,7 @@ def _failed(error: Exception, typed: str) -> int:
             lines += [f"exit code {code}: {_CODES.get(code, 'failed')}", f"replay: {typed}"]
         print_failure("\n".join(lines))
         return code
-    traceback.print_exception(error)
+    print(unforged("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     print_error(f"this is a defect of hicache; please report it with the lines above and: {typed}")
     return CRASH
 
@@ -175,10 +174,15 @@ def parse(given: Sequence[str]) -> tuple[Command, OptionRecord]:
     """The command and the record of its options. Raises CallerError."""
     names = registry.names(COMMANDS)
     name = given[0] if given and given[0] in names else _no_command(given, names)
+    command, parser = _loaded(name)
+    return command, command.Options.read(parser.parse_args(given[1:]))
+
+
+def _loaded(name: str) -> tuple[Command, Parser]:
     command = cast(Command, registry.load(COMMANDS, name))
     parser = Parser(prog=f"hicache {name}", description=command.SUMMARY, formatter_class=Formatter)
     command.add_options(parser)
-    return command, command.Options.read(parser.parse_args(given[1:]))
+    return command, parser
 
 
 def _no_command(given: Sequence[str], names: list[str]) -> str:

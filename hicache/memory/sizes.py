@@ -50,9 +50,11 @@ def by_total(
     whole = sum(each[name] * pages for name, pages in device_pages.items())
     least = sum(each.values())
     if total_bytes < least or not whole:
+        ranks = tp * len(stages)
         raise CallerError(
-            f"host_bytes: expected at least {least}, a page of each of {', '.join(device_pages)} "
-            f"on {tp * len(stages)} ranks, found {total_bytes}; ask for more, or leave the tier out"
+            f"host_bytes: expected at least {least}, which is a page of "
+            f"{' and '.join(device_pages)} on {ranks} rank{'s' * (ranks > 1)}, found "
+            f"{total_bytes}; give more, or no host memory"
         )
     share = Fraction(total_bytes, whole)
     pages = {name: max(1, int(count * share)) for name, count in device_pages.items()}

@@ -150,5 +150,9 @@ def heads_per_rank(heads: int, tp: int) -> int:
     Raises CallerError if neither number divides the other.
     """
     if tp < 1 or (heads % tp and tp % heads):
-        raise CallerError(f"tp: expected a divisor or a multiple of {heads} heads, found {tp}")
+        good = ", ".join(str(count) for count in range(1, heads + 1) if heads % count == 0)
+        raise CallerError(
+            f"tp: expected a divisor or a multiple of {heads} heads, found {tp}; use one of "
+            f"{good}, or a multiple of {heads}"
+        )
     return max(1, heads // tp)

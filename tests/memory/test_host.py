@@ -111,7 +111,8 @@ def test_a_host_ratio_gives_at_least_one_page_more() -> None:
 def test_total_host_bytes_count_all_ranks(device: int, total: int, tp: int, stages: int) -> None:
     one = LLAMA.bytes_per_page("full", 64, tp) * tp * stages
     if total < one:
-        with pytest.raises(CallerError, match=f"at least {one}, .* on {tp * stages} ranks"):
+        ranks = "1 rank" if tp * stages == 1 else f"{tp * stages} ranks"
+        with pytest.raises(CallerError, match=f"at least {one}, .* on {ranks},"):
             sizes.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)
         return
     pages = sizes.by_total([LLAMA] * stages, 64, {"full": device}, total, tp)

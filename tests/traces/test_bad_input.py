@@ -176,7 +176,7 @@ def test_commands(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_directory_and_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "found a directory" in fails(capsys, "replay", str(tmp_path))
     assert "No such file" in fails(capsys, "replay", str(tmp_path / "absent"))
-    assert "null" in fails(capsys, "replay", "a\0b")
+    assert "expected a name, found 'a\\x00b'" in fails(capsys, "replay", "a\0b")
 
 
 @pytest.mark.parametrize("command", ["inspect", "replay"])

@@ -222,6 +222,34 @@ def test_a_defect_exits_with_10_its_place_and_the_command(
     assert said[-1].endswith("hicache inspect 'my trace'")
 
 
+def test_no_line_of_a_traceback_or_a_finding_is_taken_for_one_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = "name\nhicache: forged"
+    for error in (ValueError(forged), HazardError(forged)):
+
+        def fail(options: object, command: str, error: Exception = error) -> int:
+            raise error
+
+        monkeypatch.setattr(inspect, "run", fail)
+        assert main(["inspect", "trace"]) == getattr(error, "exit_code", 10)
+        said = capsys.readouterr().err.splitlines()
+        assert "    hicache: forged" in said
+        assert "hicache: forged" not in said
+
+
+@pytest.mark.parametrize("command", ["replay", "host"])
+def test_an_error_of_a_layer_below_names_the_option(
+    command: str, turns: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, turns, "--host-bytes", "1"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("hicache: --host-bytes: expected at least 8388608, which is a page of")
+    assert main([command, turns, "--tp", "3"]) == 2
+    said = capsys.readouterr().err
+    assert "--tp: expected a divisor or a multiple of 8 heads, found 3; use one of 1, 2," in said
+
+
 def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(
     turns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ import pytest
 from sim.engine.sequence import RequestResult
 from traces.cli import main, parse
 from traces.formats._jobs import Jobs
+from traces.replaying import modes
 from traces.replaying.builtin import opened, story
 from traces.replaying.options import ReplayOptions
 from traces.replaying.settings import resolve
+from traces.reporting.conclusions import conclusions
 from traces.reporting.overload import Load, load_of, slower
 from traces.reporting.timestamps import warnings
 
@@ -57,7 +61,10 @@ def test_what_host_memory_served_and_the_compute_that_it_saved(tmp_path: Path) -
         "Host memory served 512 prompt tokens that the device did not hold (14.3 % of all" in first
     )
     assert "which saved about 0.0 s of compute" in first
-    assert "Nearly all that could be reused was: the ceiling is 28.6 %" in found["conclusions"][1]
+    assert found["conclusions"][1].startswith(
+        "Nearly everything that could be reused was reused: the hit rate is 28.6 % and the ceiling "
+        "28.6 %. The rest"
+    )
     assert found["conclusions"][2] == ("Try --host-ratio 2: half the host memory may be enough.")
     counted = replayed(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-pages", "12", "--mode", "hits")
     assert "compute" not in counted["conclusions"][0]
@@ -107,6 +114,35 @@ def test_a_miss_of_what_is_being_computed_is_no_lack_of_memory(tmp_path: Path) -
     text = told(tmp_path, [mooncake([9]), *alike], *TWO_PAGES, "60")
     assert "were still being computed by another request; nothing was evicted" in text
     assert "Try" not in text
+
+
+def test_a_missing_window_is_named_and_is_no_eviction(tmp_path: Path) -> None:
+    records = visits([1, 2, 3, 4, 5, 6], [1, 2, 9])
+    window = ["--components", "full,swa", "--swa-window", "512", "--page-size", "512"]
+    text = told(tmp_path, records, *window, "--device-pages", "60")
+    assert "Full attention still had 1,024 of them, but swa had no window there." in text
+    assert "computed" not in text
+    assert "Try" not in text  # nothing was evicted, so no larger pool helps
+
+
+def test_half_a_host_is_never_advised_to_grow_to_mere_copies(tmp_path: Path) -> None:
+    prompts = visits([1, 2], [3, 4], [5, 6], [1, 2, 7])
+    text = told(tmp_path, prompts, *TWO_PAGES, "4", "--host-pages", "2")
+    assert "Try --host-ratio 2, 4 times the host memory." in text
+
+
+def test_waiting_for_a_load_is_no_lack_of_pages(tmp_path: Path) -> None:
+    path = write(tmp_path / "trace.jsonl", *AGAIN)
+    _, record = parse(["replay", str(path), "--check", "off"])
+    assert isinstance(record, ReplayOptions)
+    options, trace = opened(record)
+    settings, paged = resolve(options, trace)
+    run = modes.run(trace, paged, settings, None, 0.0)
+    refused = {"arriving": 5, "no_pages": 1, "writing_back of swa": 1}
+    text = " ".join(conclusions(settings, replace(run, refused=refused), Load(0.0, 0.9)))
+    assert "requests were refused 2 times for lack of pages" in text
+    only = replace(run, refused={"arriving": 5})
+    assert "refused" not in " ".join(conclusions(settings, only, Load(0.0, 0.9)))
 
 
 def test_the_report_ends_with_the_same_sentences(
@@ -224,6 +260,33 @@ def test_warnings_reach_the_report_the_document_and_standard_error(
     assert "hicache: warning: The requests arrive within" in printed.err
     assert found["warnings"][0] in " ".join(printed.out.split())
     assert replayed(tmp_path, records, "--speed", "0.001")["warnings"] == []
+
+
+@pytest.mark.parametrize("command", [["replay", "--check", "off"], ["host", "--host-bytes", "0"]])
+@pytest.mark.parametrize("screen", [True, False])
+def test_a_person_at_a_terminal_reads_each_warning_once(
+    command: list[str],
+    screen: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    records = [mooncake([n], timestamp=0.1 * n) for n in range(20)]
+    path = write(tmp_path / "trace.jsonl", *records)
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: screen)
+    assert main([command[0], str(path), *command[1:]]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("The requests arrive within") == 1
+    assert printed.out.count("The requests arrive within") == (not screen)
+
+
+@pytest.mark.parametrize("command", ["replay", "inspect", "host", "force"])
+def test_a_name_that_is_empty_is_refused_as_such(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, ""]) == 2
+    assert "expected a name, found none" in capsys.readouterr().err
 
 
 STORIES = {

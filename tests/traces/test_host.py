@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from itertools import pairwise
@@ -18,6 +19,7 @@ from traces.replaying.builtin import opened
 from traces.replaying.run import Spread
 from traces.replaying.settings import Settings, resolve
 from traces.sweeping import pool, words
+from traces.sweeping.picture import print_points
 from traces.sweeping.points import Point, with_host
 from traces.sweeping.svg import Line, Panel, apart, svg, ticks
 
@@ -208,16 +210,16 @@ def test_the_sentence_says_how_much_is_enough(turns: str) -> None:
     assert "No cache can hit more than 60.0 %" in text
     grows = sentence(point(0, 0.2, 3), point(64, 0.3, 4), turns=turns)
     assert "raise the p90 time to first token from 3.00 to 4.00 s" in grows
-    assert "the largest size tried, and the hit rate still grows there" in grows
+    assert "the largest size tried, so more may help further" in grows
     whole = sentence(point(0, 0.2, 3), point(64, 0.599, 1), turns=turns)
     assert "nearly all that this trace can hit" in whole
     nothing = sentence(point(0, 0.2, 3), point(64, 0.203, 3), turns=turns)
-    assert "more of it buys nothing here" in nothing
-    assert "give at least two" in sentence(point(0, 0.2, 3), turns=turns)
+    assert "stays within 0.5 points of 20.0 %: more of it buys hardly anything here" in nothing
+    assert "replay at least two" in sentence(point(0, 0.2, 3), turns=turns)
     assert "No size was replayed to its end" in sentence(turns=turns)
     base = sentence(point(64, 0.2, 3), point(128, 0.3, 3), turns=turns)
     assert "128 GB of host memory, compared with 64 GB, raise the hit rate" in base
-    assert "leave the p90 time to first token from 3.00 to 3.00 s" in base
+    assert "leave the p90 time to first token at 3.00 s" in base
 
 
 def test_enough_is_most_of_what_host_memory_adds_and_not_of_what_hits(turns: str) -> None:
@@ -231,6 +233,21 @@ def test_overloaded_points_are_named_with_a_speed(turns: str) -> None:
     assert "With 1 of 2 sizes the trace offers more than the machine can do (up to 2.3 x)" in text
     assert "try --speed 0.3" in text
     assert "With every size" in sentence(slow, replace(slow, host_bytes=10**9), turns=turns)
+
+
+@pytest.mark.parametrize("time_s", [0.5, 126.5, 20_140.0])
+def test_the_table_fits_80_columns_whatever_the_times(
+    time_s: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = [point(0, 0.1, time_s), point(64, 0.6, time_s)]
+    print_points(points, sys.stdout)
+    rows = [row for row in capsys.readouterr().out.splitlines() if row.strip()]
+    assert max(map(len, rows)) <= 80
+    assert len(rows) == 6
+    figures, ceiling = (row.split()[-1] for row in rows[-2:])
+    assert set(ceiling) == {"-"}
+    assert set(figures) == {"#", "+"}
+    assert len(figures) == len(ceiling) >= 10
 
 
 @pytest.mark.parametrize("most", [1e-4, 0.7, 1, 37.4, 99, 100, 101, 4096, 3.3e5])

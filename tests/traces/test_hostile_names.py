@@ -88,6 +88,13 @@ def test_traces(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert seen == {0, 2}
 
 
+def test_the_name_of_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    twice = [mooncake([1, 2, 3]), mooncake([1, 2, 3])]
+    path = str(write(Path("\x1b[2J\u202e\nhicache: forged\n"), *twice))
+    for command in (["replay"], ["replay", "--why", "1"], ["inspect"], ["host", "--jobs", "1"]):
+        assert ran(capsys, command[0], path, *command[1:]) == 0
+
+
 @pytest.mark.parametrize("bad", NAMES.values(), ids=NAMES.keys())
 def test_models(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
     whole = as_document(get("llama-3.1-8b"))

@@ -198,7 +198,9 @@ def test_why_tells_the_story_of_one_request(
     story = said(capsys, str(path), "--why", "2")
     assert "request 1 (line 2) has them" in story
     assert "was not in the cache yet: request 1 had still to compute it" in story
-    assert "no cache could help it" in said(capsys, str(path), "--why", "3")
+    story = said(capsys, str(path), "--why", "3")
+    assert "no cache could help it" in story
+    assert "All 512 tokens were computed: no earlier request has them." in story
 
 
 def test_why_of_the_native_format_counts_lines_behind_the_header(

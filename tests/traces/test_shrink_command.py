@@ -57,6 +57,7 @@ def test_shrink_exports_a_test_that_fails(
     (test,) = folder.iterdir()
     found = json.loads(out.read_text())
     assert found["failure"]["code"] == INVARIANT
+    assert found["failure"]["text"].endswith(f"\nreplay: hicache fuzz --replay {small}")
     assert found["entries"] == {"before": 7, "after": 3}
     assert found["written"] == [str(small), str(test)]
     assert found["verified"] == 2

@@ -35,7 +35,13 @@ from ..terminal import options as read
 def add_run(parser: argparse.ArgumentParser, check: str) -> None:
     """The trace and how it is replayed. check: the level without the option, in words."""
     add = parser.add_argument
-    add("trace", nargs="?", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add(
+        "trace",
+        nargs="?",
+        type=read.name,
+        metavar="TRACE",
+        help="JSON lines, plain or gzip; - reads stdin",
+    )
     add(
         "--format",
         type=read.entry(FORMATS, "auto"),

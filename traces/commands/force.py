@@ -50,7 +50,7 @@ class Options(OptionRecord):
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
-    add("recording", metavar="RECORDING", help="a recording of `hicache twin`")
+    add("recording", type=read.name, metavar="RECORDING", help="a recording of `hicache twin`")
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
     add("--model", type=read.choice(names()), default=TINY, help="the model whose pages are moved")
     add("--layout", default="page_first_direct", help="layout of the host tier")

@@ -8,7 +8,6 @@ traces/sweeping).
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +18,7 @@ from hicache.core.errors import CallerError
 from ..replaying.builtin import opened
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
-from ..reporting import timestamps
-from ..reporting.outputs import check_files
-from ..reporting.report import print_sentences
+from ..reporting.outputs import check_files, repeat_warnings, warn
 from ..reporting.results import head
 from ..sweeping import words
 from ..sweeping.picture import picture, print_points
@@ -33,6 +30,8 @@ from ..terminal.output import write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.tables import print_sentences
+from ..terminal.workers import cores
 from ._replay_sizes import add_run, add_sizes
 
 SUMMARY = "show what host memory buys: hits and time to first token for several sizes"
@@ -89,15 +88,12 @@ def run(options: Options, command: str) -> int:
         )
     check_files(given, output=options.output, json=options.json)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
-    jobs = options.jobs or len(os.sched_getaffinity(0))
+    jobs = options.jobs or cores()
     if given.trace == "-":
         jobs = 1  # standard input can be read once
     replay, trace = opened(replace(given, check=given.check or "off"))
     settings, _ = resolve(with_host(replay, options.sizes[-1]), trace)
-    timed = settings.mode == "timed"
-    warnings = timestamps.warnings(trace.jobs, settings.speed) if timed else []
-    for warning in warnings:
-        print_error(f"warning: {warning}")
+    warnings = warn(trace, settings)
     found: list[Point] = []
     complete = False
     jobs = min(jobs, len(options.sizes))
@@ -112,7 +108,9 @@ def run(options: Options, command: str) -> int:
     found.sort(key=lambda point: point.host_bytes)
     told = words.conclusions(settings, found)
     with ignore_broken_pipe():
-        print_points(found, out)
+        if found:
+            print_points(found, out)
+        repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
     if options.output and found:
         write_whole(options.output, [picture(Path(trace.path).name, settings, found)])

@@ -7,7 +7,6 @@ of the cache that it is compared with.
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -22,14 +21,13 @@ from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
 from ..replaying.curve import Curve, lru_curve
 from ..reporting import timestamps
-from ..reporting.report import print_sentences
 from ..reporting.results import head
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe
-from ..terminal.tables import console, pairs, percent, table
-from ..terminal.text import name
+from ..terminal.tables import console, pairs, percent, print_sentences, table
+from ..terminal.text import command_line, name
 
 SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 _PAGE_SIZE = 64
@@ -51,7 +49,7 @@ class Options(OptionRecord):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add("trace", type=read.name, metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
     add("--format", type=read.entry(FORMATS, "auto"), default="auto", help=described())
     add(
         "--limit",
@@ -184,8 +182,8 @@ def conclusions(result: Inspection) -> list[str]:
             f"tenths of that or more{half}."
         )
     told.append(
-        f"Try hicache host {shlex.quote(result.path)}, which says what this is in gigabytes of a "
-        "model, and what it does to the time to first token."
+        f"Try {command_line(['hicache', 'host', result.path])}, which says what this is in "
+        "gigabytes of a model, and what it does to the time to first token."
     )
     return told
 

@@ -10,7 +10,6 @@ Exit codes: 0 if every bug was killed that is not on a reviewed list, 17 if one 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import dataclass
 
@@ -28,6 +27,8 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
 from ..terminal.streams import ignore_broken_pipe
+from ..terminal.tables import print_sentences
+from ..terminal.workers import cores
 
 SUMMARY = "plant bugs in the core, and report what finds each and how fast"
 KINDS = ("generic", "planted", "faults")
@@ -135,6 +136,8 @@ def run(options: Options, command: str) -> int:
             if done.generic:
                 left = len(chosen.generic) - len(done.generic)
                 generic_report.show(done.generic, sum_, left, stream)
+            if told := planted_report.conclusions(done.planted):
+                print_sentences("In words", told, stream)
         if options.json:
             write_json(options.json, document(done, sum_, command, complete))
     short = planted_report.has_gaps(done.planted, done.trials, whole)
@@ -172,7 +175,7 @@ class Done:
 
 def _hunt(options: Options, chosen: Chosen, done: Done) -> None:
     """Hunts one kind after the other, and adds each result to `done`."""
-    most = options.jobs or os.cpu_count() or 1
+    most = options.jobs or cores()
     with progress("planted bugs", len(chosen.planted), "hunted") as report:
         for row in planted_work.run(chosen.planted, most):
             done.planted.append(row)

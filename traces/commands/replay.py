@@ -17,17 +17,13 @@ from invariants.watch import Watch
 
 from ..replaying import modes
 from ..replaying.builtin import opened, story
-from ..replaying.options import (
-    ReplayOptions,
-)
+from ..replaying.options import ReplayOptions
 from ..replaying.settings import Settings, resolve
 from ..replaying.story import story_on_error
-from ..reporting import timestamps
-from ..reporting.outputs import check_files, check_served, explain_request, finish
+from ..reporting.outputs import check_files, check_served, explain_request, finish, warn
 from ..reporting.report import print_story
 from ..terminal import options as read
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import print_error
 from ._replay_sizes import add_host, add_run, add_sizes
 
 SUMMARY = "replay a trace and report hit rates, latency and a verdict"
@@ -71,9 +67,7 @@ def run(options: ReplayOptions, command: str) -> int:
     if is_builtin:
         print_story(story(trace, paged, settings), out)
     check_served(options, trace, settings)
-    warnings = timestamps.warnings(trace.jobs, settings.speed) if settings.mode == "timed" else []
-    for warning in warnings:
-        print_error(f"warning: {warning}")
+    warnings = warn(trace, settings)
     watch = None
     if settings.check != "off":
         watch = Watch(settings.check, replay_command=command)

@@ -133,7 +133,8 @@ def run(options: Options, command: str) -> int:
                 "(--plant), or play it on the version that it failed on"
             )
         begun = time.perf_counter()
-        shrunk = shrinker.shrink(tape, failure, lambda one: _play(one, ops), options.plays)
+        small = options.output if options.output != "-" else ""
+        shrunk = shrinker.shrink(tape, failure, lambda one: _play(one, ops, small), options.plays)
         seconds = time.perf_counter() - begun
     notes = tape.notes | ({planting.NOTE: plant} if plant else {})
     shrunk = replace(shrunk, tape=replace(shrunk.tape, notes=notes))

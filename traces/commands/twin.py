@@ -42,7 +42,7 @@ from ..devices.probes.base import PROBES, Geometry, check_geometry
 from ..devices.recording_on_sim import OnSimulator, SimulatedRecording
 from ..devices.stopwatch import Timing
 from ..devices.tiny import names
-from ..devices.twin_report import compare, print_twin
+from ..devices.twin_report import compare, conclusions, print_twin
 from ..formats._open import FORMATS, open_trace
 from ..outside import entries
 from ..outside.entries import entry
@@ -51,6 +51,7 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
+from ..terminal.tables import print_sentences
 
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
@@ -82,10 +83,16 @@ class Options(OptionRecord):
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     kinds = registry.names(PROBES)
-    add("trace", metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
+    add("trace", type=read.name, metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
     add("--format", type=read.entry(FORMATS, "auto"), default="auto", help="format of the trace")
     add("--device", type=read.choice(kinds), default="cpu", help=", ".join(kinds))
-    add("--profile", required=True, metavar="FILE", help="a profile that hicache calibrate wrote")
+    add(
+        "--profile",
+        required=True,
+        type=read.name,
+        metavar="FILE",
+        help="a profile that hicache calibrate wrote",
+    )
     add("--force", action="store_true", help="accept a profile of another device")
     add(
         "--limit",
@@ -191,9 +198,11 @@ def run(options: Options, command: str) -> int:
             "shapes": _shapes(geometry, calibration),
         },
     }
+    told = conclusions(document)
     print_twin(document, out)
+    print_sentences("In words", told, out)
     if options.json:
-        write_json(options.json, document)
+        write_json(options.json, document | {"conclusions": told})
     return 0
 
 

@@ -13,8 +13,8 @@ each component would reach alone; that of full is how much of the prompt is know
     nothing    the whole prompt hit
     unseen     hit == depth of full, and no earlier request of the trace shares more
     full       hit == depth of full; the rest was evicted, or is still being computed
-    another    hit == the depth of one component, and all others reach deeper: its window was
-               evicted, or it has no state there
+    another    hit == the depth of one component, and all others reach deeper: it has no
+               window or no state there
     together   several components end there, or no boundary up to the least depth suits all, or a
                load was left out
 """

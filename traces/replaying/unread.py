@@ -48,9 +48,9 @@ def _unread(
         yield ("format",), "a TRACE to read", "none", "name one"
     if options.mode == "hits":
         no_clock = "hits mode, which serves one request at a time without a clock"
-        yield _TIMED, "--mode timed", no_clock, "use that mode"
+        yield _TIMED, "--mode timed", no_clock, "use --mode timed"
         if not _sizes_window(options, components):
-            yield ("token_budget",), "--mode timed", no_clock, "use that mode"
+            yield ("token_budget",), "--mode timed", no_clock, "use --mode timed"
         if options.device_pages == UNBOUNDED:
             use = "give a size of the device"
             yield ("hardware",), "--mode timed or a device of its size", "neither", use

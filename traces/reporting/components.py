@@ -100,17 +100,17 @@ def _name(settings: Settings, cap: str) -> str:
 def _reason(settings: Settings, component: str) -> str:
     if component == settings.core.components[0]:
         return "evicted or not ready"
-    return "window evicted" if _positional(settings, component) else "no state"
+    return "no window" if _positional(settings, component) else "no state"
 
 
 def _positional(settings: Settings, name: str) -> bool:
-    """Whether a hit can end because a window of this component was evicted; else a state."""
+    """Whether a hit can end because a window of this component is missing; else a state."""
     place = settings.core.components.index(name)
     return load_components(settings.core)[place].positional
 
 
 def describe(settings: Settings, row: Lookup) -> str:
-    """What ended a hit, in words: `window evicted at depth 3,072`."""
+    """What ended a hit, in words: `no window at depth 3,072`."""
     depth = f"{row.hit * settings.core.page_size:,}"
     if row.cap == NOTHING:
         return "complete hit"
@@ -121,7 +121,7 @@ def describe(settings: Settings, row: Lookup) -> str:
     if row.cap == settings.core.components[0]:
         return f"evicted or not ready after depth {depth}"
     if _positional(settings, row.cap):
-        return f"window evicted at depth {depth}"
+        return f"no window at depth {depth}"
     return f"no state after depth {depth}"
 
 

@@ -7,18 +7,22 @@ compute hits or times; see traces/replaying.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
+from hicache.core.components.base import residency
 from sim.engine.costs import CostModel
 
 from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
+from ..terminal.tables import percent
 from .overload import Load, slower
 
 NEGLIGIBLE = 0.01  # of the prompt tokens
 _COPIES = 2  # half of a host of this ratio has room for copies of the device and nothing else
 _NO_LOAD = Load(0.0, 0.0)
+_ARRIVING = "arriving"  # refused until a load of the same pages has landed: no lack of pages
 
 
 def conclusions(settings: Settings, run: Run, load: Load | None) -> list[str]:
@@ -27,8 +31,10 @@ def conclusions(settings: Settings, run: Run, load: Load | None) -> list[str]:
     if not share.requests:
         return ["No request was served, so there is nothing to conclude."]
     load = load or _NO_LOAD
-    sentences = [_memory(settings, run, share), *_load(run, load), _missed(share, run)]
-    advice = _advice(settings, run, share, load)
+    short = _short_of(settings, run, share)
+    missed = _missed(share, run) if short is None else _without(share, short)
+    sentences = [_memory(settings, run, share), *_load(run, load), missed]
+    advice = _advice(settings, run, share, load, short)
     return [*sentences, advice] if advice else sentences
 
 
@@ -74,8 +80,9 @@ def _load(run: Run, load: Load) -> list[str]:
             f"Offered {load.offered:.1f} x what this machine can do; queueing dominates ({share})."
         ]
     if load.queued:
-        refused = sum(run.refused.values())
-        often = f"; requests were refused {refused:,} times for lack of pages" if refused else ""
+        refused = sum(count for why, count in run.refused.items() if not why.startswith(_ARRIVING))
+        times = "once" if refused == 1 else f"{refused:,} times"
+        often = f"; requests were refused {times} for lack of pages" if refused else ""
         return [f"Requests spent {share} in the queue{often}."]
     return []
 
@@ -85,9 +92,9 @@ def _missed(share: Share, run: Run) -> str:
     ceiling = _percent(share.rate(share.ceiling))
     if share.rate(share.lost) < NEGLIGIBLE:
         return (
-            f"Nearly all that could be reused was: the ceiling is {ceiling} and the hit rate "
-            f"{_percent(share.hit_rate)}. The rest was seen for the first time, so more memory "
-            "cannot help."
+            "Nearly everything that could be reused was reused: the hit rate is "
+            f"{_percent(share.hit_rate)} and the ceiling {ceiling}. The rest was seen for the "
+            "first time, so more memory cannot help."
         )
     lost = f"{share.lost:,} tokens ({_percent(share.rate(share.lost))}) had been seen before"
     if not any(run.evicted):
@@ -95,17 +102,62 @@ def _missed(share: Share, run: Run) -> str:
     return f"{lost} and were evicted, or still being computed, when they were asked for."
 
 
-def _advice(settings: Settings, run: Run, share: Share, load: Load) -> str:
+@dataclass(frozen=True, slots=True)
+class _Short:
+    """A component other than full whose windows or states were missing.
+
+    tokens: lost where this component alone ended the hit. advice: empty if it evicted nothing, so
+    that a larger pool would not help.
+    """
+
+    name: str
+    kind: str
+    tokens: int
+    advice: str
+
+
+def _short_of(settings: Settings, run: Run, share: Share) -> _Short | None:
+    """The component that lost most, if it lost at least half of what was lost in all."""
+    if len(run.components) < 2:
+        return None
+    size, capped = settings.core.page_size, run.lookups.capped()
+    use = max(run.components[1:], key=lambda use: capped[use.name].lost_pages)
+    tokens = capped[use.name].lost_pages * size
+    if share.rate(share.lost) < NEGLIGIBLE or 2 * tokens < share.lost:
+        return None
+    state = residency(use.name) == "state"
+    option = f"--{use.name}-states" if state else f"--{use.name}-tokens"
+    wanted = 2 * use.capacity[0] * (1 if state else size)
+    advice = f"Try {option} {wanted}, twice the device pool of {use.name}."
+    return _Short(
+        use.name, "state" if state else "window", tokens, advice if any(use.evicted) else ""
+    )
+
+
+def _without(share: Share, short: _Short) -> str:
+    return (
+        f"{share.lost:,} tokens ({_percent(share.rate(share.lost))}) had been seen before and were "
+        f"not hit. Full attention still had {short.tokens:,} of them, but {short.name} had no "
+        f"{short.kind} there."
+    )
+
+
+def _advice(settings: Settings, run: Run, share: Share, load: Load, short: _Short | None) -> str:
     """What to try next, as an option; empty where nothing suggests itself."""
     ratio = _host_ratio(settings)
     if load.overloaded:
         speed = slower(load, settings.speed)
         return f"Try --speed {speed} to see the cache at a load that the machine can serve."
+    if short is not None:
+        return short.advice
     if share.rate(share.lost) >= NEGLIGIBLE:
         if not run.evicted[1 if ratio else 0]:
             return ""
         if ratio:
-            return f"Try --host-ratio {_number(2 * ratio)}, twice the host memory."
+            # with less, most host pages are copies of the device's
+            wanted = max(2 * ratio, Fraction(_COPIES))
+            times = "twice" if wanted == 2 * ratio else f"{_number(wanted / ratio)} times"
+            return f"Try --host-ratio {_number(wanted)}, {times} the host memory."
         return "Try --host-ratio 2, which adds host memory of twice the device's."
     if not ratio:
         return ""
@@ -128,7 +180,7 @@ def _number(value: Fraction) -> str:
 
 
 def _percent(rate: float) -> str:
-    return f"{rate * 100:.1f} %"
+    return percent(rate, 1)
 
 
 def _seconds(time_s: float) -> str:

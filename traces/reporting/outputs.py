@@ -1,7 +1,6 @@
 """What a replay prints and writes at its end: the report, its sentences, the files.
 
-Connects the parts of this folder with the report and the document of traces/replaying. Does not
-run anything.
+Connects the other files of this folder. Does not run anything.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings
 from ..terminal.output import as_json, check_outputs, write_all
-from ..terminal.streams import ignore_broken_pipe
+from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
+from ..terminal.tables import print_sentences
+from . import timestamps
 from .conclusions import conclusions
 from .overload import Load, load_of
 from .records import lines
-from .report import print_report, print_sentences
+from .report import print_report
 from .results import document, head
 from .why import story
 
@@ -65,6 +66,22 @@ def check_served(options: ReplayOptions, trace: Trace, settings: Settings) -> No
         )
 
 
+def warn(trace: Trace, settings: Settings) -> list[str]:
+    """Prints the warnings about the arrival times, before the run that they may spare; returns
+    them."""
+    timed = settings.mode == "timed"
+    warnings = timestamps.warnings(trace.jobs, settings.speed) if timed else []
+    for warning in warnings:
+        print_error(f"warning: {warning}")
+    return warnings
+
+
+def repeat_warnings(warnings: list[str], out: TextIO) -> None:
+    """Prints the warnings with the report, unless `warn` showed them on the same screen."""
+    if warnings and not on_one_screen(out):
+        print_sentences("Warnings", warnings, out)
+
+
 def finish(
     trace: Trace,
     settings: Settings,
@@ -80,8 +97,7 @@ def finish(
     told = conclusions(settings, run, load)
     with ignore_broken_pipe():
         print_report(trace, settings, run, out)
-        if warnings:
-            print_sentences("Warnings", warnings, out)
+        repeat_warnings(warnings, out)
         print_sentences("In words", told, out)
     files: list[tuple[str, Iterable[str]]] = []
     if options.requests:

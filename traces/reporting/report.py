@@ -48,14 +48,6 @@ def print_story(text: str, stream: TextIO | None = None) -> None:
     console(stream).print(text + "\n", markup=False)
 
 
-def print_sentences(title: str, sentences: list[str], stream: TextIO | None = None) -> None:
-    """Sentences in plain words, each on lines of its own."""
-    out = console(stream)
-    out.print(f"\n{title}", style="bold", markup=False)
-    for sentence in sentences:
-        out.print(sentence, markup=False)
-
-
 def _setting(trace: Trace, settings: Settings) -> Table:
     core, engine = settings.core, settings.engine
     rows = [

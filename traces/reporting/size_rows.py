@@ -87,6 +87,4 @@ def _page_size(trace: Trace, settings: Settings) -> str:
     text = f"{size:,} tokens, {source}"
     if block is None or size == block:
         return text
-    if block % size:
-        return f"{text}; not a divisor of the trace's blocks of {block:,}, so pages straddle them"
     return f"{text}; hits come in the trace's blocks of {block:,}, so all divisors hit about alike"

@@ -22,6 +22,7 @@ from ..replaying.history import (
     Miss,
 )
 from ..replaying.run import NS_PER_S, Run
+from ..terminal.text import name as shown
 
 _WAITS = {
     "writing_back": "for copies to host that had to end first",
@@ -38,7 +39,7 @@ def story(trace: Trace, paged: Paged, run: Run, index: int) -> list[str]:
     result = next((one for one in results if one.request == index), None)
     job, history = trace.jobs[index], run.history
     told = [
-        f"Request {index}, line {trace.line_numbers[index]:,} of {trace.path}: "
+        f"Request {index}, line {trace.line_numbers[index]:,} of {shown(trace.path)}: "
         f"{row.input_tokens:,} input tokens, {job.output_length:,} output tokens"
         + (f", arrived at {_seconds(result.arrival_ns)}." if result else "."),
         _shared(trace, paged, job, row),
@@ -91,10 +92,11 @@ def _missing(
     """Why it did not hit more."""
     miss = history.misses[job.index]
     computed = f"{row.input_tokens - row.hit_tokens:,} tokens were computed"
+    which = "The other" if row.hit_tokens else "All"
     if miss.ended_by == COMPLETE:
         return ["Nothing that it could reuse was missing."]
     if miss.ended_by == FIRST_SEEN:
-        return [f"The other {computed}: no earlier request has them."]
+        return [f"{which} {computed}: no earlier request has them."]
     where = f"The page after token {miss.hit_pages * paged.page_size:,}"
     why = {
         NOT_READY: _not_ready(paged, job, miss),

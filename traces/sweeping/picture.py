@@ -16,39 +16,46 @@ from .points import Point, machine
 from .svg import Line, Panel, svg
 from .words import gigabytes
 
-_BAR = 18
+_BAR = 18  # characters of the longest bar, where the figures leave room for them
 
 
 def print_points(points: Sequence[Point], stream: TextIO) -> None:
-    console(stream).print(_table(points))
+    out = console(stream)
+    unbounded = out.options.update(max_width=10 * out.width)
+    too_wide = out.measure(_table(points, _BAR), options=unbounded).maximum - out.width
+    out.print(_table(points, max(1, _BAR - max(0, too_wide))))
 
 
-def _table(points: Sequence[Point]) -> Table:
+def _table(points: Sequence[Point], bar: int) -> Table:
     timed = bool(points) and points[0].ttft_s is not None
     times = ("mean", "p50", "p90") if timed else ()
     result = table(
         "Hits of prompt tokens, and time to first token (s)" if timed else "Hits of prompt tokens",
-        *("memory", "device", "host", "all", *times, "# device, + host"),
+        *("memory", "device", "host", "all", *times, "# device + host"),
     )
     result.columns[-1].justify = "left"
     ceiling = max((point.ceiling_rate for point in points), default=0.0) or 1.0
     for point in points:
-        device = round(point.device_hit_rate / ceiling * _BAR)
-        both = round(point.hit_rate / ceiling * _BAR)
+        device = round(point.device_hit_rate / ceiling * bar)
+        both = round(point.hit_rate / ceiling * bar)
         cells = [
             f"{rate * 100:.1f} %"
             for rate in (point.device_hit_rate, point.host_hit_rate, point.hit_rate)
         ]
         if point.ttft_s is not None:
             spread = point.ttft_s
-            cells += [f"{value:,.2f}" for value in (spread.mean, spread.p50, spread.p90)]
-        bar = "#" * device + "+" * (both - device)
-        result.add_row(gigabytes(point.host_bytes), *cells, bar)
+            cells += [_time(value) for value in (spread.mean, spread.p50, spread.p90)]
+        drawn = "#" * device + "+" * (both - device)
+        result.add_row(gigabytes(point.host_bytes), *cells, drawn)
     if points:
         result.add_section()
-        cells = ["", "", f"{ceiling * 100:.1f} %", *[""] * len(times), "-" * _BAR]
+        cells = ["", "", f"{ceiling * 100:.1f} %", *[""] * len(times), "-" * bar]
         result.add_row("ceiling", *cells)
     return result
+
+
+def _time(time_s: float) -> str:
+    return f"{time_s:,.2f}" if time_s < 1000 else f"{time_s:,.0f}"
 
 
 def picture(name: str, settings: Settings, points: Sequence[Point]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..replaying.settings import Settings
 from ..reporting.overload import Load, slower
+from ..terminal.tables import percent
 from .points import Point
 
 ENOUGH = 0.9  # of the gain of the best size
@@ -20,7 +21,7 @@ def conclusions(settings: Settings, points: Sequence[Point]) -> list[str]:
     if not points:
         return ["No size was replayed to its end, so there is nothing to compare."]
     if len(points) < 2:
-        return ["One size says nothing about what more host memory buys; give at least two."]
+        return ["One size alone does not show what more host memory buys; replay at least two."]
     told = [_gain(points), *_load(settings, points)]
     last = points[-1]
     told.append(
@@ -37,8 +38,8 @@ def _gain(points: Sequence[Point]) -> str:
     span = f"{gigabytes(first.host_bytes)} to {gigabytes(last.host_bytes)}"
     if gain < LITTLE:
         return (
-            f"From {span} of host memory the hit rate stays within half a percent of "
-            f"{_percent(first.hit_rate)}: more of it buys nothing here."
+            f"From {span} of host memory the hit rate stays within {LITTLE * 100:g} points of "
+            f"{_percent(first.hit_rate)}: more of it buys hardly anything here."
         )
     enough = next(point for point in points if point.hit_rate >= first.hit_rate + ENOUGH * gain)
     base = "" if not first.host_bytes else f", compared with {gigabytes(first.host_bytes)},"
@@ -49,7 +50,7 @@ def _gain(points: Sequence[Point]) -> str:
     if best.hit_rate > best.ceiling_rate - LITTLE:
         return f"{told}, nearly all that this trace can hit."
     if enough is last:
-        return f"{told}; it is the largest size tried, and the hit rate still grows there."
+        return f"{told}; it is the largest size tried, so more may help further."
     more = last.hit_rate - enough.hit_rate
     return f"{told}; {gigabytes(last.host_bytes)} add {max(0.0, more) * 100:.1f} points to that."
 
@@ -58,7 +59,9 @@ def _ttft(first: Point, enough: Point) -> str:
     if first.ttft_s is None or enough.ttft_s is None:
         return ""
     before, after = first.ttft_s.p90, enough.ttft_s.p90
-    verb = "cut" if after < before else "raise" if after > before else "leave"
+    if f"{before:.2f}" == f"{after:.2f}":
+        return f" and leave the p90 time to first token at {before:,.2f} s"
+    verb = "cut" if after < before else "raise"
     return f" and {verb} the p90 time to first token from {before:,.2f} to {after:,.2f} s"
 
 
@@ -83,4 +86,4 @@ def gigabytes(count: int) -> str:
 
 
 def _percent(rate: float) -> str:
-    return f"{rate * 100:.1f} %"
+    return percent(rate, 1)

@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             given = next((word.partition("=")[0] for word in unknown if word[:1] == "-"), "")
-            hint = registry.closest(given, [*_options(self)])
+            hint = registry.closest(given, [*option_names(self)])
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found
 
@@ -40,13 +40,13 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"expected one of {', '.join(known)}, {found}")
 
 
-def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+def option_names(parser: argparse.ArgumentParser) -> Iterator[str]:
     """The options of the parser and of the parsers below it."""
     for action in parser._actions:
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
-                yield from _options(below)
+                yield from option_names(below)
 
 
 class Formatter(argparse.ArgumentDefaultsHelpFormatter):

@@ -15,7 +15,7 @@ from typing import Any, TextIO, cast
 
 from hicache.core.errors import CallerError
 
-from .text import one_line, visible
+from .text import one_line, unforged, visible
 
 
 class Escaped:
@@ -111,6 +111,11 @@ def silence_std_streams() -> None:
             os.close(null_device)
 
 
+def on_one_screen(stream: TextIO) -> bool:
+    """Whether a person sees this stream and standard error in one place."""
+    return stream is sys.stderr or (stream.isatty() and sys.stderr.isatty())
+
+
 def print_error(text: str) -> None:
     """Prints one error line after all other output; a standard error that is gone is ignored."""
     print_failure(one_line(text))
@@ -120,5 +125,5 @@ def print_failure(text: str) -> None:
     """Prints a failure of several lines as `print_error` prints one."""
     silence_std_streams()
     with suppress(OSError):
-        print(f"hicache: {text}", file=sys.stderr)
+        print(f"hicache: {unforged(text)}", file=sys.stderr)
     silence_std_streams()

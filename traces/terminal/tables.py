@@ -6,7 +6,7 @@ Text is printed as it is: rich's markup is off, and unsafe characters are escape
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from rich import box
@@ -89,5 +89,14 @@ def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
     return result
 
 
-def percent(rate: float) -> str:
-    return f"{rate * 100:.3f} %"
+def print_sentences(title: str, sentences: Sequence[str], stream: TextIO | None = None) -> None:
+    """Sentences in plain words, each on lines of its own."""
+    out = console(stream)
+    out.print(f"\n{title}", style="bold", markup=False)
+    for sentence in sentences:
+        out.print(sentence, markup=False)
+
+
+def percent(rate: float, places: int = 3) -> str:
+    """A share for a table; sentences and charts round it to one decimal place."""
+    return f"{rate * 100:.{places}f} %"

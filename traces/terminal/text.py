@@ -22,6 +22,7 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
+_OWN_LINE = re.compile("^(?=hicache:)", re.MULTILINE)
 _LONG_WORD = re.compile(rf"\S{{{MOST_WORD + 1},}}")
 
 
@@ -35,6 +36,11 @@ def one_line(text: str, most: int = MOST_SHOWN) -> str:
     out."""
     line = visible(_cut(text, 4 * most)).replace("\n", "\\n")
     return _cut(_LONG_WORD.sub(lambda match: _cut(match[0], MOST_WORD), line), most)
+
+
+def unforged(text: str) -> str:
+    """The text without a line that begins as the lines of the command itself do."""
+    return _OWN_LINE.sub("    ", text)
 
 
 def command_line(words: Iterable[str]) -> str:

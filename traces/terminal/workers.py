@@ -1,4 +1,4 @@
-"""Worker processes: they ignore signals, and exit when their parent is gone.
+"""Worker processes: how many, that they ignore signals, and exit when their parent is gone.
 
 Does not handle the signals of the command itself; see traces/terminal/signals.
 """
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
 
-from .signals import ENDS
+from .signals import ENDS, deferred
 
 _POLL_S = 0.5
 
@@ -41,11 +41,12 @@ def deferring_signals() -> Iterator[None]:
     does not end a worker with a traceback while it imports.
     """
     resource_tracker.ensure_running()  # it would unblock the signals when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with deferred():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def how_ended(processes: Sequence[BaseProcess]) -> str:
@@ -59,6 +60,13 @@ def how_ended(processes: Sequence[BaseProcess]) -> str:
     name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
     memory = ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
     return f"it was ended by signal {-code} ({name}){memory}"
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_child(

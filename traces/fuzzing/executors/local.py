@@ -5,7 +5,6 @@ Does not define a sequence; see fuzzing/work.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -15,7 +14,7 @@ from multiprocessing.process import BaseProcess
 
 from hicache.core.errors import CallerError
 
-from ...terminal.workers import deferring_signals, how_ended, ignore_signals
+from ...terminal.workers import cores, deferring_signals, how_ended, ignore_signals
 from ..work import Result
 from .base import AHEAD, Results, WorkerLost
 
@@ -24,7 +23,7 @@ _PATIENCE_S = 5.0  # for the exit code of a worker that is gone
 
 
 def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Results:
-    jobs = jobs or len(os.sched_getaffinity(0))
+    jobs = jobs or cores()
     if jobs == 1:
         return (work(seed) for seed in seeds)
     return _Workers(work, seeds, jobs)
