@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import hicache.models as models
 from hicache.core.errors import CallerError
@@ -129,6 +131,37 @@ def test_page_numbers_are_sent_once_for_all_layers_of_a_copy() -> None:
         assert accelerator.uploads == 2
         device.touch(device.stream("load"), Touch("full", numbers, "r", ALL, "test"))
         assert accelerator.uploads == 3, "a tensor belongs to one stream"
+
+
+class Source:
+    """Host memory that an upload reads."""
+
+
+class Watched(AtOnce):
+    """sources: of the uploads, which nobody else keeps."""
+
+    def __init__(self) -> None:
+        super().__init__(late=True)
+        self.sources: list[weakref.ref[Source]] = []
+
+    def upload(self, words: NDArray[np.int64]) -> tuple[torch.Tensor, object]:
+        source = Source()
+        self.sources.append(weakref.ref(source))
+        return super().upload(words)[0], source
+
+
+def test_what_an_upload_reads_lives_until_its_mark_is_seen_reached() -> None:
+    accelerator = Watched()
+    with make(accelerator) as device:
+        stream = device.stream("compute")
+        device.touch(stream, Touch("full", pages(1, 2), "r", ALL, "test"))
+        device.scribble(stream, Area(Tier.DEVICE, "full", pages(3), ALL), np.arange(1, dtype="u8"))
+        mark = device.record(stream)
+        assert not device.query(mark)
+        assert len(accelerator.sources) >= 3
+        assert all(source() is not None for source in accelerator.sources)
+        assert device.query(mark)
+        assert all(source() is None for source in accelerator.sources)
 
 
 def test_components_that_take_turns_layer_by_layer_send_their_numbers_once_each() -> None:

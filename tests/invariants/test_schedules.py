@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -161,6 +162,20 @@ def test_twin_sequences_play_clean_and_answer_the_same(seed: int) -> None:
     assert made.hand.answers
     names = {one.tape.notes["twin"] for one in found}
     assert {"prefill at once", "prefill by page", "prefill in batches"} <= names
+
+
+def test_twins_keep_the_operations_and_the_faults_of_a_tape() -> None:
+    failing = (Act(5, 1, "fail"), Act(9, 2))
+    entries = tuple(one._replace(acts=failing) for one in _small().entries)
+    tape = replace(_small(), entries=entries)
+    found = list(twins.twins(tape))
+    assert len({twin.name for twin in found}) == len(found) > 10
+    for twin in found:
+        assert [one.op for one in twin.tape.entries] == [one.op for one in entries], twin.name
+        for entry in twin.tape.entries:
+            assert [act._replace(delay=0) for act in entry.acts] == [
+                act._replace(delay=0) for act in failing
+            ], twin.name
 
 
 def test_twin_sequences_that_answer_differently_are_reported() -> None:

@@ -29,6 +29,9 @@ from hicache import (
 from hicache.core import registry
 from hicache.core.events import Reply
 from hicache.core.eviction_policies.lru import policy as lru
+from hicache.runtime.controller import ControllerOptions
+
+from .test_controller import Bench
 
 ROOT = Path(hicache.__file__).parent.parent
 PAGE = 4
@@ -112,6 +115,29 @@ def test_settle_ends_every_transfer(executor: type[ImmediateExecutor]) -> None:
         driver.settle(getattr(driver.executor, "pause", None))
         assert not core.view.flights
     assert any(isinstance(outcome, Load) for outcome in outcomes), "the third came from host"
+
+
+def test_settle_starts_the_transfers_that_had_to_wait_for_others() -> None:
+    """A lane of one batch has its copy under way when the next one is queued."""
+    bench = Bench(options=ControllerOptions(backup_batches=1))
+    core = Core(Config(PAGE, device_pages=(32,), host_pages=(32,)))
+    driver = Driver(core, bench.controller)
+
+    def step() -> None:
+        assert bench.clock.next_ns() >= 0, "nothing is going to happen"
+        bench.clock.step()
+
+    for request in range(3):
+        tokens = [100 * request + token for token in PROMPT]
+        driver.feed(Arrived.from_tokens(request, tokens, PAGE))
+        prefill = driver.feed(AdmitWanted(request, len(tokens)))[-1]
+        driver.feed(PrefillDone(prefill.flight))  # type: ignore[union-attr]
+        driver.feed(Finished.from_tokens(request, tokens, PAGE))
+        driver.executor.start()
+    assert len(core.view.flights) == 3
+    driver.settle(step)
+    assert not core.view.flights
+    assert len(bench.device.copies) == 2, "those that waited go out together"
 
 
 def test_settle_leaves_forward_passes_to_the_caller() -> None:

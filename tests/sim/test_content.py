@@ -65,3 +65,19 @@ def test_wrong_bytes_are_named() -> None:
         "2 of 2 rows of this access are wrong"
     )
     assert caught.value.exit_code == 12
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=8))
+def test_a_page_is_settled_where_every_layer_holds_what_was_last_written(
+    unfinished: list[tuple[int, int]],
+) -> None:
+    """unfinished: page and layer of work that was issued and did not run."""
+    memory = Memory({DEVICE: 4}, layers=3)
+    pages, tags = np.arange(4), np.arange(1, 5, dtype=np.uint64)
+    memory.claim(DEVICE, pages, tags, (0, 3))
+    memory.write(DEVICE, pages, tags, (0, 3), "prefill")
+    for page, layer in unfinished:
+        other = np.array([9], dtype=np.uint64)
+        memory.claim(DEVICE, np.array([page]), other, (layer, layer + 1))
+    left = sorted({*range(4)} - {page for page, _ in unfinished})
+    assert memory.settled(DEVICE).tolist() == left

@@ -79,6 +79,24 @@ def test_a_host_that_lost_pages_may_be_twice_as_large(tmp_path: Path) -> None:
     assert "Try --host-ratio 2, twice the host memory." in text
 
 
+def test_pages_for_exchanges_are_not_doubled_by_the_advice(tmp_path: Path) -> None:
+    exclusive = ["--exclusive", "--write-policy", "write_back", "--host-ratio", "2"]
+    prompts = [[2 * n, 2 * n + 1] for n in range(6)]
+    found = replayed(tmp_path, visits(*prompts, [0, 1, 20]), *TWO_PAGES, "3", *exclusive)
+    assert found["config"]["host_pages"] == 6 + 3  # of which an exchange takes the longest prompt
+    assert found["conclusions"][-1] == "Try --host-ratio 4, twice the host memory."
+
+
+def test_a_host_that_lost_nothing_need_not_be_larger(tmp_path: Path) -> None:
+    """The device evicts, host keeps all of it, and what was missed was still being computed."""
+    alike = [mooncake([7, 8, 9], timestamp=20_001) for _ in range(2)]
+    records = [*visits([1, 2], [3, 4], [5, 6]), mooncake([10], timestamp=20_000), *alike]
+    found = replayed(tmp_path, records, *TWO_PAGES, "8", "--host-pages", "60")
+    assert found["evicted_pages"]["device"] > 0 == found["evicted_pages"]["host"]
+    assert found["whole"]["lost_tokens"] == 1024
+    assert "Try" not in " ".join(found["conclusions"])
+
+
 def test_a_device_that_never_evicts_needs_no_host(tmp_path: Path) -> None:
     text = told(tmp_path, AGAIN, *TWO_PAGES, "30", "--host-pages", "30")
     assert "host memory none, because the device never evicted a page" in text
@@ -178,6 +196,12 @@ def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals() 
     burst = load_of(*results(*((n, 3.0, 1.0) for n in range(101))))
     assert not burst.overloaded
     assert burst.queued
+
+
+def test_the_load_does_not_depend_on_when_the_trace_begins() -> None:
+    times = [(n, 0.5 * n, 0.25) for n in range(20)]
+    late = [(3600 + arrival, queue, compute) for arrival, queue, compute in times]
+    assert load_of(*results(*late)) == load_of(*results(*times))
 
 
 @pytest.mark.parametrize(

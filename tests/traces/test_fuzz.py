@@ -76,8 +76,7 @@ def test_a_clean_run_prints_a_summary_and_leaves_no_folder(
     for word in (
         "sequences",
         "per second and core",
-        "0 of 0 kinds",
-        "None of 4 sequences failed, and every check ran after each event.",
+        "No check failed in 4 sequences with",
         "States reached most often",
         "Faults used",
     ):
@@ -154,9 +153,8 @@ def test_a_failure_is_kept_as_tape_and_text(
     found = json.loads(Path("out.json").read_text())
     assert code == found["exit_code"] == 11
     said = capsys.readouterr().out
-    assert f"{len(found['failures'])} kinds" in said
     failing = sum(one["times"] for one in found["failures"])
-    assert found["conclusions"][0].startswith(f"{failing} of 6 sequences failed, in ")
+    assert found["conclusions"][0].startswith(f"{failing} sequences of 6 failed")
     assert found["conclusions"][0] in " ".join(said.split())
     kept = sorted(path.name for path in Path("kept").iterdir())
     assert len(kept) == 2 * len(found["failures"])

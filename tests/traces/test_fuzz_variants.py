@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 
 from hicache.core.types import Pages, Tier
+from hicache.devices.base import CopyJob, Direction, Stream
+from hicache.devices.cpu import CpuDevice
 from hicache.memory.arena import Arena
-from invariants.fuzz import play
+from invariants.fuzz import play, variants
 from invariants.fuzz.content import Content
 from invariants.fuzz.device import real
-from invariants.fuzz.executors import on_device
+from invariants.fuzz.executors import on_device, settings_of
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.swarm import draw_swarm
@@ -69,6 +72,31 @@ def test_a_device_with_real_bytes_changes_no_decision() -> None:
     assert simulated.tape.entries == cpu.tape.entries
     assert simulated.hand.counts == cpu.hand.counts
     assert simulated.hand.now == cpu.hand.now
+
+
+def test_a_copy_that_the_tape_lets_fail_is_not_made_with_real_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bytes on the simulated link are those of its copies that did not fail."""
+    made: Counter[Direction] = Counter()
+    copy = CpuDevice.copy
+
+    def noted(self: CpuDevice, stream: Stream, job: CopyJob) -> None:
+        made[job.direction] += len(job.source) * (job.layers[1] - job.layers[0])
+        copy(self, stream, job)
+
+    monkeypatch.setattr(CpuDevice, "copy", noted)
+    tape = drawn(3, "cpu")
+    settings = settings_of(tape.executor)
+    assert settings is not None
+    failed = variants.failed_transfers(play.replay(tape, OPS), OPS)
+    for _ in range(8):
+        made.clear()
+        outcome = next(failed)
+        assert outcome.failure is None
+        link = outcome.hand.rig.device._link  # type: ignore[attr-defined]
+        sent = {way: link.bytes_moved(way) for way in Direction}
+        assert {way: made[way] * settings.page_ns for way in Direction} == sent
 
 
 def wrong_page(copy: Callable[..., None]) -> Callable[..., None]:

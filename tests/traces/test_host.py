@@ -72,6 +72,25 @@ def test_a_point_is_what_a_replay_with_that_size_measures(
     ElementTree.parse(picture)
 
 
+def test_the_compute_that_host_memory_saves_is_what_passes_take_without_it(tmp_path: Path) -> None:
+    """Requests that are alone take their passes one by one, so their times can be subtracted."""
+    prompts = [list(range(20)), list(range(30, 50)), list(range(10))]
+    lines = (mooncake(ids, timestamp=20_000 * at) for at, ids in enumerate(prompts))
+    path = str(write(tmp_path / "trace.jsonl", *lines))
+    sizes = ["--device-pages", "200", "--token-budget", "16K"]
+    found = shown(tmp_path, path, *sizes, "--host-bytes", "0,6GB", "--jobs", "1")
+    without, saved = (point["saved_compute_s"] for point in found["points"])
+    assert without == 0
+    passes_ns = []
+    for ratio in ("0", "4"):
+        rows = tmp_path / "rows.jsonl"
+        arguments = [*sizes, "--host-ratio", ratio, "--requests", str(rows)]
+        assert main(["replay", path, *arguments]) == 0
+        passes_ns.append([json.loads(row)["compute_ns"] for row in rows.read_text().splitlines()])
+    assert passes_ns[0][:2] == passes_ns[1][:2]
+    assert saved == (passes_ns[0][2] - passes_ns[1][2]) / 1e9 > 0
+
+
 def test_hits_mode_has_no_times_and_one_panel(turns: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.svg"
     sizes = ["--host-bytes", "0,3.2GB", "--jobs", "1", "-o", str(picture)]
@@ -201,6 +220,11 @@ def test_the_sentence_says_how_much_is_enough(turns: str) -> None:
     base = sentence(point(64, 0.2, 3), point(128, 0.3, 3), turns=turns)
     assert "128 GB of host memory, compared with 64 GB, raise the hit rate" in base
     assert "leave the p90 time to first token at 3.00 s" in base
+
+
+def test_enough_is_most_of_what_host_memory_adds_and_not_of_what_hits(turns: str) -> None:
+    text = sentence(point(0, 0.4, 3), point(64, 0.46, 2), point(128, 0.5, 2), turns=turns)
+    assert text.startswith("128 GB of host memory raise the hit rate from 40.0 % to 50.0 %")
 
 
 def test_overloaded_points_are_named_with_a_speed(turns: str) -> None:

@@ -72,6 +72,19 @@ def test_device_memory_is_divided_among_pools_and_filled(
     assert full > 0.2 * memory  # what runs does not crowd out what is cached
 
 
+@pytest.mark.parametrize("components", ["full,swa", "full,mamba", "full,swa,mamba"])
+def test_half_of_the_memory_is_left_to_what_is_cached(trace: str, components: str) -> None:
+    """However many requests may run: all full pages, and a window and a state for each prefix."""
+    found = settled(trace, f"--components {components} --max-running 100K")
+    memory = found.hardware.hbm_bytes * 9 // 10 - found.model.weight_bytes
+    size = dict(zip(found.core.components, found.page_bytes, strict=True))
+    full = found.core.device_pages[0]
+    prefixes = full * 64 / 4096
+    window = -(-found.pools.window // 64)
+    a_prefix = size.get("swa", 0) * window + size.get("mamba", 0)
+    assert full * size["full"] + prefixes * a_prefix > 0.49 * memory
+
+
 def test_given_sizes_and_ratios_are_used(trace: str) -> None:
     given = "--components full,mamba,swa --device-pages 100 --swa-tokens 1152 --mamba-states 50"
     core = settled(trace, f"{given} --host-ratio 2").core
@@ -94,6 +107,18 @@ def test_missing_sizes_follow_from_running_and_cached_requests(trace: str) -> No
     assert hits.device_pages == (10_000, 3 + 10 + 2 * prefixes, 3 + prefixes)
     # more windows than full has pages could not be used
     assert settled(trace, "--components full,swa --device-pages 40").core.device_pages == (40, 40)
+
+
+@pytest.mark.parametrize("components", ["full,swa", "full,mamba", "full,swa,mamba"])
+def test_beside_a_given_device_no_pool_depends_on_the_memory_of_the_hardware(
+    trace: str, components: str
+) -> None:
+    given = f"--components {components} --device-tokens 64K --max-running 900"
+    sizes = [
+        settled(trace, f"{given} --hardware {name}").core.device_pages
+        for name in ("h100", "h200", "b200")
+    ]
+    assert sizes == [sizes[0]] * 3
 
 
 def test_an_interval_is_rounded_up_to_pages(trace: str) -> None:

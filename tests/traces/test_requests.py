@@ -106,6 +106,42 @@ def test_a_miss_says_when_its_page_was_evicted_and_for_whom(tmp_path: Path) -> N
     assert rows[2]["evicted_for_request"] == 1
 
 
+def test_the_first_request_can_be_the_one_that_got_the_room(tmp_path: Path) -> None:
+    """It answers at length, and its answer takes the pages of a prompt that came and went."""
+    path = write(
+        tmp_path / "trace.jsonl",
+        mooncake([9], output_length=1000),
+        mooncake([1, 2], timestamp=1),
+        mooncake([1, 2, 6], timestamp=900_000),
+    )
+    sizes = ["--page-size", "512", "--device-pages", "4", "--host-ratio", "0"]
+    _, rows = replayed(tmp_path, str(path), *sizes)
+    assert rows[2]["hit_ended_by"] == "evicted"
+    assert rows[2]["evicted_for_request"] == 0
+    assert rows[1]["finish_ns"] < rows[2]["evicted_at_ns"] < rows[0]["finish_ns"]
+
+
+def test_what_a_preempted_request_left_was_in_the_cache(tmp_path: Path) -> None:
+    """Request 4 asks for a part of the answer of request 1, which is preempted, loses it, and
+    waits behind request 4."""
+    path = write(
+        tmp_path / "trace.jsonl",
+        HEADER,
+        native(("a", 64), output=("b", 400), timestamp=0),
+        native(("c", 64), output=("d", 200), timestamp=2100),
+        native(("a", 64), ("b", 256), output=("e", 200), timestamp=2101),
+        native(("a", 64), output=("b", 100), timestamp=2102),
+        native(("c", 64), ("d", 192), output=("f", 1), timestamp=2152),
+    )
+    sizes = ["--device-pages", "11", "--host-ratio", "0", "--scheduler", "longest-prefix"]
+    _, rows = replayed(tmp_path, str(path), *sizes)
+    assert rows[1]["preemptions"] == 1
+    assert rows[1]["finish_ns"] > rows[4]["finish_ns"]
+    assert rows[4]["hit_tokens"]["device"] == 128
+    assert rows[4]["hit_ended_by"] == "evicted"
+    assert rows[4]["evicted_for_request"] == 2
+
+
 def test_a_page_that_is_still_computed_is_not_ready(tmp_path: Path) -> None:
     alike = (mooncake([1, 2, 3], timestamp=1) for _ in range(2))
     path = write(tmp_path / "trace.jsonl", mooncake([9]), *alike)  # the pass of the first goes on

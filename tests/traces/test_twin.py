@@ -192,11 +192,9 @@ def test_the_command(
     # 8 pages were calibrated at most, and a batch of four prompts has more
     assert copies["outside_calibration"]["count"]
     assert "are outside the calibrated range" in page
-    first, error, cover = document["conclusions"]
-    assert first == "With the same order of replies the device and the simulator decided the same."
-    assert f"{copies['overall']['d2h']['error_p50']:.0%} for a copy to host" in error
-    assert "does not cover all copies of this run" in cover
-    assert " ".join(page.split()).endswith(f"In words {first} {error} {cover}")
+    told = document["conclusions"]
+    assert told[0].startswith("The device and the simulator took the same decisions over ")
+    assert " ".join(page.split()).endswith(" ".join(["In words", *told]))
 
 
 def test_copies_in_other_pieces_than_those_measured_are_said(

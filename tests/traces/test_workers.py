@@ -153,7 +153,15 @@ def test_an_interrupt_while_workers_start_is_quiet() -> None:
     assert process.returncode == 130
 
 
-def test_an_interrupt_while_the_command_holds_locks_of_the_pool_ends_it() -> None:
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "os.kill(os.getpid(), signal.SIGINT)",
+        # as when the system gives the signal to another thread of the process
+        "signal.getsignal(signal.SIGINT)(signal.SIGINT, None)",
+    ],
+)
+def test_an_interrupt_while_the_command_holds_locks_of_the_pool_ends_it(sent: str) -> None:
     Path("program.py").write_text(
         f"""
 import os, signal, sys
@@ -162,7 +170,7 @@ from traces.cli import main
 enter = _base._AcquireFutures.__enter__
 def interrupted(self):
     enter(self)
-    os.kill(os.getpid(), signal.SIGINT)
+    {sent}
 _base._AcquireFutures.__enter__ = interrupted
 if __name__ == "__main__":
     sys.exit(main({HUNT!r}))

@@ -138,7 +138,11 @@ def run(options: Options, command: str) -> int:
         _print(figures, document["geometry"], out)
     write_whole(options.output, [json.dumps(document, indent=1, sort_keys=True) + "\n"])
     if options.output != "-":
-        print(f"profile {document['hash'][:12]} written to {name(options.output)}", file=out)
+        path = name(options.output)
+        print(f"profile {document['hash'][:12]} written to {path}", file=out)
+        print(
+            f"Try hicache twin TRACE --profile {path}: how well it predicts this device.", file=out
+        )
     return 0
 
 

@@ -261,11 +261,10 @@ def _print(
 ) -> None:
     console = tables.console(out, piped=140)
     ways = legal()
-    table = Table(title=f"{device}: {machine['accelerator']}", title_justify="left")
-    for name in ("model", "pool", "dtype"):
-        table.add_column(name)
-    for layout, backend in ways:
-        table.add_column(f"{layout}\n{backend}", justify="right")
+    heads = [f"{layout}_{backend}".replace("_", "\n") for layout, backend in ways]
+    table = tables.table(f"{device}: {machine['accelerator']}", "model", "pool", "dtype", *heads)
+    for column in table.columns[:3]:
+        column.justify = "left"
     rows: dict[tuple[str, str, str], dict[tuple[str, str], Text]] = {}
     for one in outcomes:
         case = one.case
@@ -280,9 +279,8 @@ def _print(
         table.add_row(*key, *(cells.get(way, "") for way in ways))
     console.print(table)
     console.print("page sets, device to host + host to device; every byte of every pool compared")
-    refused = Table(title="refused", title_justify="left")
-    refused.add_column("illegal choice")
-    refused.add_column("answer")
+    refused = tables.table("Refused", "illegal choice", "answer")
+    refused.columns[1].justify = "left"
     for refusal in refusals:
         refused.add_row(
             refusal.what,
@@ -303,11 +301,10 @@ def _print(
 
 
 def _samples_table(outcomes: list[Outcome]) -> Table:
-    table = Table(title="sampled pages, SHA-256 on both sides", title_justify="left")
-    for name in ("pool", "direction"):
-        table.add_column(name)
-    for name in ("copied", "sampled", "bytes", "compared again", "mismatches"):
-        table.add_column(name, justify="right")
+    counts = ("copied", "sampled", "bytes", "compared again", "mismatches")
+    title = "Sampled pages, SHA-256 on both sides"
+    table = tables.table(title, "pool", "direction", *counts)
+    table.columns[1].justify = "left"
     for (pool, way), row in _sampled(outcomes).items():
         table.add_row(pool, way, *(f"{value:,}" for value in row.values()))
     return table

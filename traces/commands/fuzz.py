@@ -31,6 +31,7 @@ from ..fuzzing.executors import base as executors
 from ..fuzzing.files import Files
 from ..fuzzing.replaying import replay
 from ..fuzzing.report import Kind, Tally, document, reached, show
+from ..fuzzing.words import conclusions
 from ..fuzzing.work import Work
 from ..outside import entries
 from ..replaying.options import CHECKS
@@ -39,6 +40,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.tables import print_sentences
 
 SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
 SECONDS = 60
@@ -259,16 +261,18 @@ def run(options: Options, command: str) -> int:
         code = lost or tally.code() or (0 if complete else INTERRUPTED)
         if options.canary and complete:
             code = 0 if tally.kinds else CANARY_SURVIVED
+        told = conclusions(tally, complete, options.canary, bool(lost), options.check)
         with ignore_broken_pipe():
             again = work.command(seed, tally.sequences)
             show(tally, settings, files.paths, lambda kind: _hint(work, kind), stream, again)
             if options.canary and complete:
                 survived = f"SURVIVED: no check found it\nreplay: {again}"
                 print(f"\ncanary {'found' if tally.kinds else survived}", file=stream)
+            print_sentences("In words", told, stream)
         if options.json:
             with ignore_broken_pipe():
                 result = document(tally, settings, files.paths, command, complete, code)
-                write_json(options.json, result)
+                write_json(options.json, result | {"conclusions": told})
         if options.rates and complete:
             write_json(options.rates, rates.document(reached(tally), probes.expected()))
     return code

@@ -27,6 +27,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
 from ..terminal.streams import ignore_broken_pipe
+from ..terminal.tables import print_sentences
 from ..terminal.workers import cores
 
 SUMMARY = "plant bugs in the core, and report what finds each and how fast"
@@ -135,6 +136,8 @@ def run(options: Options, command: str) -> int:
             if done.generic:
                 left = len(chosen.generic) - len(done.generic)
                 generic_report.show(done.generic, sum_, left, stream)
+            if told := planted_report.conclusions(done.planted):
+                print_sentences("In words", told, stream)
         if options.json:
             write_json(options.json, document(done, sum_, command, complete))
     short = planted_report.has_gaps(done.planted, done.trials, whole)

@@ -18,6 +18,7 @@ from sim.hardware.measured import Measured
 from .stopwatch import Timing
 
 WORST = 5
+_MUCH_DRIFT = 0.25  # of the calibrated time of a copy
 _CLASSES = (
     (64 << 10, "below 64 KiB"),
     (1 << 20, "64 KiB to 1 MiB"),
@@ -108,35 +109,6 @@ def _errors(pairs: list[tuple[Timing, Timing]]) -> dict[str, Any]:
         "error_p99": float(p99),
         "bias": float(np.median(errors)),
     }
-
-
-def conclusions(document: dict[str, Any]) -> list[str]:
-    """Whether the simulator decides as the device does, and how far its times can be trusted."""
-    real, simulated, copies = (document[name] for name in ("device", "simulator", "copies"))
-    if real["digest"] == simulated["digest"]:
-        told = ["With the same order of replies the device and the simulator decided the same."]
-    else:
-        told = [
-            "With the same order of replies the device and the simulator DECIDED DIFFERENTLY. That "
-            "is a defect: keep the recording (--recording)."
-        ]
-    ways = {
-        Direction.DEVICE_TO_HOST.value: "to host",
-        Direction.HOST_TO_DEVICE.value: "to the device",
-    }
-    errors = [
-        f"{one['error_p50']:.0%} for a copy {ways[way]}"
-        for way, one in copies["overall"].items()
-        if one["count"]
-    ]
-    if errors:
-        told.append(f"The median error of a predicted time is {' and '.join(errors)}.")
-    if copies["shapes"]["outside"] or copies["outside_calibration"]["count"]:
-        told.append(
-            "The profile does not cover all copies of this run, so measure this model with hicache "
-            "calibrate --model before the times are used."
-        )
-    return told
 
 
 def print_twin(document: dict[str, Any], out: TextIO) -> None:
@@ -232,3 +204,35 @@ def _print_copies(copies: dict[str, Any], out: TextIO) -> None:
     else:
         also = ", but not every copy its shape" if unlike else ""
         print(f"every copy lies within the calibrated range of bytes{also}", file=out)
+
+
+def conclusions(document: dict[str, Any]) -> list[str]:
+    """What the comparison means, in plain words. document: the results of the command."""
+    copies = document["copies"]
+    told = [
+        f"The device and the simulator took the same decisions over "
+        f"{document['device']['events']:,} events, and every byte compared was right."
+    ]
+    parts = [
+        f"copies {way_in_words} took {one['measured_ns'] / one['predicted_ns']:.1f} times as long "
+        "as predicted"
+        for way, way_in_words in (("d2h", "to host"), ("h2d", "to the device"))
+        if (one := copies["overall"][way])["count"] and one["predicted_ns"]
+    ]
+    if parts:
+        told.append(f"In sum, {' and '.join(parts)}.")
+    drift = [abs(ratio) for one in document["drift"].values() for ratio in one.values()]
+    if max(drift, default=0.0) > _MUCH_DRIFT:
+        told.append(
+            "Single copies took other times than in the calibration, so the machine has changed "
+            "since, or other work runs on it. Measure again with hicache calibrate on an idle "
+            "machine before you trust the times."
+        )
+    if copies["shapes"]["outside"]:
+        told.append("The profile was measured on another model; calibrate with this one.")
+    elif copies["outside_calibration"]["count"] > copies["count"] // 2:
+        told.append(
+            "Most copies have sizes that were not calibrated. Try hicache calibrate with more "
+            "--pages."
+        )
+    return told

@@ -18,7 +18,7 @@ from invariants.fuzz.reach.gauges import Readings
 from invariants.fuzz.reach.probes import MISSED
 
 from ..outside import entries
-from ..terminal.tables import console, pairs, print_sentences, table
+from ..terminal.tables import console, pairs, table
 from ..terminal.text import command_line
 from .work import FoundFailure, Result
 
@@ -126,6 +126,7 @@ def show(
     command: the command that runs the same sequences again.
     """
     out = console(stream)
+    kinds = len(tally.kinds)
     faults = {name: n for name, n in tally.counts.items() if name.startswith("fault ")}
     rows = [(name, str(value)) for name, value in settings.items() if value not in ("", None)]
     rows += [
@@ -134,9 +135,9 @@ def show(
         ("events", f"{tally.events:,}, {tally.speed:,} per second and core"),
         ("run twice", f"{tally.twice:,}"),
         *([("variants", f"{tally.variants:,}")] if tally.variants else []),
-        ("faults used", f"{sum(faults.values()):,} of {len(faults)} kinds"),
-        ("states reached", f"{len(tally.probes):,}"),
-        ("failures", f"{tally.failures:,} of {len(tally.kinds)} kinds"),
+        ("faults used", f"{sum(faults.values()):,}, of {len(faults)} different kinds"),
+        ("states reached", f"{len(tally.probes):,} different ones"),
+        ("failures", f"{tally.failures:,}" + (f", of {kinds} kinds" if kinds > 1 else "")),
     ]
     out.print(pairs("Fuzz", rows))
     for title, counts in (
@@ -147,6 +148,8 @@ def show(
             result = table(title, "", "times")
             for name, count in _most(counts.items()):
                 result.add_row(name.removeprefix("fault "), f"{count:,}")
+            if len(counts) > SHOWN:
+                result.add_row(f"and {len(counts) - SHOWN:,} more", "")
             out.print(result)
     out.print(_coverage_table(tally))
     if tally.missed:
@@ -155,7 +158,6 @@ def show(
             f"{'; '.join(tally.missed)}\nreplay: {command}",
             file=stream,
         )
-    print_sentences("In words", conclusions(tally, settings), stream)
     if tally.kinds:
         result = table("Failures", "code", "times", "entries", "kind")
         for kind in tally.sorted_kinds():
@@ -167,27 +169,6 @@ def show(
             print(f"\n{kind.smallest.code} {kind.smallest.kind}", file=stream)
             for line in next_steps(path, not settings["planted"]) if path else [hint(kind)]:
                 print(f"    {line}", file=stream)
-
-
-def conclusions(tally: Tally, settings: dict[str, object]) -> list[str]:
-    """What the run found, and what a run without a failure says."""
-    played = f"{tally.sequences:,} sequence{'s' * (tally.sequences != 1)}"
-    if not tally.sequences:
-        return ["No sequence was played, so nothing is known."]
-    checked = {"every": "every check ran after each event", "off": "no invariant was checked"}.get(
-        str(settings["checks"]), "checks ran after some events"
-    )
-    if not tally.kinds:
-        return [
-            f"None of {played} failed, and {checked}. That says nothing of other sequences: more "
-            "--seconds or another --seed play others."
-        ]
-    kinds = f"{len(tally.kinds)} way{'s' * (len(tally.kinds) != 1)}"
-    return [
-        f"{tally.failures:,} of {played} failed, in {kinds}; {checked}.",
-        "The smallest failure of each kind is below, with the commands that repeat it, make it "
-        "small and name the lines that led to it.",
-    ]
 
 
 def next_steps(path: str, export: bool) -> list[str]:
@@ -279,6 +260,5 @@ def document(
         "probes": dict(sorted(tally.probes.items())),
         "reached": reached(tally),
         "missed": tally.missed,
-        "conclusions": conclusions(tally, settings),
         "audit": _audit(tally),
     }

@@ -135,6 +135,21 @@ def show(rows: Sequence[Row], trials: Sequence[Trial], whole: bool, stream: Text
         out.print(pairs("kinds of faults", _exposed(trials)))
 
 
+def conclusions(rows: Sequence[Row]) -> list[str]:
+    """What the hunts for planted bugs mean, in plain words."""
+    if not rows:
+        return []
+    figures = _figures(rows)
+    bugs = "bug was" if figures["bugs"] == 1 else "bugs were"
+    told = [f"{figures['killed']} of {figures['bugs']} planted {bugs} found."]
+    if "median_s" in figures and len(rows) > 1:
+        told.append(f"Half of those found took at most {figures['median_s']} s.")
+    if left := [row.name for row in rows if not row.killed]:
+        more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+        told.append(f"No check sees {', '.join(left[:_MOST_NAMED])}{more}.")
+    return told
+
+
 def _matrix(rows: Sequence[Row]) -> Table:
     small = any(row.small is not None for row in rows)
     names = ["bug", "noticed by", "operations", "seconds", *["shrunk"] * small]

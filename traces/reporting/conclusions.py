@@ -144,7 +144,7 @@ def _without(share: Share, short: _Short) -> str:
 
 def _advice(settings: Settings, run: Run, share: Share, load: Load, short: _Short | None) -> str:
     """What to try next, as an option; empty where nothing suggests itself."""
-    ratio = Fraction(settings.core.host_pages[0], settings.core.device_pages[0])
+    ratio = _host_ratio(settings)
     if load.overloaded:
         speed = slower(load, settings.speed)
         return f"Try --speed {speed} to see the cache at a load that the machine can serve."
@@ -166,6 +166,13 @@ def _advice(settings: Settings, run: Run, share: Share, load: Load, short: _Shor
     if not run.evicted[1] and ratio > _COPIES:
         return f"Try --host-ratio {_number(ratio / 2)}: half the host memory may be enough."
     return ""
+
+
+def _host_ratio(settings: Settings) -> Fraction:
+    """What `--host-ratio` would have been: pages for exchanges come on top of it."""
+    core = settings.core
+    exchange = core.exchange_pages[0] if core.exchange_pages else 0
+    return Fraction(core.host_pages[0] - exchange, core.device_pages[0])
 
 
 def _number(value: Fraction) -> str:

@@ -20,6 +20,29 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 1.0  # one Ctrl-C can arrive twice: for the process, and for its group
 
 
+class _Deferral:
+    """How many blocks of `deferred` the command is in, and a signal that came meanwhile."""
+
+    depth = 0
+    signal: int | None = None
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """A signal that comes in the block takes effect when the block ends.
+
+    Blocking signals in the caller's thread is not enough: the system then gives them to another
+    thread of the process, and Python still runs the handler in the caller's."""
+    _Deferral.depth += 1
+    try:
+        yield
+    finally:
+        _Deferral.depth -= 1
+        if not _Deferral.depth and _Deferral.signal is not None:
+            number, _Deferral.signal = _Deferral.signal, None
+            signal.raise_signal(number)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """The first signal raises KeyboardInterrupt in the block.
@@ -33,6 +56,9 @@ def interruptible() -> Iterator[None]:
     first: list[float] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        if _Deferral.depth and not first:
+            _Deferral.signal = number
+            return
         if not first:
             first.append(time.monotonic())
             raise KeyboardInterrupt

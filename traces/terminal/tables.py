@@ -6,7 +6,7 @@ Text is printed as it is: rich's markup is off, and unsafe characters are escape
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from rich import box
@@ -89,7 +89,7 @@ def pairs(title: str, rows: list[tuple[str, str]]) -> Table:
     return result
 
 
-def print_sentences(title: str, sentences: list[str], stream: TextIO | None = None) -> None:
+def print_sentences(title: str, sentences: Sequence[str], stream: TextIO | None = None) -> None:
     """Sentences in plain words, each on lines of its own."""
     out = console(stream)
     out.print(f"\n{title}", style="bold")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
 
-from .signals import ENDS
+from .signals import ENDS, deferred
 
 _POLL_S = 0.5
 
@@ -41,11 +41,12 @@ def deferring_signals() -> Iterator[None]:
     does not end a worker with a traceback while it imports.
     """
     resource_tracker.ensure_running()  # it would unblock the signals when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with deferred():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def how_ended(processes: Sequence[BaseProcess]) -> str:
