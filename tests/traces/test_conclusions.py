@@ -139,10 +139,10 @@ def test_waiting_for_a_load_is_no_lack_of_pages(tmp_path: Path) -> None:
     settings, paged = resolve(options, trace)
     run = modes.run(trace, paged, settings, None, 0.0)
     refused = {"arriving": 5, "no_pages": 1, "writing_back of swa": 1}
-    text = " ".join(conclusions(settings, replace(run, refused=refused), Load(0.0, 0.9)))
+    text = " ".join(conclusions(trace, settings, replace(run, refused=refused), Load(0.0, 0.9)))
     assert "requests were refused 2 times for lack of pages" in text
     only = replace(run, refused={"arriving": 5})
-    assert "refused" not in " ".join(conclusions(settings, only, Load(0.0, 0.9)))
+    assert "refused" not in " ".join(conclusions(trace, settings, only, Load(0.0, 0.9)))
 
 
 def test_the_report_ends_with_the_same_sentences(

@@ -13,7 +13,10 @@ from fractions import Fraction
 from hicache.core.components.base import residency
 from sim.engine.costs import CostModel
 
+from ..formats._jobs import Jobs
+from ..formats.base import Trace
 from ..replaying.account import Share
+from ..replaying.fitting import Skipped
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent
@@ -25,8 +28,25 @@ _NO_LOAD = Load(0.0, 0.0)
 _ARRIVING = "arriving"  # refused until a load of the same pages has landed: no lack of pages
 
 
-def conclusions(settings: Settings, run: Run, load: Load | None) -> list[str]:
+def conclusions(trace: Trace, settings: Settings, run: Run, load: Load | None) -> list[str]:
     """The sentences. load: None in `hits` mode, which has no clock."""
+    return [*left_out(trace.jobs, settings.skipped), *_of_served(settings, run, load)]
+
+
+def left_out(jobs: Jobs, skipped: Skipped) -> list[str]:
+    """That requests were left out, with their share of the trace; nothing if none were."""
+    count = len(skipped.requests)
+    if not count:
+        return []
+    share = _percent(skipped.input_tokens / jobs.input_tokens)
+    return [
+        f"{count:,} of {len(jobs):,} requests with {share} of the prompt tokens "
+        f"{'was' if count == 1 else 'were'} left out (--skip-too-large), so the figures are not "
+        "about the whole trace."
+    ]
+
+
+def _of_served(settings: Settings, run: Run, load: Load | None) -> list[str]:
     share = run.account.whole()
     if not share.requests:
         return ["No request was served, so there is nothing to conclude."]
