@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..formats.base import Trace
 from ..replaying.settings import Settings
+from ..reporting.amounts import gigabytes
 from ..reporting.conclusions import left_out
 from ..reporting.overload import Load, slower
 from ..terminal.tables import percent
@@ -82,13 +83,6 @@ def _load(settings: Settings, points: Sequence[Point]) -> list[str]:
         f"With {which} the trace offers more than the machine can do (up to {most:.1f} x), so the "
         f"times to first token are mostly queueing; try --speed {speed}."
     ]
-
-
-def gigabytes(count: int) -> str:
-    """`512 GB` or `1.5 TB`; with decimals below 10 GB."""
-    if count >= 10**12:
-        return f"{count / 1e12:,.4g} TB"
-    return f"{count / 1e9:,.4g} GB"
 
 
 def _percent(rate: float) -> str:
