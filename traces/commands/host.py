@@ -21,6 +21,7 @@ from ..replaying.settings import resolve
 from ..reporting.outputs import check_files, repeat_warnings, warn
 from ..reporting.results import head
 from ..sweeping import words
+from ..sweeping.enough import recommended
 from ..sweeping.picture import picture, print_points
 from ..sweeping.points import Point, with_host
 from ..sweeping.pool import points
@@ -119,6 +120,7 @@ def run(options: Options, command: str) -> int:
             **head(command, complete),
             "trace": {"path": trace.path, "requests": len(trace.jobs)},
             "config": settings.as_options(),
+            "recommended_host_bytes": recommended(found),
             "points": [point.document() for point in found],
             "warnings": warnings,
             "conclusions": told,
