@@ -123,9 +123,18 @@ def test_a_device_that_never_evicts_needs_no_host(tmp_path: Path) -> None:
     assert "Try --host-ratio 0: without host memory the hits are the same." in text
 
 
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_where_nothing_repeats_no_tier_is_blamed_or_praised(mode: str, tmp_path: Path) -> None:
+    found = replayed(tmp_path, visits([1], [2, 3], [4]), "--mode", mode)
+    assert found["conclusions"] == [
+        "Nothing in this trace repeats: no request shares a whole page with an earlier one, so no "
+        "cache can hit anything."
+    ]
+
+
 def test_nothing_was_copied(tmp_path: Path) -> None:
     selective = ["--host-pages", "30", "--write-policy", "write_through_selective"]
-    text = told(tmp_path, visits([1, 2], [3, 4], [5, 6]), *TWO_PAGES, "3", *selective)
+    text = told(tmp_path, visits([1, 2], [3, 4], [5, 6], [1, 2]), *TWO_PAGES, "3", *selective)
     assert "because nothing was copied to it (write_through_selective)" in text
 
 

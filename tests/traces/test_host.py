@@ -224,6 +224,9 @@ def test_the_sentence_says_how_much_is_enough(turns: str) -> None:
     base = sentence(point(64, 0.2, 3), point(128, 0.3, 3), turns=turns)
     assert "128 GB of host memory, compared with 64 GB, raise the hit rate" in base
     assert "leave the p90 time to first token at 3.00 s" in base
+    new = [point(size, 0.0, 3, device_hit_rate=0.0, ceiling_rate=0.0) for size in (0, 64)]
+    assert sentence(*new, turns=turns).startswith("Nothing in this trace repeats")
+    assert "hit rate" not in sentence(*new, turns=turns)
     less = sentence(point(64, 0.58, 3), point(128, 0.59, 3), turns=turns)
     assert "64 GB of host memory for llama-3.1-8b on 1 x h100, the smallest size tried" in less
     assert "try --host-bytes 16GB,32GB." in less

@@ -25,6 +25,10 @@ from .overload import Load, slower
 from .refusals import for_pages, how_often
 
 _NO_LOAD = Load(0.0, 0.0)
+NOTHING_REPEATS = (
+    "Nothing in this trace repeats: no request shares a whole page with an earlier one, so no "
+    "cache can hit anything."
+)
 _MANY = 0.5  # refusals for each request
 
 
@@ -55,6 +59,8 @@ def _of_served(
     if not share.requests:
         return ["No request was served, so there is nothing to conclude."]
     load = load or _NO_LOAD
+    if not share.ceiling:
+        return [NOTHING_REPEATS, *_load(options, settings, run, load), *_slower(settings, load)]
     short = _short_of(settings, run, share)
     missed = _missed(share, run) if short is None else _without(share, short)
     sentences = [_memory(settings, run, share), *_load(options, settings, run, load), missed]
@@ -195,11 +201,17 @@ def _advice(
 ) -> str:
     """What to try next, as an option; empty where nothing suggests itself."""
     if load.overloaded:
-        speed = slower(load, settings.speed)
-        return f"Try --speed {speed} to see the cache at a load that the machine can serve."
+        return " ".join(_slower(settings, load))
     if short is not None:
         return short.advice
     return host_memory(options, settings, run, share)
+
+
+def _slower(settings: Settings, load: Load) -> list[str]:
+    if not load.overloaded:
+        return []
+    speed = slower(load, settings.speed)
+    return [f"Try --speed {speed} to see the cache at a load that the machine can serve."]
 
 
 def _percent(rate: float) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..formats.base import Trace
 from ..replaying.settings import Settings
 from ..reporting.amounts import gigabytes
-from ..reporting.conclusions import left_out
+from ..reporting.conclusions import NOTHING_REPEATS, left_out
 from ..reporting.overload import Load, slower
 from ..terminal.tables import percent
 from .enough import LITTLE, first_enough, recommended, wanted_rate
@@ -28,8 +28,10 @@ def _compared(settings: Settings, points: Sequence[Point]) -> list[str]:
         return ["No size was replayed to its end, so there is nothing to compare."]
     if len(points) < 2:
         return ["One size alone does not show what more host memory buys; replay at least two."]
-    told = [*_gain(settings, points), *_load(settings, points)]
     last = points[-1]
+    if not last.ceiling_rate:
+        return [NOTHING_REPEATS, *_load(settings, points)]
+    told = [*_gain(settings, points), *_load(settings, points)]
     told.append(
         f"No cache can hit more than {_percent(last.ceiling_rate)} of the prompt tokens of this "
         "trace; the rest is seen for the first time."
