@@ -40,9 +40,12 @@ CHECK: Level = "every"
 
 def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
     """The options and the trace; the built-in trace and its defaults if none was named."""
-    if options.trace is not None:
-        return options, open_trace(options.trace, options.format or "auto", options.limit)
-    return with_defaults(options), builtin_trace(options.limit)
+    if options.trace is None:
+        return with_defaults(options), builtin_trace(options.limit)
+    trace = open_trace(options.trace, options.format or "auto", options.limit)
+    if options.spread:
+        trace.jobs.spread()
+    return options, trace
 
 
 def story(trace: Trace, paged: Paged, settings: Settings) -> str:
