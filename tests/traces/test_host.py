@@ -219,6 +219,8 @@ def test_the_sentence_says_how_much_is_enough(turns: str) -> None:
     assert "nearly all that this trace can hit" in whole
     nothing = sentence(point(0, 0.2, 3), point(64, 0.203, 3), turns=turns)
     assert "stays within 0.5 points of 20.0 %: more of it buys hardly anything here" in nothing
+    held = [point(size, 0.6, 3, device_hit_rate=0.6) for size in (0, 64)]
+    assert "more of it buys hardly anything here" in sentence(*held, turns=turns)
     assert "replay at least two" in sentence(point(0, 0.2, 3), turns=turns)
     assert "No size was replayed to its end" in sentence(turns=turns)
     base = sentence(point(64, 0.2, 3), point(128, 0.3, 3), turns=turns)
@@ -255,6 +257,21 @@ def test_overloaded_points_are_named_with_a_speed(turns: str) -> None:
     assert "With every size" in sentence(slow, replace(slow, host_bytes=10**9), turns=turns)
 
 
+def test_without_a_trace_the_workload_is_announced_and_the_sizes_fit_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = shown(tmp_path, "--mode", "hits", "--jobs", "1")
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("No trace was given, so this is the built-in workload: 128 conv")
+    assert "and the largest host memory below for all." in text
+    sizes = [point["host_bytes"] for point in found["points"]]
+    assert sizes[-1] <= 128 * 10**9
+    assert sizes[0] / 1e9 < found["recommended_host_bytes"] / 1e9 < sizes[-1] / 1e9
+    _, named = parse(["host", "some.jsonl"])
+    assert isinstance(named, Options)
+    assert named.sizes[-1] == 10**12
+
+
 @pytest.mark.parametrize("time_s", [0.5, 126.5, 20_140.0])
 def test_the_table_fits_80_columns_whatever_the_times(
     time_s: float, capsys: pytest.CaptureFixture[str]
@@ -264,6 +281,7 @@ def test_the_table_fits_80_columns_whatever_the_times(
     rows = [row for row in capsys.readouterr().out.splitlines() if row.strip()]
     assert max(map(len, rows)) <= 80
     assert len(rows) == 6
+    assert "bars end at the ceiling" in rows[0]
     figures, ceiling = (row.split()[-1] for row in rows[-2:])
     assert set(ceiling) == {"-"}
     assert set(figures) == {"#", "+"}

@@ -14,7 +14,7 @@ from ..reporting.amounts import gigabytes
 from ..reporting.conclusions import NOTHING_REPEATS, left_out
 from ..reporting.overload import Load, slower
 from ..terminal.tables import percent
-from .enough import LITTLE, first_enough, recommended, wanted_rate
+from .enough import LITTLE, base_rate, first_enough, recommended, wanted_rate
 from .points import Point, machine
 
 
@@ -44,7 +44,7 @@ def _gain(settings: Settings, points: Sequence[Point]) -> list[str]:
     first, last = points[0], points[-1]
     best = max(points, key=lambda point: point.hit_rate)
     place = first_enough(points)
-    if best.hit_rate - first.hit_rate < LITTLE and place != 0:
+    if best.hit_rate - base_rate(points) < LITTLE:
         return [
             f"From {gigabytes(first.host_bytes)} to {gigabytes(last.host_bytes)} of host memory "
             f"the hit rate stays within {LITTLE * 100:g} points of {_percent(first.hit_rate)}: "
