@@ -123,9 +123,18 @@ def test_a_device_that_never_evicts_needs_no_host(tmp_path: Path) -> None:
     assert "Try --host-ratio 0: without host memory the hits are the same." in text
 
 
+@pytest.mark.parametrize("mode", ["timed", "hits"])
+def test_where_nothing_repeats_no_tier_is_blamed_or_praised(mode: str, tmp_path: Path) -> None:
+    found = replayed(tmp_path, visits([1], [2, 3], [4]), "--mode", mode)
+    assert found["conclusions"] == [
+        "Nothing in this trace repeats: no request shares a whole page with an earlier one, so no "
+        "cache can hit anything."
+    ]
+
+
 def test_nothing_was_copied(tmp_path: Path) -> None:
     selective = ["--host-pages", "30", "--write-policy", "write_through_selective"]
-    text = told(tmp_path, visits([1, 2], [3, 4], [5, 6]), *TWO_PAGES, "3", *selective)
+    text = told(tmp_path, visits([1, 2], [3, 4], [5, 6], [1, 2]), *TWO_PAGES, "3", *selective)
     assert "because nothing was copied to it (write_through_selective)" in text
 
 
@@ -151,19 +160,48 @@ def test_half_a_host_is_never_advised_to_grow_to_mere_copies(tmp_path: Path) -> 
     assert "Try --host-ratio 2, 4 times the host memory." in text
 
 
-def test_waiting_for_a_load_is_no_lack_of_pages(tmp_path: Path) -> None:
+def queueing(tmp_path: Path, refused: dict[str, int], load: Load, *given: str) -> str:
+    """The words about a run in which requests were mostly queueing."""
     path = write(tmp_path / "trace.jsonl", *AGAIN)
-    _, record = parse(["replay", str(path), "--check", "off"])
-    assert isinstance(record, ReplayOptions)
-    options, trace = opened(record)
+    _, options = parse(["replay", str(path), "--check", "off", *given])
+    assert isinstance(options, ReplayOptions)
+    trace = opened(options)[1]
     settings, paged = resolve(options, trace)
     run = modes.run(trace, paged, settings, None, 0.0)
-    refused = {"arriving": 5, "no_pages": 1, "writing_back of swa": 1}
+    return " ".join(conclusions(options, trace, settings, replace(run, refused=refused), load))
+
+
+def test_waiting_for_a_load_is_no_lack_of_pages(tmp_path: Path) -> None:
     load = Load(0.0, 0.9)
-    text = " ".join(conclusions(options, trace, settings, replace(run, refused=refused), load))
-    assert "requests were refused 2 times for lack of pages" in text
-    only = replace(run, refused={"arriving": 5})
-    assert "refused" not in " ".join(conclusions(options, trace, settings, only, load))
+    text = queueing(tmp_path, {"arriving": 5, "no_pages": 1}, load)
+    assert "90.0 % of the time to first token in the queue; requests were refused once" in text
+    assert "for lack of pages." in text
+    assert "refused" not in queueing(tmp_path, {"arriving": 5}, load)
+
+
+@pytest.mark.parametrize(
+    ("given", "offered", "advice"),
+    [
+        ("", 1.0, " Try --kv-dtype fp8, --tp 2 or a lower --speed."),
+        ("--kv-dtype fp8 --tp 32", 1.0, " Try a lower --speed."),
+        ("--model llama-3.1-70b --tp 4 --kv-dtype fp8", 0.0, " Try --tp 8."),
+        ("--device-pages 100", 0.0, " Try --device-pages 200."),
+        ("--device-tokens 6400", 1.0, " Try --device-tokens 12800 or a lower --speed."),
+        ("--device-tokens 400K", 0.0, ""),  # twice would not fit the hardware
+    ],
+)
+def test_a_device_pool_that_is_too_small_is_said_with_what_enlarges_it(
+    given: str, offered: float, advice: str, tmp_path: Path
+) -> None:
+    load = Load(offered, 0.95, 21.3)
+    text = queueing(tmp_path, {"no_pages": 2, "writing_back": 1}, load, *given.split())
+    begin = "The machine is not overloaded, but requests" if offered else "Requests"
+    assert (
+        f"{begin} wait 21 times as long as they compute: the device pool is too small for those "
+        "that run at once, and requests were refused 3 times for lack of pages (2 out of pages, "
+        f"1 waiting for copies).{advice}" in text
+    )
+    assert ("copies). Try" in text) is bool(advice)
 
 
 def test_the_report_ends_with_the_same_sentences(
@@ -215,6 +253,7 @@ def test_the_offered_load_is_the_time_to_answer_over_the_time_of_the_arrivals() 
     # nor can a handful of requests tell
     assert load_of(*results((0, 0, 1), (1, 9, 1))).offered == 0
     burst = load_of(*results(*((n, 3.0, 1.0) for n in range(101))))
+    assert burst.waits == pytest.approx(3)
     assert not burst.overloaded
     assert burst.queued
 

@@ -20,6 +20,7 @@ from traces.replaying.builtin import opened
 from traces.replaying.run import Spread
 from traces.replaying.settings import Settings, resolve
 from traces.sweeping import pool, words
+from traces.sweeping.enough import recommended
 from traces.sweeping.picture import print_points
 from traces.sweeping.points import Point, with_host
 from traces.sweeping.svg import Line, Panel, apart, svg, ticks
@@ -53,6 +54,7 @@ def test_a_point_is_what_a_replay_with_that_size_measures(
     found = shown(tmp_path, turns, *SMALL, *sizes)
     printed = capsys.readouterr().out
     assert found["complete"]
+    assert 0.8e9 < found["recommended_host_bytes"] <= 3.2e9
     assert [point["host_bytes"] for point in found["points"]] == [0, 800_000_000, 3_200_000_000]
     for point in found["points"]:
         size = ["--host-bytes", str(point["host_bytes"])]
@@ -204,27 +206,47 @@ def test_the_sentence_says_how_much_is_enough(turns: str) -> None:
     larger = point(512, 0.412, 1.6), point(1024, 0.412, 1.6)
     text = sentence(point(0, 0.24, 3.1), point(256, 0.35, 2.0), *larger, turns=turns)
     assert text.startswith(
-        "512 GB of host memory raise the hit rate from 24.0 % to 41.2 % and cut the p90 time to "
-        "first token from 3.10 to 1.60 s; 1.024 TB add 0.0 points to that."
+        "About 420 GB of host memory for llama-3.1-8b on 1 x h100 are enough for nine tenths of "
+        "what host memory can add to the hits: a hit rate of 39.5 %. Of the sizes tried, 512 GB of "
+        "host memory raise the hit rate from 24.0 % to 41.2 % and cut the p90 time to first token "
+        "from 3.10 to 1.60 s; 1.024 TB add 0.0 points to that."
     )
     assert "No cache can hit more than 60.0 %" in text
     grows = sentence(point(0, 0.2, 3), point(64, 0.3, 4), turns=turns)
-    assert "raise the p90 time to first token from 3.00 to 4.00 s" in grows
-    assert "the largest size tried, so more may help further" in grows
+    assert "raise the p90 time to first token from 3.00 to 4.00 s. The hits still grow" in grows
+    assert "a hit rate of 56.0 %: try --host-bytes 128GB,256GB." in grows
     whole = sentence(point(0, 0.2, 3), point(64, 0.599, 1), turns=turns)
     assert "nearly all that this trace can hit" in whole
     nothing = sentence(point(0, 0.2, 3), point(64, 0.203, 3), turns=turns)
     assert "stays within 0.5 points of 20.0 %: more of it buys hardly anything here" in nothing
+    held = [point(size, 0.6, 3, device_hit_rate=0.6) for size in (0, 64)]
+    assert "more of it buys hardly anything here" in sentence(*held, turns=turns)
     assert "replay at least two" in sentence(point(0, 0.2, 3), turns=turns)
     assert "No size was replayed to its end" in sentence(turns=turns)
     base = sentence(point(64, 0.2, 3), point(128, 0.3, 3), turns=turns)
     assert "128 GB of host memory, compared with 64 GB, raise the hit rate" in base
     assert "leave the p90 time to first token at 3.00 s" in base
+    new = [point(size, 0.0, 3, device_hit_rate=0.0, ceiling_rate=0.0) for size in (0, 64)]
+    assert sentence(*new, turns=turns).startswith("Nothing in this trace repeats")
+    assert "hit rate" not in sentence(*new, turns=turns)
+    less = sentence(point(64, 0.58, 3), point(128, 0.59, 3), turns=turns)
+    assert "64 GB of host memory for llama-3.1-8b on 1 x h100, the smallest size tried" in less
+    assert "try --host-bytes 16GB,32GB." in less
 
 
-def test_enough_is_most_of_what_host_memory_adds_and_not_of_what_hits(turns: str) -> None:
-    text = sentence(point(0, 0.4, 3), point(64, 0.46, 2), point(128, 0.5, 2), turns=turns)
-    assert text.startswith("128 GB of host memory raise the hit rate from 40.0 % to 50.0 %")
+def test_the_recommended_size_does_not_depend_on_the_sizes_tried() -> None:
+    """The hits grow with the logarithm of the size up to 4 TB."""
+    sizes = (0, 256, 512, 1024, 2048, 4096, 8192)
+    curve = [point(size, 0.1 + 0.1 * at, 3) for at, size in enumerate(sizes[:6])]
+    curve.append(point(sizes[6], 0.6, 3))
+    found = recommended(curve[:6])
+    assert found == recommended(curve) == 2_900_000_000_000  # half a doubling above 2,048 GB
+    several = [curve[at] for at in (0, 3, 4, 5)]
+    assert recommended(several) == found
+    assert recommended(curve[1:6]) == found  # the hits of the device are the same
+    assert recommended(curve[:5]) is None  # still grows, and is not enough yet
+    assert recommended([]) is None
+    assert recommended(curve[5:]) == curve[5].host_bytes  # or less
 
 
 def test_overloaded_points_are_named_with_a_speed(turns: str) -> None:
@@ -233,6 +255,21 @@ def test_overloaded_points_are_named_with_a_speed(turns: str) -> None:
     assert "With 1 of 2 sizes the trace offers more than the machine can do (up to 2.3 x)" in text
     assert "try --speed 0.3" in text
     assert "With every size" in sentence(slow, replace(slow, host_bytes=10**9), turns=turns)
+
+
+def test_without_a_trace_the_workload_is_announced_and_the_sizes_fit_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = shown(tmp_path, "--mode", "hits", "--jobs", "1")
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("No trace was given, so this is the built-in workload: 128 conv")
+    assert "and the largest host memory below for all." in text
+    sizes = [point["host_bytes"] for point in found["points"]]
+    assert sizes[-1] <= 128 * 10**9
+    assert sizes[0] / 1e9 < found["recommended_host_bytes"] / 1e9 < sizes[-1] / 1e9
+    _, named = parse(["host", "some.jsonl"])
+    assert isinstance(named, Options)
+    assert named.sizes[-1] == 10**12
 
 
 @pytest.mark.parametrize("time_s", [0.5, 126.5, 20_140.0])
@@ -244,6 +281,7 @@ def test_the_table_fits_80_columns_whatever_the_times(
     rows = [row for row in capsys.readouterr().out.splitlines() if row.strip()]
     assert max(map(len, rows)) <= 80
     assert len(rows) == 6
+    assert "bars end at the ceiling" in rows[0]
     figures, ceiling = (row.split()[-1] for row in rows[-2:])
     assert set(ceiling) == {"-"}
     assert set(figures) == {"#", "+"}

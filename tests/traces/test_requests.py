@@ -183,11 +183,23 @@ def test_why_tells_the_story_of_one_request(
     assert "Request 2, line 3 of" in story
     assert "could reuse at most 1,024 tokens (67% of its prompt)" in story
     assert "request 0 (line 1) has them" in story
-    assert "left it at 5.000 s, 4.000 s before this request was admitted" in story
+    assert "arrived at 9.000 s. It" in story
+    assert (
+        "left the device, its last tier, at 5.000 s, 4.000 s before this request was admitted"
+        in story
+    )
     assert "to make room for request 1" in story
     assert "Its first token came after" in story
     assert "digest" not in story
-    assert "first token" not in said(capsys, str(path), *options, "2", "--mode", "hits")
+    slow = said(capsys, str(path), *options, "2", "--speed", "0.5")
+    assert "arrived at 18.000 s (9.000 s in the trace)." in slow
+    counted = said(capsys, str(path), *options, "2", "--mode", "hits")
+    assert "was evicted from the device, its last tier, to make room for request 1." in counted
+    assert "first token" not in counted
+    host = ["--page-size", "512", "--host-pages", "4", "--device-pages", "4", "--why", "3"]
+    more = [mooncake(ids, timestamp=2000 * at) for at, ids in enumerate(([1, 2], [3, 4], [5, 6]))]
+    both = write(tmp_path / "both.jsonl", *more, mooncake([1, 2, 7], timestamp=9000))
+    assert "left host memory, its last tier, at " in said(capsys, str(both), *host)
     path = write(
         tmp_path / "trace.jsonl",
         mooncake([9]),

@@ -15,12 +15,14 @@ from typing import Self
 
 from hicache.core.errors import CallerError
 
-from ..replaying.builtin import opened
+from ..replaying.builtin import opened, story
 from ..replaying.options import ReplayOptions
 from ..replaying.settings import resolve
 from ..reporting.outputs import check_files, repeat_warnings, warn
+from ..reporting.report import print_story
 from ..reporting.results import head
 from ..sweeping import words
+from ..sweeping.enough import recommended
 from ..sweeping.picture import picture, print_points
 from ..sweeping.points import Point, with_host
 from ..sweeping.pool import points
@@ -36,6 +38,7 @@ from ._replay_sizes import add_run, add_sizes
 
 SUMMARY = "show what host memory buys: hits and time to first token for several sizes"
 SIZES = "0,64GB,128GB,256GB,512GB,1TB"
+BUILTIN_SIZES = "0,16GB,32GB,64GB,96GB,128GB"  # all its tokens take 100 GB
 _MOST_SIZES = 64
 _NOT_TAKEN = ("json", "requests", "why", "host_ratio", "host_pages", "host_bytes")
 
@@ -54,6 +57,8 @@ class Options(OptionRecord):
     def read(cls, namespace: argparse.Namespace) -> Self:
         given = vars(namespace)
         own = {name: given.pop(name) for name in ("sizes", "output", "json", "jobs")}
+        if own["sizes"] is None:
+            own["sizes"] = _sizes(SIZES if given["trace"] is not None else BUILTIN_SIZES)
         given |= dict.fromkeys(_NOT_TAKEN)
         return cls(**own, replay=ReplayOptions(**given))
 
@@ -65,9 +70,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--host-bytes",
         dest="sizes",
         type=_sizes,
-        default=SIZES,
         metavar="LIST",
-        help=f"sizes of host memory, summed over pools and ranks (default: {SIZES})",
+        help=f"sizes of host memory, summed over pools and ranks (default: {SIZES}; without a "
+        f"trace {BUILTIN_SIZES})",
     )
     add("-o", "--output", type=read.output, metavar="FILE", help="draw the picture (SVG) here")
     add("--json", type=read.output, metavar="FILE", help="also write the figures; - is stdout")
@@ -92,7 +97,9 @@ def run(options: Options, command: str) -> int:
     if given.trace == "-":
         jobs = 1  # standard input can be read once
     replay, trace = opened(replace(given, check=given.check or "off"))
-    settings, _ = resolve(with_host(replay, options.sizes[-1]), trace)
+    settings, paged = resolve(with_host(replay, options.sizes[-1]), trace)
+    if given.trace is None:
+        print_story(story(trace, paged, settings, len(options.sizes)), out)
     warnings = warn(trace, settings)
     found: list[Point] = []
     complete = False
@@ -119,6 +126,7 @@ def run(options: Options, command: str) -> int:
             **head(command, complete),
             "trace": {"path": trace.path, "requests": len(trace.jobs)},
             "config": settings.as_options(),
+            "recommended_host_bytes": recommended(found),
             "points": [point.document() for point in found],
             "warnings": warnings,
             "conclusions": told,

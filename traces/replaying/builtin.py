@@ -48,8 +48,11 @@ def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
     return options, trace
 
 
-def story(trace: Trace, paged: Paged, settings: Settings) -> str:
-    """What the built-in workload is with these options, and how much of it each tier holds."""
+def story(trace: Trace, paged: Paged, settings: Settings, sizes: int = 1) -> str:
+    """What the built-in workload is with these options, and how much of it each tier holds.
+
+    sizes: of host memory that are replayed; the settings are those of the largest.
+    """
     depths: list[int] = []
     for job in trace.jobs:
         depths.append(depths[job.after] + 1 if job.after >= 0 else 1)
@@ -59,7 +62,8 @@ def story(trace: Trace, paged: Paged, settings: Settings) -> str:
     several = "s" if conversations > 1 else ""
     repeats = " Each turn repeats its history." if turns > 1 else ""
     device, host = settings.core.device_pages[0], settings.core.host_pages[0]
-    held = f"and host memory for {_share(host, pages)}" if host else "and there is no host memory"
+    memory = "the largest host memory below" if sizes > 1 else "host memory"
+    held = f"and {memory} for {_share(host, pages)}" if host else "and there is no host memory"
     return (
         f"No trace was given, so this is {part}the built-in workload: {conversations} "
         f"conversation{several} of {turns} turn{'s' if turns > 1 else ''} behind one system "

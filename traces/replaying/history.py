@@ -51,13 +51,15 @@ class Miss(NamedTuple):
     """What ended the hit of one request, with the depth in pages.
 
     evicted_ns, evicted_for: when the next page left the last tier, and the request that was given
-    the room, if `ended_by` is evicted; else NEVER_NS and NOBODY.
+    the room, if `ended_by` is evicted; else NEVER_NS and NOBODY. from_host: whether that tier was
+    host memory.
     """
 
     ended_by: str
     hit_pages: int
     evicted_ns: int = NEVER_NS
     evicted_for: int = NOBODY
+    from_host: bool = False
 
 
 class History:
@@ -88,6 +90,7 @@ class History:
         self._on_device = np.zeros(1 << 12, dtype=np.bool_)
         self._gone_ns = np.full(1 << 12, NEVER_NS, dtype=np.int64)
         self._gone_for = np.full(1 << 12, NOBODY, dtype=np.int64)
+        self._gone_from_host = np.zeros(1 << 12, dtype=np.bool_)
         # by page number of a tier
         self._ids: dict[Tier, Pages] = {Tier.DEVICE: NO_PAGES, Tier.HOST: NO_PAGES}
 
@@ -149,6 +152,7 @@ class History:
                 ("_on_device", False),
                 ("_gone_ns", NEVER_NS),
                 ("_gone_for", NOBODY),
+                ("_gone_from_host", False),
             ):
                 old = getattr(self, name)
                 setattr(self, name, np.concatenate((old, np.full(more, empty, dtype=old.dtype))))
@@ -183,6 +187,7 @@ class History:
             ids = ids[~self._on_device[ids]]
         self._gone_ns[ids] = self.now_ns()
         self._gone_for[ids] = request
+        self._gone_from_host[ids] = evicted.tier == Tier.HOST
 
     def _note_cached(self, view: CoreView) -> None:
         """Notes the pages of the nodes that the event created or changed."""
@@ -206,7 +211,8 @@ class History:
         page = int(self._chains[request][hit])
         if not self._was_cached[page]:
             return Miss(NOT_READY, hit)
-        return Miss(EVICTED, hit, int(self._gone_ns[page]), int(self._gone_for[page]))
+        gone_ns, gone_for = int(self._gone_ns[page]), int(self._gone_for[page])
+        return Miss(EVICTED, hit, gone_ns, gone_for, bool(self._gone_from_host[page]))
 
     def _other(self, depths: tuple[int, ...], hit: int) -> str:
         """What ended a hit before the end of full attention."""

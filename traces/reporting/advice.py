@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from hicache import models
+from hicache.core.errors import CallerError
+from sim.engine.costs import CostModel
+
 from ..replaying.account import Share
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
-from ..replaying.settings import Settings
+from ..replaying.settings import HBM_SHARE, Settings
 from .amounts import gigabytes
+from .overload import Load
 
 NEGLIGIBLE = 0.01  # of the prompt tokens
 _MUCH = 0.1  # of the prompt tokens: one step of twice the memory hardly ever brings it back
@@ -63,3 +68,46 @@ def _host_ratio(settings: Settings) -> Fraction:
 
 def _number(value: Fraction) -> str:
     return f"{float(value):.2f}".rstrip("0").rstrip(".")
+
+
+def device_pool(options: ReplayOptions, settings: Settings, load: Load) -> list[str]:
+    """Options that give requests more room on the device, each only where it can be used."""
+    found = []
+    if options.device_tokens is None and options.device_pages is None:
+        if _is_smaller_in_fp8(settings):
+            found.append("--kv-dtype fp8")
+        if _can_share(settings, 2 * settings.tp):
+            found.append(f"--tp {2 * settings.tp}")
+    elif _fits_twice(settings):
+        pages = 2 * settings.core.device_pages[0]
+        given_tokens = options.device_tokens is not None
+        tokens = f"--device-tokens {pages * settings.core.page_size}"
+        found.append(tokens if given_tokens else f"--device-pages {pages}")
+    if load.offered:
+        found.append("a lower --speed")
+    return found
+
+
+def _is_smaller_in_fp8(settings: Settings) -> bool:
+    try:
+        cached = models.cached_as(settings.model, "fp8")
+    except CallerError:
+        return False
+    return cached.bytes_per_token(settings.tp) < settings.model.bytes_per_token(settings.tp)
+
+
+def _can_share(settings: Settings, tp: int) -> bool:
+    """Whether `tp` accelerators can share the model."""
+    try:
+        CostModel(settings.model, settings.hardware, tp)
+    except CallerError:
+        return False
+    return True
+
+
+def _fits_twice(settings: Settings) -> bool:
+    """Whether twice the device pools fit the memory of the hardware."""
+    pools = zip(settings.core.device_pages, settings.page_bytes, strict=True)
+    pool_bytes = sum(pages * size for pages, size in pools)
+    memory = int(settings.hardware.hbm_bytes * HBM_SHARE)
+    return settings.weight_bytes + 2 * pool_bytes <= memory

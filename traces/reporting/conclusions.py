@@ -20,11 +20,16 @@ from ..replaying.options import ReplayOptions
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent
-from .advice import NEGLIGIBLE, host_memory
+from .advice import NEGLIGIBLE, device_pool, host_memory
 from .overload import Load, slower
+from .refusals import for_pages, how_often
 
 _NO_LOAD = Load(0.0, 0.0)
-_ARRIVING = "arriving"  # refused until a load of the same pages has landed: no lack of pages
+NOTHING_REPEATS = (
+    "Nothing in this trace repeats: no request shares a whole page with an earlier one, so no "
+    "cache can hit anything."
+)
+_MANY = 0.5  # refusals for each request
 
 
 def conclusions(
@@ -54,9 +59,11 @@ def _of_served(
     if not share.requests:
         return ["No request was served, so there is nothing to conclude."]
     load = load or _NO_LOAD
+    if not share.ceiling:
+        return [NOTHING_REPEATS, *_load(options, settings, run, load), *_slower(settings, load)]
     short = _short_of(settings, run, share)
     missed = _missed(share, run) if short is None else _without(share, short)
-    sentences = [_memory(settings, run, share), *_load(run, load), missed]
+    sentences = [_memory(settings, run, share), *_load(options, settings, run, load), missed]
     advice = _advice(options, settings, run, share, load, short)
     return [*sentences, advice] if advice else sentences
 
@@ -96,18 +103,37 @@ def saved_s(settings: Settings, run: Run) -> float:
     return saved_ns * costs.layers / NS_PER_S
 
 
-def _load(run: Run, load: Load) -> list[str]:
+def _load(options: ReplayOptions, settings: Settings, run: Run, load: Load) -> list[str]:
     share = f"{_percent(load.queueing)} of the time to first token"
     if load.overloaded:
         return [
             f"Offered {load.offered:.1f} x what this machine can do; queueing dominates ({share})."
         ]
-    if load.queued:
-        refused = sum(count for why, count in run.refused.items() if not why.startswith(_ARRIVING))
-        times = "once" if refused == 1 else f"{refused:,} times"
-        often = f"; requests were refused {times} for lack of pages" if refused else ""
-        return [f"Requests spent {share} in the queue{often}."]
-    return []
+    if not load.queued:
+        return []
+    refused = for_pages(run.refused)
+    if sum(refused.values()) >= _MANY * run.account.whole().requests:
+        return [_pool_is_short(device_pool(options, settings, load), load, how_often(refused))]
+    often = f"; requests were refused {how_often(refused)}" if refused else ""
+    return [f"Requests spent {share} in the queue{often}."]
+
+
+def _pool_is_short(advice: list[str], load: Load, often: str) -> str:
+    """That requests wait for pages and not for computing, and what gives them more room."""
+    begin = "The machine is not overloaded, but requests" if load.offered else "Requests"
+    waits = f"; {_percent(load.queueing)} of the time to first token is queueing"
+    if load.waits:
+        waits = f" {load.waits:,.0f} times as long as they compute"
+    tried = f" Try {_any_of(advice)}." if advice else ""
+    return (
+        f"{begin} wait{waits}: the device pool is too small for those that run at once, and "
+        f"requests were refused {often}.{tried}"
+    )
+
+
+def _any_of(names: list[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _missed(share: Share, run: Run) -> str:
@@ -175,11 +201,17 @@ def _advice(
 ) -> str:
     """What to try next, as an option; empty where nothing suggests itself."""
     if load.overloaded:
-        speed = slower(load, settings.speed)
-        return f"Try --speed {speed} to see the cache at a load that the machine can serve."
+        return " ".join(_slower(settings, load))
     if short is not None:
         return short.advice
     return host_memory(options, settings, run, share)
+
+
+def _slower(settings: Settings, load: Load) -> list[str]:
+    if not load.overloaded:
+        return []
+    speed = slower(load, settings.speed)
+    return [f"Try --speed {speed} to see the cache at a load that the machine can serve."]
 
 
 def _percent(rate: float) -> str:

@@ -29,10 +29,14 @@ _ROOM = 0.9  # of what the machine can do, for the advice
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """offered: multiples of what the machine can do, 0 if it cannot be told. See the module."""
+    """offered: multiples of what the machine can do, 0 if it cannot be told. See the module.
+
+    waits: the time in the queue as a multiple of the time that passes computed; 0 without passes.
+    """
 
     offered: float
     queueing: float
+    waits: float = 0.0
 
     @property
     def overloaded(self) -> bool:
@@ -47,15 +51,18 @@ class Load:
 def load_of(jobs: Jobs, results: Sequence[RequestResult]) -> Load:
     """The load of the requests that were served. jobs: of the trace, at least these."""
     ttft_ns = sum(one.first_token_ns - one.arrival_ns for one in results)
-    queueing = sum(one.queue_ns for one in results) / ttft_ns if ttft_ns else 0.0
+    queue_ns = sum(one.queue_ns for one in results)
+    compute_ns = sum(one.compute_ns for one in results)
+    queueing = queue_ns / ttft_ns if ttft_ns else 0.0
+    waits = queue_ns / compute_ns if compute_ns else 0.0
     timed = jobs.afters < 0
     served = [one for one in results if timed[one.request]]
     first = min((one.arrival_ns for one in served), default=0)
     span_ns = max((one.arrival_ns for one in served), default=0) - first
     if len(served) < _LEAST_REQUESTS or not span_ns:
-        return Load(0.0, queueing)
+        return Load(0.0, queueing, waits)
     answered_ns = max(one.first_token_ns for one in served) - first
-    return Load(answered_ns / span_ns, queueing)
+    return Load(answered_ns / span_ns, queueing, waits)
 
 
 def slower(load: Load, speed: Fraction) -> str:

@@ -19,6 +19,7 @@ from ..replaying.settings import Settings
 from ..terminal.tables import console, pairs, percent, table
 from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
+from .refusals import retries
 from .size_rows import each_rank, hardware_row, model_rows, size_rows
 
 
@@ -158,29 +159,13 @@ def _transfers(settings: Settings, run: Run) -> Table:
 def _verdict(run: Run) -> Table:
     rows = []
     if run.refused:
-        rows.append(("retries", _retries(run.refused)))
+        rows.append(("retries", retries(run.refused)))
     if run.preempted:
         times = "once" if run.preempted == 1 else f"{run.preempted:,} times"
         rows.append(("preempted", times))
     rows += _checked(run)
     rows += [("digest", run.digest), ("wall time", f"{run.wall_s:.1f} s")]
     return pairs("Verdict", rows)
-
-
-_WAITS = {
-    "writing_back": "waiting for copies",
-    "arriving": "waiting for a load",
-    "no_pages": "out of pages",
-}
-
-
-def _retries(refused: dict[str, int]) -> str:
-    """Refusals that were retried: `703 waiting for copies, 12 out of pages of swa`."""
-    parts = []
-    for name, count in sorted(refused.items(), key=lambda item: (-item[1], item[0])):
-        reason, of, component = name.partition(" of ")
-        parts.append(f"{count:,} {_WAITS.get(reason, reason)}{of}{component}")
-    return ", ".join(parts)
 
 
 def _checked(run: Run) -> list[tuple[str, str]]:

@@ -41,7 +41,7 @@ def story(trace: Trace, paged: Paged, run: Run, index: int) -> list[str]:
     told = [
         f"Request {index}, line {trace.line_numbers[index]:,} of {shown(trace.path)}: "
         f"{row.input_tokens:,} input tokens, {job.output_length:,} output tokens"
-        + (f", arrived at {_seconds(result.arrival_ns)}." if result else "."),
+        + (f", arrived at {_arrival(job, result)}." if result else "."),
         _shared(trace, paged, job, row),
         _hit(row),
         *_missing(paged, history, job, row, result),
@@ -49,6 +49,14 @@ def story(trace: Trace, paged: Paged, run: Run, index: int) -> list[str]:
     if result is not None:
         told += _times(result, history)
     return told
+
+
+def _arrival(job: Job, result: RequestResult) -> str:
+    """The time of the replay; with --speed the trace's own, too, where it has one."""
+    time = _seconds(result.arrival_ns)
+    if job.after >= 0 or job.arrival_ns == result.arrival_ns:
+        return time
+    return f"{time} ({_seconds(job.arrival_ns)} in the trace)"
 
 
 def _shared(trace: Trace, paged: Paged, job: Job, row: Row) -> str:
@@ -119,12 +127,13 @@ def _evicted(miss: Miss, result: RequestResult | None) -> str:
         room = f" to make room for request {miss.evicted_for}"
     else:
         room = " when a copy ended"
+    tier = "host memory" if miss.from_host else "the device"
     if result is None or miss.evicted_ns < 0:
-        return f"had been in the cache and was evicted{room}"
+        return f"had been in the cache and was evicted from {tier}, its last tier,{room}"
     ago = _seconds(result.admit_ns - miss.evicted_ns)
     return (
-        f"had been in the cache and left it at {_seconds(miss.evicted_ns)}, {ago} before this "
-        f"request was admitted,{room}"
+        f"had been in the cache and left {tier}, its last tier, at {_seconds(miss.evicted_ns)}, "
+        f"{ago} before this request was admitted,{room}"
     )
 
 

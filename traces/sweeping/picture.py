@@ -30,7 +30,7 @@ def _table(points: Sequence[Point], bar: int) -> Table:
     timed = bool(points) and points[0].ttft_s is not None
     times = ("mean", "p50", "p90") if timed else ()
     result = table(
-        "Hits of prompt tokens, and time to first token (s)" if timed else "Hits of prompt tokens",
+        f"Hits of prompt tokens{', time to first token (s)' * timed}; bars end at the ceiling",
         *("memory", "device", "host", "all", *times, "# device + host"),
     )
     result.columns[-1].justify = "left"

@@ -1,6 +1,7 @@
 """What host memory bought, in sentences: how much is enough, and what it does to latency.
 
-The rules are simple, and each sentence states figures of the table. Does not measure; see points.
+Each sentence states figures of the table. Does not choose the size (see enough) or measure (see
+points).
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ from collections.abc import Sequence
 from ..formats.base import Trace
 from ..replaying.settings import Settings
 from ..reporting.amounts import gigabytes
-from ..reporting.conclusions import left_out
+from ..reporting.conclusions import NOTHING_REPEATS, left_out
 from ..reporting.overload import Load, slower
 from ..terminal.tables import percent
-from .points import Point
-
-ENOUGH = 0.9  # of the gain of the best size
-LITTLE = 0.005  # of the prompt tokens
+from .enough import LITTLE, base_rate, first_enough, recommended, wanted_rate
+from .points import Point, machine
 
 
 def conclusions(trace: Trace, settings: Settings, points: Sequence[Point]) -> list[str]:
@@ -29,8 +28,10 @@ def _compared(settings: Settings, points: Sequence[Point]) -> list[str]:
         return ["No size was replayed to its end, so there is nothing to compare."]
     if len(points) < 2:
         return ["One size alone does not show what more host memory buys; replay at least two."]
-    told = [_gain(points), *_load(settings, points)]
     last = points[-1]
+    if not last.ceiling_rate:
+        return [NOTHING_REPEATS, *_load(settings, points)]
+    told = [*_gain(settings, points), *_load(settings, points)]
     told.append(
         f"No cache can hit more than {_percent(last.ceiling_rate)} of the prompt tokens of this "
         "trace; the rest is seen for the first time."
@@ -38,28 +39,53 @@ def _compared(settings: Settings, points: Sequence[Point]) -> list[str]:
     return told
 
 
-def _gain(points: Sequence[Point]) -> str:
+def _gain(settings: Settings, points: Sequence[Point]) -> list[str]:
+    """How much is enough, then what the nearest size that was tried brought."""
     first, last = points[0], points[-1]
     best = max(points, key=lambda point: point.hit_rate)
-    gain = best.hit_rate - first.hit_rate
-    span = f"{gigabytes(first.host_bytes)} to {gigabytes(last.host_bytes)}"
-    if gain < LITTLE:
-        return (
-            f"From {span} of host memory the hit rate stays within {LITTLE * 100:g} points of "
-            f"{_percent(first.hit_rate)}: more of it buys hardly anything here."
-        )
-    enough = next(point for point in points if point.hit_rate >= first.hit_rate + ENOUGH * gain)
+    place = first_enough(points)
+    if best.hit_rate - base_rate(points) < LITTLE:
+        return [
+            f"From {gigabytes(first.host_bytes)} to {gigabytes(last.host_bytes)} of host memory "
+            f"the hit rate stays within {LITTLE * 100:g} points of {_percent(first.hit_rate)}: "
+            "more of it buys hardly anything here."
+        ]
+    size = recommended(points)
+    if size is None or place is None:
+        return [
+            f"{_raised(first, last)}. The hits still grow there; nine tenths of what host memory "
+            f"could add would be a hit rate of {_percent(wanted_rate(points))}: try --host-bytes "
+            f"{gigabytes(2 * last.host_bytes, '')},{gigabytes(4 * last.host_bytes, '')}."
+        ]
+    ranks = " on all ranks together" if settings.tp > 1 else ""
+    what = f"of host memory{ranks} for {machine(settings)}"
+    if not place:
+        smaller = [gigabytes(first.host_bytes // by, "") for by in (4, 2)]
+        return [
+            f"{gigabytes(size)} {what}, the smallest size tried, is enough for nine tenths of what "
+            f"host memory can add to the hits; to see whether less is, try --host-bytes "
+            f"{','.join(smaller)}."
+        ]
+    enough = points[place]
+    told = f"Of the sizes tried, {_raised(first, enough)}"
+    if best.hit_rate > best.ceiling_rate - LITTLE and enough is best:
+        told += ", nearly all that this trace can hit"
+    elif enough is not last:
+        more = max(0.0, last.hit_rate - enough.hit_rate)
+        told += f"; {gigabytes(last.host_bytes)} add {more * 100:.1f} points to that"
+    return [
+        f"About {gigabytes(size)} {what} are enough for nine tenths of what host memory can add "
+        f"to the hits: a hit rate of {_percent(wanted_rate(points))}.",
+        f"{told}.",
+    ]
+
+
+def _raised(first: Point, other: Point) -> str:
     base = "" if not first.host_bytes else f", compared with {gigabytes(first.host_bytes)},"
-    told = (
-        f"{gigabytes(enough.host_bytes)} of host memory{base} raise the hit rate from "
-        f"{_percent(first.hit_rate)} to {_percent(enough.hit_rate)}{_ttft(first, enough)}"
+    return (
+        f"{gigabytes(other.host_bytes)} of host memory{base} raise the hit rate from "
+        f"{_percent(first.hit_rate)} to {_percent(other.hit_rate)}{_ttft(first, other)}"
     )
-    if best.hit_rate > best.ceiling_rate - LITTLE:
-        return f"{told}, nearly all that this trace can hit."
-    if enough is last:
-        return f"{told}; it is the largest size tried, so more may help further."
-    more = last.hit_rate - enough.hit_rate
-    return f"{told}; {gigabytes(last.host_bytes)} add {max(0.0, more) * 100:.1f} points to that."
 
 
 def _ttft(first: Point, enough: Point) -> str:
