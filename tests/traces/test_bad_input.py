@@ -168,6 +168,17 @@ def test_options(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert OPTIONS[given] in fails(capsys, "replay", str(path), *given.split())
 
 
+@pytest.mark.parametrize("form", [[], ["--format", "mooncake"], ["--format", "native"]])
+@pytest.mark.parametrize("text", ['[{"conversations": []}]', '{"conversations": []}', "[\n{}\n]"])
+def test_a_file_of_another_kind_is_no_trace(
+    text: str, form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    told = fails(capsys, "replay", str(path), *form)
+    assert told.endswith("this is no trace that hicache reads: see docs/formats.md\n")
+
+
 @pytest.mark.parametrize("arguments", ["", "nothing", "generate nothing", "generate random-tree x"])
 def test_commands(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
     fails(capsys, *arguments.split())

@@ -313,8 +313,11 @@ BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 def test_every_size_takes_the_same_units(unit: str, value: int) -> None:
     assert read.size(f"3{unit}") == read.at_least(1)(f"3{unit}") == 3 * value
     assert read.between(1, 1 << 48)(f"3{unit}") == read.device_pages(f"3{unit}") == 3 * value
+    assert read.size(f"3{unit.lower()}") == 3 * value
     for byte in ("", "B"):
         assert read.byte_size(f"3{unit}{byte}") == 3 * value
+        assert read.byte_size(f"3{unit}{byte}".lower()) == 3 * value
+        assert read.is_size(f"3{unit}{byte}".lower()) == bool(unit + byte)
         if unit + byte:
             assert read.bandwidth(f"3{unit}{byte}") == read.Bandwidth(Fraction(1), 3 * value)
     assert read.bandwidth(f"3{unit}B/s").bytes_per_s == 3 * value
@@ -324,7 +327,7 @@ def test_every_size_takes_the_same_units(unit: str, value: int) -> None:
 
 @pytest.mark.parametrize("parse", [read.size, read.byte_size, read.at_least(0), read.device_pages])
 @pytest.mark.parametrize(
-    "text", ["", "-1", "K", "1k", "1 K", "1e9", "1P", "0x10", "1_000", "9" * 60, "999T", "1.5"]
+    "text", ["", "-1", "K", "1kk", "1 K", "1e9", "1P", "0x10", "1_000", "9" * 60, "999T", "1.5"]
 )
 def test_what_is_no_size_is_refused(parse: Callable[[str], int], text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="expected "):

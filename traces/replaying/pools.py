@@ -7,7 +7,7 @@ of a path (see hicache/core/components).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest
@@ -31,6 +31,7 @@ HOST_RATIO: dict[Mode, Fraction] = {"timed": Fraction(2), "hits": Fraction(0)}
 STAND_IN_WINDOW = 1024  # for a model without a window
 # The books of a page take about 30 bytes of this machine's memory, and more with checks.
 MOST_PAGES = 1 << 26
+_BARE_NUMBER = 100_000  # fewer bytes than any page: gigabytes without their unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +217,9 @@ def _host(
         pages, rules = ([full, *others] if full else []), [rule] * len(device)
     elif options.host_bytes is not None:
         total = options.host_bytes
-        planned = plan_pools(model, page_size, device, total_bytes=total, tp=options.tp)
+        planned = _planned(model, page_size, device, total, options.tp)
         rule = f"of {total / 1e9:g} GB in all"
-        pages, rules = [planned.pages[name] for name in device], [rule] * len(device)
+        pages, rules = [planned[name] for name in device], [rule] * len(device)
     else:
         ratio = HOST_RATIO[options.mode] if ratio is None else ratio
         pages, rules = _by_ratio(device, ratio) if ratio else ([], [])
@@ -228,6 +229,17 @@ def _host(
     if pages[0] <= device[BACKBONE] + 1 and not _policy(named).on_evict:
         rules[0] += f"; with {named} mostly copies of the device's pages"
     return pages, rules
+
+
+def _planned(
+    model: ModelDescription, page_size: int, device: dict[str, int], total: int, tp: int
+) -> Mapping[str, int]:
+    """Pages of each component in `total` bytes. The error for a bare number suggests a unit."""
+    try:
+        return plan_pools(model, page_size, device, total_bytes=total, tp=tp).pages
+    except CallerError as error:
+        hint = f"; did you mean {total}GB?" if total < _BARE_NUMBER else ""
+        raise CallerError(f"{error}{hint}") from None
 
 
 def _by_ratio(device: dict[str, int], ratio: Fraction) -> tuple[list[int], list[str]]:
