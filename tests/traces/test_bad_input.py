@@ -101,6 +101,8 @@ OPTIONS = {
     "--host-bandwidth 0x": "a multiple above 0",
     "--host-bandwidth 50": "a multiple above 0",
     "--model deepseek-v3": "expected weights below 72 GB",
+    "--model llama-3.1-70b": "other --hardware or a smaller --weight-dtype\n",
+    "--model llama-3.1-70b --mode hits": "a smaller --weight-dtype, or give --device-tokens\n",
     "--token-budget 3": "at least one page of 64 tokens",
     "--json /nowhere/out.json": "a file that can be written",
     "--unheard-of": "unrecognized arguments",

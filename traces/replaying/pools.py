@@ -23,6 +23,7 @@ from hicache.models import ModelDescription
 from sim.options import EngineOptions
 
 from ..formats.base import Trace
+from ..terminal.options import UNBOUNDED
 from .device_sizes import DeviceSizes, Plan, Short, option_of
 from .options import BACKBONE, COMPONENTS, MODEL, WRITE_POLICY, Mode, ReplayOptions
 from .unread import check_components
@@ -40,7 +41,8 @@ class Pools:
 
     Per component, in order: the name, pages on each tier, and the rule behind each number.
     exchange: host pages kept for exchanges, a part of `host`; () without --exclusive. shorts: the
-    pools on device that are too small for any request.
+    pools on device that are too small for any request. hardware_pages: of full, as many as the
+    hardware holds; None for an unbounded device.
     """
 
     components: tuple[str, ...]
@@ -53,6 +55,7 @@ class Pools:
     interval: int
     states_per_path: int
     shorts: tuple[Short, ...]
+    hardware_pages: int | None
 
 
 def model_of(options: ReplayOptions) -> ModelDescription:
@@ -145,6 +148,7 @@ def resolve(
         interval,
         options.mamba_states_per_path or 0,
         tuple(plan.shorts),
+        None if options.device_pages == UNBOUNDED else plan.hardware_pages(),
     )
     _check_bookkeeping(found)
     return found
