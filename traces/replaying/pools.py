@@ -222,7 +222,7 @@ def _host(
     elif options.host_bytes is not None:
         total = options.host_bytes
         planned = _planned(model, page_size, device, total, options.tp)
-        rule = f"of {total / 1e9:g} GB in all"
+        rule = "as given" if len(device) == 1 else "its share of --host-bytes"
         pages, rules = [planned[name] for name in device], [rule] * len(device)
     else:
         ratio = HOST_RATIO[options.mode] if ratio is None else ratio
