@@ -12,6 +12,7 @@ import pytest
 import traces.commands.shrink
 from hicache.core import registry
 from invariants.base import check_names, load_check
+from sim.hardware import profile
 from traces.cli import main
 from traces.outside import entries
 
@@ -115,3 +116,27 @@ def test_architecture_names_every_room_and_every_file_of_the_core() -> None:
     table = page[page.index("## The core, file by file") : page.index("Design decisions:")]
     listed = {part.rpartition("/")[2] for part in re.findall(r"`([a-z_/]+)`", table)}
     assert {path.stem for path in files} - {"__init__"} <= listed
+
+
+def test_docs_of_times_list_the_hardware_of_the_profiles() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (DOCS / "times.md").read_text().splitlines()
+        if line.count("|") == 6
+    ]
+    names = rows[0][1:]
+    assert names == sorted(registry.names("sim.hardware.profiles"))
+    columns = dict(zip(names, zip(*(row[1:] for row in rows[2:]), strict=True), strict=True))
+    for name in names:
+        one = profile.get(name)
+        assert list(columns[name]) == [
+            f"{one.flops_per_s / 1e12:,.0f}",
+            f"{one.hbm_bytes_per_s / 1e9:,.0f}",
+            f"{one.hbm_bytes / 1e9:,.0f}",
+            f"{one.link_bytes_per_s / 1e9:,.1f}",
+            f"{one.compute_permille / 10:.0f} %",
+            f"{one.hbm_permille / 10:.0f} %",
+            f"{one.link_permille / 10:.1f} %",
+            f"{one.copy_latency_ns / 1e3:.0f}",
+            f"{one.step_overhead_ns / 1e3:.0f}",
+        ]

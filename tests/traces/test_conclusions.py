@@ -44,13 +44,34 @@ def visits(*prompts: list[int], gap_ms: int = 5000) -> list[dict[str, Any]]:
 
 
 AGAIN = visits([1, 2], [3, 4], [1, 2, 5])
+NEW = [[100 + 2 * n, 101 + 2 * n] for n in range(8)]  # so that little of the trace is lost
 
 
-def test_no_host_memory_is_said_and_offered_where_pages_were_lost(tmp_path: Path) -> None:
+def test_where_much_was_lost_the_advice_is_a_sweep_and_no_first_step(tmp_path: Path) -> None:
     text = told(tmp_path, AGAIN, *TWO_PAGES, "3", "--host-ratio", "0")
     assert "The device served 14.3 % of the prompt tokens; there is no host memory." in text
     assert "512 tokens (14.3 %) had been seen before and were evicted" in text
+    assert "Try" not in text
+    assert "`hicache host` replays the trace with several sizes" in text
+    enough = told(tmp_path, visits([1, 2], [3, 4], [5, 6]), *TWO_PAGES, "3", "--host-ratio", "0")
+    assert "hicache host" not in enough
+
+
+def test_host_memory_is_offered_where_a_few_pages_were_lost(tmp_path: Path) -> None:
+    records = visits([1, 2], [3, 4], [1, 2, 5], *NEW)
+    text = told(tmp_path, records, *TWO_PAGES, "3", "--host-ratio", "0")
+    assert "512 tokens (4.3 %) had been seen before and were evicted" in text
     assert "Try --host-ratio 2, which adds host memory" in text
+
+
+def test_advice_is_in_bytes_where_bytes_were_given(tmp_path: Path) -> None:
+    records = visits([1, 2], [3, 4], [5, 6], [1, 2, 7], *NEW)
+    page = 512 * 131072
+    sizes = [*TWO_PAGES, "3", "--host-bytes"]
+    text = told(tmp_path, records, *sizes, str(3 * page))
+    assert "Try --host-bytes 0.4027GB, twice the host memory." in text
+    again = told(tmp_path, AGAIN, *sizes, str(12 * page))
+    assert "Try --host-bytes 0.4027GB: half the host memory may be enough." in again
 
 
 def test_what_host_memory_served_and_the_compute_that_it_saved(tmp_path: Path) -> None:
@@ -71,9 +92,8 @@ def test_what_host_memory_served_and_the_compute_that_it_saved(tmp_path: Path) -
 
 
 def test_a_host_that_lost_pages_may_be_twice_as_large(tmp_path: Path) -> None:
-    text = told(
-        tmp_path, visits([1, 2], [3, 4], [5, 6], [1, 2, 7]), *TWO_PAGES, "3", "--host-pages", "3"
-    )
+    records = visits([1, 2], [3, 4], [5, 6], [1, 2, 7], *NEW)
+    text = told(tmp_path, records, *TWO_PAGES, "3", "--host-pages", "3")
     assert "what it held was not asked for again, or was still on the device" in text
     assert "had been seen before and were evicted" in text
     assert "Try --host-ratio 2, twice the host memory." in text
@@ -82,7 +102,7 @@ def test_a_host_that_lost_pages_may_be_twice_as_large(tmp_path: Path) -> None:
 def test_pages_for_exchanges_are_not_doubled_by_the_advice(tmp_path: Path) -> None:
     exclusive = ["--exclusive", "--write-policy", "write_back", "--host-ratio", "2"]
     prompts = [[2 * n, 2 * n + 1] for n in range(6)]
-    found = replayed(tmp_path, visits(*prompts, [0, 1, 20]), *TWO_PAGES, "3", *exclusive)
+    found = replayed(tmp_path, visits(*prompts, [0, 1, 20], *NEW), *TWO_PAGES, "3", *exclusive)
     assert found["config"]["host_pages"] == 6 + 3  # of which an exchange takes the longest prompt
     assert found["conclusions"][-1] == "Try --host-ratio 4, twice the host memory."
 
@@ -126,7 +146,7 @@ def test_a_missing_window_is_named_and_is_no_eviction(tmp_path: Path) -> None:
 
 
 def test_half_a_host_is_never_advised_to_grow_to_mere_copies(tmp_path: Path) -> None:
-    prompts = visits([1, 2], [3, 4], [5, 6], [1, 2, 7])
+    prompts = visits([1, 2], [3, 4], [5, 6], [1, 2, 7], *NEW)
     text = told(tmp_path, prompts, *TWO_PAGES, "4", "--host-pages", "2")
     assert "Try --host-ratio 2, 4 times the host memory." in text
 
@@ -139,10 +159,11 @@ def test_waiting_for_a_load_is_no_lack_of_pages(tmp_path: Path) -> None:
     settings, paged = resolve(options, trace)
     run = modes.run(trace, paged, settings, None, 0.0)
     refused = {"arriving": 5, "no_pages": 1, "writing_back of swa": 1}
-    text = " ".join(conclusions(settings, replace(run, refused=refused), Load(0.0, 0.9)))
+    load = Load(0.0, 0.9)
+    text = " ".join(conclusions(options, trace, settings, replace(run, refused=refused), load))
     assert "requests were refused 2 times for lack of pages" in text
     only = replace(run, refused={"arriving": 5})
-    assert "refused" not in " ".join(conclusions(settings, only, Load(0.0, 0.9)))
+    assert "refused" not in " ".join(conclusions(options, trace, settings, only, load))
 
 
 def test_the_report_ends_with_the_same_sentences(

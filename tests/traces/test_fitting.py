@@ -117,6 +117,10 @@ def test_requests_that_are_too_large_are_left_out_and_counted(
     assert found["trace"] == found["trace"] | {"requests": 12, "input_tokens": whole}
     assert found["whole"]["requests"] == 8
     assert found["whole"]["input_tokens"] == whole - 9040
+    assert found["conclusions"][0] == (
+        f"4 of 12 requests with {9040 / whole * 100:.1f} % of the prompt tokens were left out "
+        "(--skip-too-large), so the figures are not about the whole trace."
+    )
     assert found["checks"]["violations"] == 0
     assert sum(turn["requests"] for turn in found["turns"]) == 8
     # as if they had never been in the file
@@ -144,6 +148,8 @@ def test_a_small_request_behind_one_that_is_left_out_is_counted_with_it(tmp_path
     )
     out = tmp_path / "out.json"
     options = ["--device-tokens", "512", "--skip-too-large", "--json", str(out)]
+    assert main(["host", str(trace), "--host-bytes", "0,1GB", *options]) == 0
+    assert json.loads(out.read_text())["conclusions"][0].startswith("3 of 4 requests with 97.1 %")
     assert main(["replay", str(trace), *options]) == 0
     found = json.loads(out.read_text())
     assert found["skipped"] == {"requests": 3, "input_tokens": 1020}

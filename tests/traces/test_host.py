@@ -15,6 +15,7 @@ import pytest
 
 from traces.cli import main, parse
 from traces.commands.host import Options
+from traces.formats.base import Trace
 from traces.replaying.builtin import opened
 from traces.replaying.run import Spread
 from traces.replaying.settings import Settings, resolve
@@ -208,15 +209,14 @@ def point(size_gb: float, hit: float, p90: float, **other: Any) -> Point:
 
 
 def sentence(*points: Point, turns: str) -> str:
-    settings = settings_of(turns)
-    return " ".join(words.conclusions(settings, points))
+    return " ".join(words.conclusions(*resolved(turns), points))
 
 
-def settings_of(turns: str) -> Settings:
+def resolved(turns: str) -> tuple[Trace, Settings]:
     _, record = parse(["host", turns])
     assert isinstance(record, Options)
     replay, trace = opened(record.replay)
-    return resolve(with_host(replay, 10**9), trace)[0]
+    return trace, resolve(with_host(replay, 10**9), trace)[0]
 
 
 def test_the_sentence_says_how_much_is_enough(turns: str) -> None:

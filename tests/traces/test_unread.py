@@ -24,6 +24,7 @@ VALUES = {
     "--seed": "7",
     "--check": "off",
     "--speed": "3",
+    "--spread": "",  # takes no value
     "--page-size": "128",
     "--device-tokens": "64K",
     "--device-pages": "999",
@@ -67,7 +68,15 @@ RUNS = {
     "hits, window of a given size": "--mode hits --components full,swa --swa-tokens 4K",
 }
 # What is refused, besides options of components that are not there.
-TIMED = {"--speed", "--seed", "--host-bandwidth", "--load-groups", "--scheduler", "--max-running"}
+TIMED = {
+    "--speed",
+    "--spread",
+    "--seed",
+    "--host-bandwidth",
+    "--load-groups",
+    "--scheduler",
+    "--max-running",
+}
 HOST = {"--write-policy", "--load-threshold", "--load-quota", "--load-groups", "--host-bandwidth"}
 REFUSED = {
     "timed, host": set(),
@@ -101,7 +110,7 @@ def with_option(given: list[str], option: str) -> list[str]:
     for name in out & set(given):
         place = kept.index(name)
         del kept[place : place + 2]
-    return [*kept, option, VALUES[option]]
+    return [*kept, option, *filter(None, [VALUES[option]])]
 
 
 def test_every_option_of_a_replay_is_tried() -> None:

@@ -67,6 +67,13 @@ def add_run(parser: argparse.ArgumentParser, check: str) -> None:
         help="play the trace's times X times as fast, arrivals and delays (default: 1)",
     )
     add(
+        "--spread",
+        action="store_true",
+        default=None,
+        help="requests of one instant arrive evenly until the next instant, for traces with a "
+        "coarse clock",
+    )
+    add(
         "--skip-too-large",
         action="store_true",
         help="leave out requests that the device cannot hold, and count them",

@@ -109,7 +109,7 @@ def run(options: Options, command: str) -> int:
         except KeyboardInterrupt:
             print_error(f"interrupted: {len(found)} of {len(options.sizes)} sizes are done")
     found.sort(key=lambda point: point.host_bytes)
-    told = words.conclusions(settings, found)
+    told = words.conclusions(trace, settings, found)
     with ignore_broken_pipe():
         if found:
             print_points(found, out)

@@ -53,6 +53,23 @@ class Jobs(Sequence[Job]):
         some._numbers = array("i", numbers.tolist())
         return some
 
+    def spread(self) -> None:
+        """Requests that arrive at one instant now arrive evenly until the next one, in their order,
+        and within the median distance of two instants. Those that wait for another request keep
+        their delays."""
+        timed = np.flatnonzero(self.afters < 0)
+        arrivals = self.arrivals_ns
+        instants, first, which, counts = np.unique(
+            arrivals[timed], return_index=True, return_inverse=True, return_counts=True
+        )
+        if len(instants) < 2:
+            return
+        apart = np.diff(instants)
+        usual = int(np.median(apart))
+        room = np.minimum(np.append(apart, usual), usual)
+        turn = np.arange(len(timed)) - first[which]
+        arrivals[timed] = instants[which] + turn * room[which] // counts[which]
+
     @property
     def numbers(self) -> NDArray[np.int32]:
         """The request at each place."""

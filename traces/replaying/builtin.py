@@ -46,13 +46,16 @@ def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
 
     Raises CallerError for a trace that is a size, which a space separated from its option.
     """
-    if options.trace is not None:
-        if is_size(options.trace) and not Path(options.trace).exists():
-            raise CallerError(
-                f"{options.trace}: expected the name of a trace, found a size; {WITHOUT_SPACES}"
-            )
-        return options, open_trace(options.trace, options.format or "auto", options.limit)
-    return with_defaults(options), builtin_trace(options.limit)
+    if options.trace is None:
+        return with_defaults(options), builtin_trace(options.limit)
+    if is_size(options.trace) and not Path(options.trace).exists():
+        raise CallerError(
+            f"{options.trace}: expected the name of a trace, found a size; {WITHOUT_SPACES}"
+        )
+    trace = open_trace(options.trace, options.format or "auto", options.limit)
+    if options.spread:
+        trace.jobs.spread()
+    return options, trace
 
 
 def story(trace: Trace, paged: Paged, settings: Settings) -> str:

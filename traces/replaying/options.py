@@ -74,3 +74,4 @@ class ReplayOptions(OptionRecord):
     token_budget: int | None
     max_running: int | None
     speed: Fraction | None
+    spread: bool | None

@@ -48,6 +48,7 @@ class Settings:
     tp: int
     host_bandwidth: Bandwidth
     speed: Fraction
+    spread: bool
     core: Config
     engine: EngineOptions
     pools: Pools
@@ -114,6 +115,7 @@ class Settings:
             "max_running": engine.max_running,
             "check": self.check,
             "speed": float(self.speed),
+            "spread": self.spread,
             "limit": self.limit or None,
             "seed": self.seed,
         }
@@ -165,6 +167,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         tp=options.tp,
         host_bandwidth=options.host_bandwidth or Bandwidth(Fraction(1)),
         speed=options.speed or Fraction(1),
+        spread=bool(options.spread),
         core=core,
         engine=engine,
         pools=sizes,

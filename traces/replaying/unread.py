@@ -15,7 +15,9 @@ from hicache.core.errors import CallerError
 from ..terminal.options import UNBOUNDED
 from .options import COMPONENTS, ReplayOptions
 
-_TIMED = ("seed", "speed", "host_bandwidth", "load_groups", "scheduler", "max_running")
+_TIMED = (
+    *("seed", "speed", "spread", "host_bandwidth", "load_groups", "scheduler", "max_running"),
+)
 _HOST = ("write_policy", "load_threshold", "load_quota", "load_groups", "host_bandwidth")
 
 

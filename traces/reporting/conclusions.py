@@ -8,25 +8,48 @@ compute hits or times; see traces/replaying.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 from hicache.core.components.base import residency
 from sim.engine.costs import CostModel
 
+from ..formats._jobs import Jobs
+from ..formats.base import Trace
 from ..replaying.account import Share
+from ..replaying.fitting import Skipped
+from ..replaying.options import ReplayOptions
 from ..replaying.run import NS_PER_S, Run
 from ..replaying.settings import Settings
 from ..terminal.tables import percent
+from .advice import NEGLIGIBLE, host_memory
 from .overload import Load, slower
 
-NEGLIGIBLE = 0.01  # of the prompt tokens
-_COPIES = 2  # half of a host of this ratio has room for copies of the device and nothing else
 _NO_LOAD = Load(0.0, 0.0)
 _ARRIVING = "arriving"  # refused until a load of the same pages has landed: no lack of pages
 
 
-def conclusions(settings: Settings, run: Run, load: Load | None) -> list[str]:
+def conclusions(
+    options: ReplayOptions, trace: Trace, settings: Settings, run: Run, load: Load | None
+) -> list[str]:
     """The sentences. load: None in `hits` mode, which has no clock."""
+    return [*left_out(trace.jobs, settings.skipped), *_of_served(options, settings, run, load)]
+
+
+def left_out(jobs: Jobs, skipped: Skipped) -> list[str]:
+    """That requests were left out, with their share of the trace; nothing if none were."""
+    count = len(skipped.requests)
+    if not count:
+        return []
+    share = _percent(skipped.input_tokens / jobs.input_tokens)
+    return [
+        f"{count:,} of {len(jobs):,} requests with {share} of the prompt tokens "
+        f"{'was' if count == 1 else 'were'} left out (--skip-too-large), so the figures are not "
+        "about the whole trace."
+    ]
+
+
+def _of_served(
+    options: ReplayOptions, settings: Settings, run: Run, load: Load | None
+) -> list[str]:
     share = run.account.whole()
     if not share.requests:
         return ["No request was served, so there is nothing to conclude."]
@@ -34,7 +57,7 @@ def conclusions(settings: Settings, run: Run, load: Load | None) -> list[str]:
     short = _short_of(settings, run, share)
     missed = _missed(share, run) if short is None else _without(share, short)
     sentences = [_memory(settings, run, share), *_load(run, load), missed]
-    advice = _advice(settings, run, share, load, short)
+    advice = _advice(options, settings, run, share, load, short)
     return [*sentences, advice] if advice else sentences
 
 
@@ -142,41 +165,21 @@ def _without(share: Share, short: _Short) -> str:
     )
 
 
-def _advice(settings: Settings, run: Run, share: Share, load: Load, short: _Short | None) -> str:
+def _advice(
+    options: ReplayOptions,
+    settings: Settings,
+    run: Run,
+    share: Share,
+    load: Load,
+    short: _Short | None,
+) -> str:
     """What to try next, as an option; empty where nothing suggests itself."""
-    ratio = _host_ratio(settings)
     if load.overloaded:
         speed = slower(load, settings.speed)
         return f"Try --speed {speed} to see the cache at a load that the machine can serve."
     if short is not None:
         return short.advice
-    if share.rate(share.lost) >= NEGLIGIBLE:
-        if not run.evicted[1 if ratio else 0]:
-            return ""
-        if ratio:
-            # with less, most host pages are copies of the device's
-            wanted = max(2 * ratio, Fraction(_COPIES))
-            times = "twice" if wanted == 2 * ratio else f"{_number(wanted / ratio)} times"
-            return f"Try --host-ratio {_number(wanted)}, {times} the host memory."
-        return "Try --host-ratio 2, which adds host memory of twice the device's."
-    if not ratio:
-        return ""
-    if not run.evicted[0]:
-        return "Try --host-ratio 0: without host memory the hits are the same."
-    if not run.evicted[1] and ratio > _COPIES:
-        return f"Try --host-ratio {_number(ratio / 2)}: half the host memory may be enough."
-    return ""
-
-
-def _host_ratio(settings: Settings) -> Fraction:
-    """What `--host-ratio` would have been: pages for exchanges come on top of it."""
-    core = settings.core
-    exchange = core.exchange_pages[0] if core.exchange_pages else 0
-    return Fraction(core.host_pages[0] - exchange, core.device_pages[0])
-
-
-def _number(value: Fraction) -> str:
-    return f"{float(value):.2f}".rstrip("0").rstrip(".")
+    return host_memory(options, settings, run, share)
 
 
 def _percent(rate: float) -> str:

@@ -94,7 +94,7 @@ def finish(
     """Prints the report and writes the files that were asked for, each whole or not at all."""
     latency = run.latency
     load = None if latency is None else load_of(trace.jobs, latency.requests)
-    told = conclusions(settings, run, load)
+    told = conclusions(options, trace, settings, run, load)
     with ignore_broken_pipe():
         print_report(trace, settings, run, out)
         repeat_warnings(warnings, out)

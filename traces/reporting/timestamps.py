@@ -1,4 +1,4 @@
-"""Warnings about arrival times that look wrong: a unit that was mistaken, no times, long gaps.
+"""Warnings about arrival times: a mistaken unit, no times, long gaps, a coarse clock.
 
 A trace whose times go backwards is refused when it is read; see traces/formats. The limits lie far
 from every public trace: the busiest of them asks for 0.05 million input tokens a second.
@@ -17,6 +17,7 @@ from ..formats._jobs import Jobs
 _LEAST_REQUESTS = 10
 _MOST_TOKENS_PER_S = 1_000_000
 _LONG_S = 3600.0
+_CROWD = 4  # requests at one instant, on average
 _NS_PER_S = 1e9
 
 
@@ -47,7 +48,20 @@ def warnings(jobs: Jobs, speed: Fraction) -> list[str]:
             "subtract the first timestamp from all of them."
         )
     found += _gap(indices, times, span_s)
+    found += _coarse(times)
     return found
+
+
+def _coarse(times: Pages) -> list[str]:
+    instants, counts = np.unique(times, return_counts=True)
+    if len(times) < _CROWD * len(instants):
+        return []
+    apart_s = float(np.median(np.diff(instants))) / _NS_PER_S
+    return [
+        f"The clock of the trace is coarse: {len(times):,} requests arrive at {len(instants):,} "
+        f"instants, mostly {_seconds(apart_s)} apart and up to {counts.max():,} at once. Times to "
+        "first token contain the queue of each batch; --spread lets its requests arrive evenly."
+    ]
 
 
 def _gap(indices: Pages, times: Pages, span_s: float) -> list[str]:

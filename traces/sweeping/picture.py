@@ -11,10 +11,10 @@ from typing import TextIO
 from rich.table import Table
 
 from ..replaying.settings import Settings
+from ..reporting.amounts import gigabytes
 from ..terminal.tables import console, table
 from .points import Point, machine
 from .svg import Line, Panel, svg
-from .words import gigabytes
 
 _BAR = 18  # characters of the longest bar, where the figures leave room for them
 

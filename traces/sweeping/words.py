@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..formats.base import Trace
 from ..replaying.settings import Settings
+from ..reporting.amounts import gigabytes
+from ..reporting.conclusions import left_out
 from ..reporting.overload import Load, slower
 from ..terminal.tables import percent
 from .points import Point
@@ -16,8 +19,12 @@ ENOUGH = 0.9  # of the gain of the best size
 LITTLE = 0.005  # of the prompt tokens
 
 
-def conclusions(settings: Settings, points: Sequence[Point]) -> list[str]:
+def conclusions(trace: Trace, settings: Settings, points: Sequence[Point]) -> list[str]:
     """points: in order of size. At least two are needed to compare."""
+    return [*left_out(trace.jobs, settings.skipped), *_compared(settings, points)]
+
+
+def _compared(settings: Settings, points: Sequence[Point]) -> list[str]:
     if not points:
         return ["No size was replayed to its end, so there is nothing to compare."]
     if len(points) < 2:
@@ -76,13 +83,6 @@ def _load(settings: Settings, points: Sequence[Point]) -> list[str]:
         f"With {which} the trace offers more than the machine can do (up to {most:.1f} x), so the "
         f"times to first token are mostly queueing; try --speed {speed}."
     ]
-
-
-def gigabytes(count: int) -> str:
-    """`512 GB` or `1.5 TB`; with decimals below 10 GB."""
-    if count >= 10**12:
-        return f"{count / 1e12:,.4g} TB"
-    return f"{count / 1e9:,.4g} GB"
 
 
 def _percent(rate: float) -> str:

@@ -1,0 +1,65 @@
+"""What to try next after a replay, as an option of the command.
+
+Advice for the host pool is given in the user's own unit: a ratio, or bytes where bytes were given.
+Does not say what the figures mean; see conclusions.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ..replaying.account import Share
+from ..replaying.options import ReplayOptions
+from ..replaying.run import Run
+from ..replaying.settings import Settings
+from .amounts import gigabytes
+
+NEGLIGIBLE = 0.01  # of the prompt tokens
+_MUCH = 0.1  # of the prompt tokens: one step of twice the memory hardly ever brings it back
+_COPIES = 2  # half of a host of this ratio has room for copies of the device and nothing else
+
+
+def host_memory(options: ReplayOptions, settings: Settings, run: Run, share: Share) -> str:
+    """More or less host memory; empty where nothing suggests itself."""
+    ratio = _host_ratio(settings)
+    lost = share.rate(share.lost)
+    if lost >= NEGLIGIBLE:
+        if not run.evicted[1 if ratio else 0]:
+            return ""
+        if lost >= _MUCH:
+            return (
+                "More host memory keeps more of them: `hicache host` replays the trace with "
+                "several sizes and finds how much is enough."
+            )
+        if ratio:
+            # with less, most host pages are copies of the device's
+            wanted = max(2 * ratio, Fraction(_COPIES))
+            times = "twice" if wanted == 2 * ratio else f"{_number(wanted / ratio)} times"
+            return f"Try {_sized(options, wanted, ratio)}, {times} the host memory."
+        return "Try --host-ratio 2, which adds host memory of twice the device's."
+    if not ratio:
+        return ""
+    if not run.evicted[0]:
+        return "Try --host-ratio 0: without host memory the hits are the same."
+    if not run.evicted[1] and ratio > _COPIES:
+        return f"Try {_sized(options, ratio / 2, ratio)}: half the host memory may be enough."
+    return ""
+
+
+def _sized(options: ReplayOptions, wanted: Fraction, ratio: Fraction) -> str:
+    """The option for a host pool of `wanted`, in the unit of the one that was given."""
+    if options.host_bytes is None:
+        return f"--host-ratio {_number(wanted)}"
+    size = round(options.host_bytes * wanted / ratio)
+    return f"--host-bytes {gigabytes(size, '')}"
+
+
+def _host_ratio(settings: Settings) -> Fraction:
+    """What `--host-ratio` would have been: pages for exchanges come on top of it."""
+    core = settings.core
+    exchange = core.exchange_pages[0] if core.exchange_pages else 0
+    return Fraction(core.host_pages[0] - exchange, core.device_pages[0])
+
+
+def _number(value: Fraction) -> str:
+    return f"{float(value):.2f}".rstrip("0").rstrip(".")
