@@ -34,6 +34,16 @@ _PROJECT = ("hicache.", "sim.", "invariants.", "traces.")
 OUTSIDE = "outside_"  # the modules of users' files are named so
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _LONGEST_NAME = 100
+# What SGLang, vLLM and torch call some of the entries.
+_ELSEWHERE = {
+    "lpm": "longest-prefix",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+}
 _added: dict[str, dict[str, Any]] = {}  # [package][name]
 _SUMMARY = re.compile(r'^SUMMARY = "(.*)"$', re.MULTILINE)
 
@@ -71,7 +81,7 @@ def add(package: str, name: str, entry: Any) -> None:
     if not _NAME.fullmatch(name) or (stem not in added and stem in stems(package)):
         taken = ", ".join(spellings(package))
         raise CallerError(
-            f"{_kind(package)}: expected a name in lower case that none of {taken} has, found "
+            f"{kind(package)}: expected a name in lower case that none of {taken} has, found "
             f"{name!r}; rename it"
         )
     added[stem] = entry
@@ -113,7 +123,7 @@ def missing(package: str, name: str) -> CallerError:
     """The error for a name that is not in the package."""
     known = spellings(package)
     hint = f"; for your own: {OPEN[package]}" if package in OPEN else ""
-    return CallerError(f"{unknown(_kind(package), name, known)}{hint}")
+    return CallerError(f"{unknown(kind(package), name, known)}{hint}")
 
 
 def spellings(package: str) -> list[str]:
@@ -131,14 +141,24 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> CallerError:
 
 
 def closest(name: str, known: Sequence[str]) -> str:
-    """The end of a message about an unknown name: what was meant; empty if nothing is close."""
+    """The end of a message about an unknown name: what was meant; empty if nothing is close.
+
+    Upper case and the hyphens of an option do not count. A name with the same letters in another
+    order comes first.
+    """
     if len(name) > _LONGEST_NAME:
         return ""  # comparing takes quadratic time
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    typed = name.lower().lstrip("-")
+    elsewhere = _ELSEWHERE.get(typed.replace("-", "_"))
+    if elsewhere in known:
+        return f"; did you mean {elsewhere}?"
+    bare = {one.lower().lstrip("-"): one for one in known}
+    close = difflib.get_close_matches(typed, bare)
+    close.sort(key=lambda one: sorted(one) != sorted(typed))
+    return f"; did you mean {bare[close[0]]}?" if close else ""
 
 
-def _kind(package: str) -> str:
+def kind(package: str) -> str:
     return package.rpartition(".")[2].replace("_", " ")
 
 

@@ -52,9 +52,9 @@ def by_total(
     if total_bytes < least or not whole:
         ranks = tp * len(stages)
         raise CallerError(
-            f"host_bytes: expected at least {least}, which is a page of "
-            f"{' and '.join(device_pages)} on {ranks} rank{'s' * (ranks > 1)}, found "
-            f"{total_bytes}; give more, or no host memory"
+            f"host_bytes: expected at least one page of {' and '.join(device_pages)} on {ranks} "
+            f"rank{'s' * (ranks > 1)} ({least:,} bytes), found {total_bytes} bytes; give "
+            "more, or no host memory"
         )
     share = Fraction(total_bytes, whole)
     pages = {name: max(1, int(count * share)) for name, count in device_pages.items()}

@@ -152,7 +152,7 @@ def heads_per_rank(heads: int, tp: int) -> int:
     if tp < 1 or (heads % tp and tp % heads):
         good = ", ".join(str(count) for count in range(1, heads + 1) if heads % count == 0)
         raise CallerError(
-            f"tp: expected a divisor or a multiple of {heads} heads, found {tp}; use one of "
-            f"{good}, or a multiple of {heads}"
+            f"tp: expected a divisor or a multiple of {heads} heads, found {tp}; use "
+            f"{good} or {2 * heads}"
         )
     return max(1, heads // tp)

@@ -101,6 +101,8 @@ OPTIONS = {
     "--host-bandwidth 0x": "a multiple above 0",
     "--host-bandwidth 50": "a multiple above 0",
     "--model deepseek-v3": "expected weights below 72 GB",
+    "--model llama-3.1-70b": "other --hardware or a smaller --weight-dtype\n",
+    "--model llama-3.1-70b --mode hits": "a smaller --weight-dtype, or give --device-tokens\n",
     "--token-budget 3": "at least one page of 64 tokens",
     "--json /nowhere/out.json": "a file that can be written",
     "--unheard-of": "unrecognized arguments",
@@ -166,6 +168,17 @@ def test_native(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_options(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "trace.jsonl", GOOD)
     assert OPTIONS[given] in fails(capsys, "replay", str(path), *given.split())
+
+
+@pytest.mark.parametrize("form", [[], ["--format", "mooncake"], ["--format", "native"]])
+@pytest.mark.parametrize("text", ['[{"conversations": []}]', '{"conversations": []}', "[\n{}\n]"])
+def test_a_file_of_another_kind_is_no_trace(
+    text: str, form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    told = fails(capsys, "replay", str(path), *form)
+    assert told.endswith("this is no trace that hicache reads: see docs/formats.md\n")
 
 
 @pytest.mark.parametrize("arguments", ["", "nothing", "generate nothing", "generate random-tree x"])

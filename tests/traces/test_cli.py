@@ -244,10 +244,12 @@ def test_an_error_of_a_layer_below_names_the_option(
 ) -> None:
     assert main([command, turns, "--host-bytes", "1"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("hicache: --host-bytes: expected at least 8388608, which is a page of")
+    assert said.startswith("hicache: --host-bytes: expected at least one page of full on 1 rank")
     assert main([command, turns, "--tp", "3"]) == 2
     said = capsys.readouterr().err
-    assert "--tp: expected a divisor or a multiple of 8 heads, found 3; use one of 1, 2," in said
+    assert (
+        "--tp: expected a divisor or a multiple of 8 heads, found 3; use 1, 2, 4, 8 or 16" in said
+    )
 
 
 def test_a_defect_of_the_core_in_a_replay_comes_with_its_story(

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from traces.cli import main
+from traces.cli import main, parse
+from traces.replaying.builtin import opened
+from traces.replaying.options import ReplayOptions
+from traces.replaying.settings import resolve
 
 from .rig import HEADER, mooncake, native, write
 
@@ -54,7 +57,7 @@ def hint_of(message: str, given: list[str]) -> list[str]:
     """The options with those that the message says to give."""
     said = message.partition("; give ")[2].partition(", or ")[0]
     result = list(given)
-    for option, value in re.findall(r"(--[a-z-]+) (\d+)", said):
+    for option, value in re.findall(r"(--[a-z-]+) ([\w.-]+)", said):
         if option in result:
             result[result.index(option) + 1] = value
         else:
@@ -171,11 +174,54 @@ def test_a_trace_of_which_nothing_fits_is_an_error(
     assert "--skip-too-large: expected a request that fits 1 pages" in capsys.readouterr().err
 
 
+LARGE = {
+    "": "h100 holds 6,668 pages of full beside the weights; give --kv-dtype fp8, or --tp 2, or "
+    "--hardware h200, or --skip-too-large",
+    "--device-tokens 1K": "give --kv-dtype fp8 and --device-tokens 600064, or --tp 2 and ",
+    "--model gpt-oss-120b": "give --tp 2, or --hardware h200, or --skip-too-large",
+    "--kv-dtype fp8 --device-pages 9": "fit; give --device-pages 9376, or --skip-too-large",
+}
+
+
 @pytest.mark.parametrize("mode", ["timed", "hits"])
-def test_the_hint_is_enough_where_the_hardware_chose_the_size(
-    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("more", LARGE)
+def test_the_hint_names_only_what_the_hardware_holds(
+    more: str, mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write(tmp_path / "trace.jsonl", HEADER, native(("a", 300_000), output=("b", 9)))
-    given = ["replay", str(path), "--mode", mode, "--model", "gpt-oss-120b", "--check", "off"]
+    path = write(tmp_path / "trace.jsonl", HEADER, native(("a", 600_000), output=("b", 40)))
+    given = ["replay", str(path), "--mode", mode, "--check", "off", *more.split()]
     assert main(given) == 2
-    assert main(hint_of(capsys.readouterr().err, given)) == 0
+    told = capsys.readouterr().err
+    assert LARGE[more] in told
+    for way in told.partition("; give ")[2].removesuffix(", or --skip-too-large\n").split(", or "):
+        assert main(hint_of(f"; give {way}", given)) == 0, way
+        assert " holds only" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("tokens", "hint"),
+    [
+        (6_000_000, "weights; give --kv-dtype fp8 and --tp 8, or --skip-too-large"),
+        (16_000_000, "weights; give --skip-too-large"),
+    ],
+)
+def test_two_changes_are_named_where_no_single_one_is_enough(
+    tokens: int, hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "trace.jsonl", HEADER, native(("a", tokens), output=("b", 40)))
+    assert main(["replay", str(path)]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_a_pool_larger_than_the_hardware_is_allowed_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "trace.jsonl", mooncake([1, 2], 600))
+    for tokens, said in (("100M", "(as given, but h100 holds only 6,668 pages)"), ("1K", "given)")):
+        given = ["replay", str(path), "--device-tokens", tokens, "--host-ratio", "0"]
+        assert main(given) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+        _, options = parse(given)
+        assert isinstance(options, ReplayOptions)
+        settings, _ = resolve(*opened(options))
+        assert settings.device_exceeds_hardware == (tokens == "100M")

@@ -359,7 +359,7 @@ def test_without_ray_one_line_says_what_to_install(
     assert fuzz("--executor", "ray", "--sequences", "1") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "pip install 'hicache[ray]'" in said
+    assert ".venv/bin/pip install -e '.[ray]'" in said
 
 
 def test_ray_plays_the_same_sequences(monkeypatch: pytest.MonkeyPatch) -> None:

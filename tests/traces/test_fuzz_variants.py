@@ -214,7 +214,7 @@ def test_a_missing_device_is_one_line(
     told = capsys.readouterr().err
     assert told == (
         "hicache: device cuda: expected the package torch, found none; install it "
-        "(pip install hicache[torch]), or use --device cpu\n"
+        "(in a clone: .venv/bin/pip install -e '.[torch]'), or use --device cpu\n"
     )
 
 

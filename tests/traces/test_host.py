@@ -94,6 +94,24 @@ def test_the_compute_that_host_memory_saves_is_what_passes_take_without_it(tmp_p
     assert saved == (passes_ns[0][2] - passes_ns[1][2]) / 1e9 > 0
 
 
+def test_the_files_that_were_written_are_named_with_the_report(
+    turns: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["host", turns, *SMALL, "--host-bytes", "0,3.2GB", "--jobs", "1"]
+    assert main([*given, "-o", "a.svg", "--json", "b.json"]) == 0
+    assert capsys.readouterr().out.endswith("\nwrote a.svg, b.json\n")
+    assert main([*given, "-o", "-", "--json", "b.json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.endswith("</svg>\n")
+    assert printed.err.endswith("\nwrote b.json\n")
+    assert main(given) == 0
+    assert "wrote" not in capsys.readouterr().out
+
+
 def test_hits_mode_has_no_times_and_one_panel(turns: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.svg"
     sizes = ["--host-bytes", "0,3.2GB", "--jobs", "1", "-o", str(picture)]
@@ -147,6 +165,7 @@ def test_ctrl_c_keeps_the_points_that_are_done(
         (["--compare-eviction", "fifo"], "--compare-eviction: expected one eviction order"),
         (["-o", "trace.jsonl"], "--output: expected another file than the trace"),
         (["-o", "-", "--json", "-"], "--json: expected a file"),
+        (["-o", "pic.png"], "--output: expected a name that ends in .svg, found pic.png"),
         (["--device-pages", "1", "--jobs", "2"], "give --device-pages 10"),
         (["--jobs", "0"], "expected 1 to 1024"),
     ],

@@ -26,8 +26,12 @@ def test_the_table_names_every_model_pool_and_source(capsys: pytest.CaptureFixtu
     lines = shown(capsys).splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
+    assert "Bytes of one rank at TP 1, PP 1. A page of the tables has 256 tokens." in text
     for name in models.names():
         model = models.get(name)
+        assert (
+            f"A replay has pages of {model.page_size} tokens unless --page-size is given." in text
+        )
         assert f"{model.bytes_per_token():,} bytes a token" in text
         assert f"Source: {model.source}." in text
         for pool in model.pools:

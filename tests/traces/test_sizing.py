@@ -94,8 +94,11 @@ def test_a_latent_is_counted_on_every_rank(replayed: Replayed) -> None:
 
 def test_host_bytes_are_the_total_that_is_printed(replayed: Replayed) -> None:
     report, found = replayed("--tp 8 --host-bytes 140GB")
-    assert "17.5 GB a rank, 140.0 GB on 8 ranks (of 140 GB in all; with" in report
+    assert "17.5 GB a rank, 140.0 GB on 8 ranks (as given; with" in report
     assert 0 <= 140e9 - found["components"]["full"]["pool_bytes_total"]["host"] < 8 << 20
+    report, _ = replayed("--host-bytes 4TiB --components full,swa")
+    assert report.count("(its share of --host-bytes") == 2
+    assert "4398" not in report  # one figure in one unit for one pool
 
 
 @pytest.mark.parametrize(
@@ -200,7 +203,8 @@ def test_the_page_size_says_where_it_comes_from(
 ) -> None:
     report, found = replayed("")
     assert (found["config"]["page_size"], found["config"]["page_size_from"]) == (64, "model")
-    assert "page size 64 tokens, that of llama-3.1-8b; hits come in the trace's blocks" in report
+    same = "any gives about the same hits, since the trace has blocks of 512 tokens"
+    assert f"page size 64 tokens, that of llama-3.1-8b; {same} policy lru, write_through" in report
     report, found = replayed("--page-size 512")
     assert found["config"]["page_size_from"] == "option"
     assert "page size 512 tokens, as given policy" in report
@@ -234,7 +238,7 @@ def test_hits_in_whole_blocks_do_not_depend_on_the_page_size(size: str, tmp_path
         ),
         (
             "--components full,swa --swa-window 1M --device-tokens 48K",
-            "give --device-tokens 100006",
+            "give --tp 4 and --device-tokens 100006",
         ),
         (
             "--model qwen3.5-397b-a17b --tp 8 --device-tokens 30K",
@@ -313,8 +317,11 @@ BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 def test_every_size_takes_the_same_units(unit: str, value: int) -> None:
     assert read.size(f"3{unit}") == read.at_least(1)(f"3{unit}") == 3 * value
     assert read.between(1, 1 << 48)(f"3{unit}") == read.device_pages(f"3{unit}") == 3 * value
+    assert read.size(f"3{unit.lower()}") == 3 * value
     for byte in ("", "B"):
         assert read.byte_size(f"3{unit}{byte}") == 3 * value
+        assert read.byte_size(f"3{unit}{byte}".lower()) == 3 * value
+        assert read.is_size(f"3{unit}{byte}".lower()) == bool(unit + byte)
         if unit + byte:
             assert read.bandwidth(f"3{unit}{byte}") == read.Bandwidth(Fraction(1), 3 * value)
     assert read.bandwidth(f"3{unit}B/s").bytes_per_s == 3 * value
@@ -324,7 +331,7 @@ def test_every_size_takes_the_same_units(unit: str, value: int) -> None:
 
 @pytest.mark.parametrize("parse", [read.size, read.byte_size, read.at_least(0), read.device_pages])
 @pytest.mark.parametrize(
-    "text", ["", "-1", "K", "1k", "1 K", "1e9", "1P", "0x10", "1_000", "9" * 60, "999T", "1.5"]
+    "text", ["", "-1", "K", "1kk", "1 K", "1e9", "1P", "0x10", "1_000", "9" * 60, "999T", "1.5"]
 )
 def test_what_is_no_size_is_refused(parse: Callable[[str], int], text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="expected "):

@@ -160,7 +160,7 @@ def add_host(parser: argparse.ArgumentParser) -> None:
         "--host-bytes",
         type=read.at_least(1, read.byte_size),
         metavar="B",
-        help="total host memory, summed over pools and ranks",
+        help="host memory of all GPUs together, such as 512GB",
     )
 
 

@@ -115,7 +115,7 @@ def hardware() -> dict[str, str]:
     except ModuleNotFoundError as error:
         raise CallerError(
             f"gpu-check: expected the package {error.name}, found none; "
-            f"pip install 'hicache[torch]' with a torch built for CUDA"
+            "install a torch built for CUDA (in a clone: .venv/bin/pip install -e '.[torch]')"
         ) from None
     missing = device.unusable()
     if missing:

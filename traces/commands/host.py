@@ -8,6 +8,7 @@ traces/sweeping).
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +33,8 @@ from ..terminal.output import write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.signals import INTERRUPTED
 from ..terminal.streams import ignore_broken_pipe, print_error
-from ..terminal.tables import print_sentences
+from ..terminal.tables import console, print_sentences
+from ..terminal.text import name as shown_name
 from ..terminal.workers import cores
 from ._replay_sizes import add_run, add_sizes
 
@@ -71,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         dest="sizes",
         type=_sizes,
         metavar="LIST",
-        help=f"sizes of host memory, summed over pools and ranks (default: {SIZES}; without a "
+        help=f"sizes of host memory, of all GPUs together (default: {SIZES}; without a "
         f"trace {BUILTIN_SIZES})",
     )
     add("-o", "--output", type=read.output, metavar="FILE", help="draw the picture (SVG) here")
@@ -92,6 +94,7 @@ def run(options: Options, command: str) -> int:
             "--compare-eviction: expected one eviction order for all sizes, found two; leave it out"
         )
     check_files(given, output=options.output, json=options.json)
+    _check_picture(options.output)
     out = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     jobs = options.jobs or cores()
     if given.trace == "-":
@@ -132,7 +135,22 @@ def run(options: Options, command: str) -> int:
             "conclusions": told,
         }
         write_json(options.json, document)
+    named = (options.output if found else None, options.json)
+    written = [shown_name(path) for path in named if path not in (None, "-")]
+    if written:
+        with ignore_broken_pipe():
+            console(out).print(f"wrote {', '.join(written)}", markup=False)
     return 0 if complete else INTERRUPTED
+
+
+def _check_picture(path: str | None) -> None:
+    """Raises CallerError for the name of a file that would not look like an SVG."""
+    if path in (None, "-") or path.lower().endswith(".svg"):
+        return
+    if not os.path.exists(path) or os.path.isfile(path):  # a device or a pipe may have any name
+        raise CallerError(
+            f"--output: expected a name that ends in .svg, found {path}; the picture is an SVG"
+        )
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -156,7 +156,9 @@ def _line(cells: Iterable[str]) -> str:
 
 def _print(chosen: list[ModelDescription], page_size: int, tp: int, pp: int) -> None:
     out = console(sys.stdout)
-    out.print(f"Bytes of one rank at TP {tp}, PP {pp}; pages of {page_size} tokens.")
+    out.print(
+        f"Bytes of one rank at TP {tp}, PP {pp}. A page of the tables has {page_size} tokens."
+    )
     for model in chosen:
         pools = rows(model, page_size, tp, pp)
         result = table(model.name, *_HEADINGS)
@@ -188,8 +190,8 @@ def _headline(model: ModelDescription, tp: int) -> str:
     return (
         f"Family {model.family}, {model.layers} layers; "
         f"{model.bytes_per_token(tp):,} bytes a token at TP {tp} over all stages; "
-        f"weights {model.weight_bytes / 1e9:,.1f} GB in all ({model.weight_dtype}); "
-        f"pages of {model.page_size} tokens in a replay."
+        f"weights {model.weight_bytes / 1e9:,.1f} GB in all ({model.weight_dtype}). "
+        f"A replay has pages of {model.page_size} tokens unless --page-size is given."
     )
 
 

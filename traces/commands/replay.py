@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--why",
-        type=read.at_least(0),
+        type=read.at_least(0, read.request_number),
         metavar="N",
         help="only say why request N hit what it hit, and what it waited for; the first is 0",
     )

@@ -17,7 +17,7 @@ from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.files import packed_as
 
-from .base import MAX_LINE_BYTES, MAX_REQUESTS, Lines, Trace
+from .base import MAX_LINE_BYTES, MAX_REQUESTS, NO_TRACE, Lines, Trace, shorten
 
 FORMATS = "traces.formats"
 _LONGEST_MAGIC = 8  # bytes
@@ -46,11 +46,17 @@ def parse(lines: Lines, format_name: str = "auto", limit: int = 0) -> Trace:
             lines.number = 1
             lines.wrong(
                 "the first line of a known format (hash_ids, or a format header)",
-                ", ".join(list(lines.first)[:5]) or "no fields",
-                f"name it with --format ({', '.join(registry.names(FORMATS))})",
+                _fields(lines),
+                NO_TRACE,
             )
     entry = registry.load(FORMATS, format_name)
+    if not entry.recognises(lines.first):
+        lines.wrong(f"the first line of a {format_name} trace", _fields(lines), NO_TRACE)
     return cast(Trace, entry.read(lines, limit or MAX_REQUESTS))
+
+
+def _fields(lines: Lines) -> str:
+    return shorten(", ".join(list(lines.first)[:5])) or "no fields"
 
 
 def described() -> str:

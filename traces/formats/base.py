@@ -27,6 +27,7 @@ MAX_REQUESTS = 1 << 31
 MAX_TIME_MS = 1 << 42  # 139 years; in nanoseconds still below 2**63
 NS_PER_MS = 1_000_000
 
+NO_TRACE = "this is no trace that hicache reads: see docs/formats.md"
 _SHOWN = 40
 _MISSING = object()
 
@@ -121,7 +122,9 @@ class Lines:
             self.number += 1
             if len(line) > MAX_LINE_BYTES:
                 self.wrong(
-                    f"lines of at most {MAX_LINE_BYTES} bytes", "a longer one", "split the request"
+                    f"lines of at most {MAX_LINE_BYTES} bytes",
+                    "a longer one",
+                    "split the request" if self.number > 1 else NO_TRACE,
                 )
             if not line.strip():
                 continue
@@ -134,11 +137,16 @@ class Lines:
                 self.wrong(
                     "a JSON object",
                     f"{shorten(line.decode('utf-8').strip())} ({reason})",
-                    "write one JSON object a line",
+                    self._one_object(),
                 )
             if type(record) is not dict:
-                self.wrong("a JSON object", show(record), "write one JSON object a line")
+                self.wrong("a JSON object", show(record), self._one_object())
             yield record
+
+    def _one_object(self) -> str:
+        """What to do about a line that is no JSON object."""
+        do = "write one JSON object a line"
+        return do if self.number > 1 else f"{do}; {NO_TRACE}"
 
 
 def shorten(text: str) -> str:

@@ -58,7 +58,8 @@ def entry(package: str) -> Callable[[str], str]:
         try:
             return find(package, text)
         except CallerError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+            said = str(error).removeprefix(f"{registry.kind(package)}: ")
+            raise argparse.ArgumentTypeError(said) from None
 
     return parse
 

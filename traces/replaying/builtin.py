@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
+from hicache.core.errors import CallerError
 from invariants.watch import Level
 
 from ..formats._open import open_trace, parse
 from ..formats.base import Lines, Paged, Trace
 from ..generators import base, multiturn
+from ..terminal.options import WITHOUT_SPACES, is_size
 from .options import ReplayOptions
 from .settings import Settings
 
@@ -39,9 +42,16 @@ CHECK: Level = "every"
 
 
 def opened(options: ReplayOptions) -> tuple[ReplayOptions, Trace]:
-    """The options and the trace; the built-in trace and its defaults if none was named."""
+    """The options and the trace; the built-in trace and its defaults if none was named.
+
+    Raises CallerError for a trace that is a size, which a space separated from its option.
+    """
     if options.trace is None:
         return with_defaults(options), builtin_trace(options.limit)
+    if is_size(options.trace) and not Path(options.trace).exists():
+        raise CallerError(
+            f"{options.trace}: expected the name of a trace, found a size; {WITHOUT_SPACES}"
+        )
     trace = open_trace(options.trace, options.format or "auto", options.limit)
     if options.spread:
         trace.jobs.spread()

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from hicache.core.components.base import residency
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
+from sim.hardware.profile import HardwareProfile
 from sim.options import EngineOptions
 
 from ..formats._jobs import Jobs
 from ..terminal.options import UNBOUNDED
 from .options import BACKBONE, HARDWARE, ReplayOptions
 
+# the share of memory that engines give to weights and cache; activations and graphs take the rest
+HBM_SHARE = Fraction(9, 10)
 OWN_STATES = 3
 PREFIX_TOKENS = 4096
 _WINDOW = "a window in whole pages and what is computed between two boundaries"
@@ -91,11 +95,12 @@ class DeviceSizes:
                     f"--device-tokens: expected at least one page of {page} tokens, found "
                     f"{options.device_tokens}"
                 )
-        fitting = self._fitting()
+        fitting = self.hardware_pages()
         if given is not None:
             rule = "as given"
             if given > fitting:
-                rule += f"; {options.hardware or HARDWARE} fits {max(0, fitting):,}"
+                held = f"only {fitting:,} pages" if fitting else "no page beside the weights"
+                rule += f", but {options.hardware or HARDWARE} holds {held}"
             self._limit.clear()
             return given, rule
         if fitting < 1:
@@ -159,8 +164,8 @@ class DeviceSizes:
     def _prefixes(self, full: int) -> int:
         return -(-full * self._page // PREFIX_TOKENS)
 
-    def _fitting(self) -> int:
-        """The most pages of full that leave room for the other components; below 1 for none."""
+    def hardware_pages(self) -> int:
+        """The most pages of full that leave room for the other components; 0 for none."""
         room = max(0, self._room)
         others = [name for name in self._bytes if name != BACKBONE]
         for name in others:  # running requests leave at least half of the memory to the cache
@@ -188,12 +193,19 @@ class DeviceSizes:
         pools = "".join(f" and {size / 1e9:.1f} GB of {name}" for name, size in given.items())
         weights = plan.model.weight_bytes / options.tp / 1e9
         smaller = "smaller pools" if given else "a smaller --weight-dtype"
+        runs = options.mode == "hits" or weights * 1e9 * float(HBM_SHARE) < plan.memory
+        size = ", or give --device-tokens" if runs else ""
         return CallerError(
             f"--model {plan.model.name}: expected {what} below {plan.memory / 1e9:.0f} GB (90% of "
             f"one {options.hardware or HARDWARE}) and room for a page of each pool, found "
             f"{weights:.1f} GB of weights{pools} on each rank; use a larger --tp, other --hardware "
-            f"or {smaller}, or give --device-tokens"
+            f"or {smaller}{size}"
         )
+
+
+def memory_of(profile: HardwareProfile) -> int:
+    """Bytes of device memory for the weights and all pools of a rank."""
+    return int(profile.hbm_bytes * HBM_SHARE)
 
 
 def option_of(options: ReplayOptions, component: str, setting: str) -> int | None:

@@ -2,13 +2,13 @@
 out.
 
 Lives here: the check before a run, and a trace without the requests that were left out. Does not
-choose sizes (see pools).
+choose sizes (see pools) or know what other hardware holds (see ways).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from sim.workload import Job
 
 from ..formats._jobs import Jobs
 from ..formats.base import Paged, Trace
-from .device_sizes import Short
-from .options import BACKBONE, ReplayOptions
+from .options import BACKBONE, HARDWARE
+from .ways import Holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class Skipped:
     input_tokens: int = 0
 
 
-def check_fit(
-    options: ReplayOptions, trace: Trace, paged: Paged, device_pages: int, shorts: Sequence[Short]
-) -> Skipped:
+def check_fit(trace: Trace, paged: Paged, holding: Holding) -> Skipped:
     """The requests to leave out. Raises CallerError if a pool is too small for any request, or a
     request is too large for the device and --skip-too-large was not given.
 
-    The error names every option that has to change, with a value that is enough for all requests.
-    device_pages: of full.
+    The error names every option that has to change, with a value that is enough for all requests;
+    where the hardware cannot hold as much, the options that make it hold as much.
     """
+    options, shorts = holding.options, holding.sizes.shorts
+    device_pages = holding.sizes.device[0]
     with_output = options.mode == "timed" or paged.knows_output
     room = device_pages * paged.page_size
     jobs = trace.jobs
@@ -51,20 +51,19 @@ def check_fit(
         largest = int(tokens.argmax())
         pages = -(-int(tokens[largest]) // paged.page_size)
         needed[BACKBONE] = max(needed.get(BACKBONE, 0), pages * paged.page_size)
-    hints = " and ".join(_hints(options, needed, paged.page_size))
     if shorts:
         short = shorts[0]
-        raise CallerError(
-            f"{short.option}: expected {short.expected}, found {short.found}; give {hints}"
-        )
+        said = f"{short.option}: expected {short.expected}, found {short.found}"
+        raise CallerError(f"{said}; {_hint(holding, needed, [])}")
     if not len(large):
         return Skipped()
     if not options.skip_too_large:
+        hint = _hint(holding, needed, ["--skip-too-large"])
         raise CallerError(
             f"{trace.path}:{trace.line_numbers[largest]}: expected a request of at most "
             f"{device_pages} pages of {paged.page_size} tokens (the device pool of {BACKBONE}), "
             f"found request {largest} with {pages} pages ({_of(jobs[largest], with_output)}), the "
-            f"largest of {len(large)} that do not fit; give {hints}, or --skip-too-large"
+            f"largest of {len(large)} that do not fit; {hint}"
         )
     out = _with_followers(jobs, large)
     if out.all():
@@ -82,14 +81,29 @@ def _of(job: Job, with_output: bool) -> str:
     return f"{final_length(job)} tokens, {job.input_length} of them prompt"
 
 
-def _hints(options: ReplayOptions, needed: Mapping[str, int], page_size: int) -> Iterable[str]:
-    for component, tokens in needed.items():
-        if component != BACKBONE:
-            yield f"--{component}-tokens {tokens}"
-        elif options.device_pages is not None:
-            yield f"--device-pages {tokens // page_size}"
-        else:
-            yield f"--device-tokens {tokens}"
+def _hint(holding: Holding, needed: Mapping[str, int], others: list[str]) -> str:
+    """What to give, the alternatives separated by "or". needed: tokens of each component that has
+    to grow. others: more alternatives."""
+    options = holding.options
+    sizes = {name: tokens for name, tokens in needed.items() if name != BACKBONE}
+    grown = [f"--{name}-tokens {tokens}" for name, tokens in sizes.items()]
+    if BACKBONE not in needed:
+        return f"give {', or '.join([' and '.join(grown), *others])}"
+    larger = {f"{name}_tokens": tokens for name, tokens in sizes.items()}
+    holding = replace(holding, options=replace(options, **larger))  # type: ignore[arg-type]
+    tokens, held = needed[BACKBONE], holding.pages()
+    pages, given = tokens // holding.page_size, []
+    if options.device_pages is not None:
+        given = [f"--device-pages {pages}"]
+    elif options.device_tokens is not None or pages <= held:
+        given = [f"--device-tokens {tokens}"]
+    if pages <= held:
+        return f"give {', or '.join([' and '.join([*given, *grown]), *others])}"
+    ways = [" and ".join([way, *given, *grown]) for way in holding.ways(pages)]
+    holds = f"{options.hardware or HARDWARE} holds {held:,} pages of {BACKBONE} beside the weights"
+    if not ways and not others:
+        return f"{holds}, and no way is known to hold {pages:,}"
+    return f"{holds}; give {', or '.join([*ways, *others])}"
 
 
 def _with_followers(jobs: Jobs, large: NDArray[np.intp]) -> NDArray[np.bool_]:

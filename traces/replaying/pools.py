@@ -7,7 +7,7 @@ of a path (see hicache/core/components).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest
@@ -23,6 +23,7 @@ from hicache.models import ModelDescription
 from sim.options import EngineOptions
 
 from ..formats.base import Trace
+from ..terminal.options import UNBOUNDED
 from .device_sizes import DeviceSizes, Plan, Short, option_of
 from .options import BACKBONE, COMPONENTS, MODEL, WRITE_POLICY, Mode, ReplayOptions
 from .unread import check_components
@@ -31,6 +32,7 @@ HOST_RATIO: dict[Mode, Fraction] = {"timed": Fraction(2), "hits": Fraction(0)}
 STAND_IN_WINDOW = 1024  # for a model without a window
 # The books of a page take about 30 bytes of this machine's memory, and more with checks.
 MOST_PAGES = 1 << 26
+_BARE_NUMBER = 100_000  # fewer bytes than any page: gigabytes without their unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Pools:
 
     Per component, in order: the name, pages on each tier, and the rule behind each number.
     exchange: host pages kept for exchanges, a part of `host`; () without --exclusive. shorts: the
-    pools on device that are too small for any request.
+    pools on device that are too small for any request. hardware_pages: of full, as many as the
+    hardware holds; None for an unbounded device.
     """
 
     components: tuple[str, ...]
@@ -52,6 +55,7 @@ class Pools:
     interval: int
     states_per_path: int
     shorts: tuple[Short, ...]
+    hardware_pages: int | None
 
 
 def model_of(options: ReplayOptions) -> ModelDescription:
@@ -144,6 +148,7 @@ def resolve(
         interval,
         options.mamba_states_per_path or 0,
         tuple(plan.shorts),
+        None if options.device_pages == UNBOUNDED else plan.hardware_pages(),
     )
     _check_bookkeeping(found)
     return found
@@ -216,9 +221,9 @@ def _host(
         pages, rules = ([full, *others] if full else []), [rule] * len(device)
     elif options.host_bytes is not None:
         total = options.host_bytes
-        planned = plan_pools(model, page_size, device, total_bytes=total, tp=options.tp)
-        rule = f"of {total / 1e9:g} GB in all"
-        pages, rules = [planned.pages[name] for name in device], [rule] * len(device)
+        planned = _planned(model, page_size, device, total, options.tp)
+        rule = "as given" if len(device) == 1 else "its share of --host-bytes"
+        pages, rules = [planned[name] for name in device], [rule] * len(device)
     else:
         ratio = HOST_RATIO[options.mode] if ratio is None else ratio
         pages, rules = _by_ratio(device, ratio) if ratio else ([], [])
@@ -228,6 +233,17 @@ def _host(
     if pages[0] <= device[BACKBONE] + 1 and not _policy(named).on_evict:
         rules[0] += f"; with {named} mostly copies of the device's pages"
     return pages, rules
+
+
+def _planned(
+    model: ModelDescription, page_size: int, device: dict[str, int], total: int, tp: int
+) -> Mapping[str, int]:
+    """Pages of each component in `total` bytes. The error for a bare number suggests a unit."""
+    try:
+        return plan_pools(model, page_size, device, total_bytes=total, tp=tp).pages
+    except CallerError as error:
+        hint = f"; did you mean {total}GB?" if total < _BARE_NUMBER else ""
+        raise CallerError(f"{error}{hint}") from None
 
 
 def _by_ratio(device: dict[str, int], ratio: Fraction) -> tuple[list[int], list[str]]:

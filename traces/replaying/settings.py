@@ -27,13 +27,12 @@ from sim.options import EngineOptions
 from ..formats.base import Paged, Trace
 from ..terminal.options import Bandwidth
 from . import pools
+from .device_sizes import memory_of
 from .fitting import Skipped, check_fit
 from .options import HARDWARE, LOAD_THRESHOLD, WRITE_POLICY, Mode, ReplayOptions
 from .pools import Pools
 from .unread import check_read
-
-# the share of memory that engines give to weights and cache; activations and graphs take the rest
-HBM_SHARE = Fraction(9, 10)
+from .ways import Holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,12 @@ class Settings:
     def weight_bytes(self) -> int:
         """Bytes of the weights on each rank."""
         return self.model.weight_bytes // self.tp
+
+    @property
+    def device_exceeds_hardware(self) -> bool:
+        """Whether a given device pool is larger than what the hardware holds beside the weights."""
+        held = self.pools.hardware_pages
+        return held is not None and self.core.device_pages[0] > held
 
     @property
     def unlike_measured(self) -> tuple[CopyShape, ...]:
@@ -140,8 +145,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
     paged = trace.paged(page_size)
     profile = _with_bandwidth(hardware.get(options.hardware or HARDWARE), options.host_bandwidth)
     engine = _engine(options, model)
-    memory = int(profile.hbm_bytes * HBM_SHARE)
-    sizes = pools.resolve(options, model, memory, page_size, engine, trace)
+    sizes = pools.resolve(options, model, memory_of(profile), page_size, engine, trace)
     if options.mode == "timed":
         CostModel(model, profile, options.tp)  # raises if the ranks cannot hold the weights
     check_read(options, sizes.components, bool(sizes.host[0]))
@@ -168,7 +172,7 @@ def resolve(options: ReplayOptions, trace: Trace) -> tuple[Settings, Paged]:
         engine=engine,
         pools=sizes,
         page_size_given=options.page_size is not None,
-        skipped=check_fit(options, trace, paged, sizes.device[0], sizes.shorts),
+        skipped=check_fit(trace, paged, Holding(options, page_size, sizes, engine)),
     )
     return settings, paged
 

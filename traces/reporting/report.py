@@ -56,7 +56,7 @@ def _setting(trace: Trace, settings: Settings) -> Table:
         ("requests", f"{len(trace.jobs):,} with {trace.jobs.input_tokens:,} input tokens"),
         ("mode", _MODE[settings.mode]),
         *size_rows(trace, settings),
-        ("policy", f"{core.eviction_policy}, {core.write_policy}, pages of {core.page_size}"),
+        ("policy", f"{core.eviction_policy}, {core.write_policy}"),
         *model_rows(settings),
     ]
     if settings.mode == "timed":

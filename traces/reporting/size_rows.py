@@ -87,4 +87,4 @@ def _page_size(trace: Trace, settings: Settings) -> str:
     text = f"{size:,} tokens, {source}"
     if block is None or size == block:
         return text
-    return f"{text}; hits come in the trace's blocks of {block:,}, so all divisors hit about alike"
+    return f"{text}; any gives about the same hits, since the trace has blocks of {block:,} tokens"

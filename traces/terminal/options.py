@@ -21,7 +21,9 @@ _PREFIXES = ("", "K", "M", "G", "T")
 _UNITS = {unit: 1000**power for power, unit in enumerate(_PREFIXES)} | {
     f"{unit}i": 1024**power for power, unit in enumerate(_PREFIXES) if unit
 }
-_SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGT]i?|)", re.ASCII)
+_SIZE = re.compile(r"(\d{1,40})(?:\.(\d{1,9}))?([KMGTkmgt]i?|)", re.ASCII)
+_SIZE_WITH_UNIT = re.compile(r"\d[\d.]*([kmgt]i?b?|b)|[kmgt]i?b", re.ASCII | re.IGNORECASE)
+WITHOUT_SPACES = "write a size without spaces (1TB), several with commas (0,512GB,1TB)"
 _MOST = 1 << 48
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
@@ -54,13 +56,24 @@ class Bandwidth:
 
 
 def size(text: str) -> int:
-    """A count with an optional suffix: K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s)."""
+    """A count with an optional suffix: K, M, G, T (thousands) or Ki, Mi, Gi, Ti (1,024s), in
+    either case."""
     return _size(text, text, "a number such as 1M, 512K or 64Ki")
 
 
 def byte_size(text: str) -> int:
     """A number of bytes: as `size`, and a B may follow (512GB, 512GiB)."""
-    return _size(text, text.removesuffix("B"), "bytes such as 512GB, 64GiB or 1T")
+    return _size(text, re.sub("[Bb]$", "", text), "bytes such as 512GB, 64GiB or 1T")
+
+
+def request_number(text: str) -> int:
+    """The number of a request in its trace."""
+    return _size(text, text, "the number of a request, such as 4711")
+
+
+def is_size(text: str) -> bool:
+    """Whether a word is a size with its unit, or a unit alone."""
+    return bool(_SIZE_WITH_UNIT.fullmatch(text))
 
 
 def _size(text: str, number: str, expected: str) -> int:
@@ -68,7 +81,7 @@ def _size(text: str, number: str, expected: str) -> int:
     if not match:
         raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
     whole, fraction, unit = match.groups()
-    value = Fraction(f"{whole}.{fraction or 0}") * _UNITS[unit]
+    value = Fraction(f"{whole}.{fraction or 0}") * _UNITS[unit[:1].upper() + unit[1:]]
     if value.denominator != 1:
         raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
     if value > _MOST:

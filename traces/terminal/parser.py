@@ -1,7 +1,7 @@
 """The argument parser whose errors are one line, and the format of its help.
 
-Does not define options; each command and each generator defines its own. Does not read values; see
-traces/terminal/options.
+Does not define options; each command and each generator defines its own. Does not read the values
+of options; see traces/terminal/options.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from typing import Any, NoReturn
 from hicache.core import registry
 from hicache.core.errors import CallerError
 
+from .options import WITHOUT_SPACES, is_size
+
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises CallerError instead of printing its usage."""
+    """An ArgumentParser that raises CallerError instead of printing its usage, and takes options
+    by their whole names alone."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(allow_abbrev=False, **given)
 
     def error(self, message: str) -> NoReturn:
         raise CallerError(f"{message.removeprefix('argument ')} (see {self.prog} --help)")
@@ -29,6 +35,8 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             given = next((word.partition("=")[0] for word in unknown if word[:1] == "-"), "")
             hint = registry.closest(given, [*option_names(self)])
+            if not given and any(is_size(word) for word in unknown):
+                hint = f"; {WITHOUT_SPACES}"
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found
 

@@ -285,7 +285,7 @@ def _make(
     except ModuleNotFoundError as error:
         raise CallerError(
             f"device {name}: expected the package {error.name}, found none; install it "
-            "(pip install hicache[torch]), or use --device cpu"
+            "(in a clone: .venv/bin/pip install -e '.[torch]'), or use --device cpu"
         ) from None
     made: Real = getattr(module, f"{name.title()}Device")(
         model, page_size, device_pages, host_pages, options

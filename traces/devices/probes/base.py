@@ -76,7 +76,7 @@ def load(device: str) -> Probe:
     except ModuleNotFoundError as error:
         raise CallerError(
             f"device {device}: expected the package {error.name}, found none; install it "
-            f"(pip install hicache[torch]), or use --device cpu"
+            "(in a clone: .venv/bin/pip install -e '.[torch]'), or use --device cpu"
         ) from None
 
 

@@ -55,5 +55,5 @@ def load(name: str) -> Executor:
         missing = str(error.name).partition(".")[0]
         raise CallerError(
             f"--executor {name}: expected {missing} to be installed, and it is not; "
-            f"pip install 'hicache[{name}]'"
+            f"install it (in a clone: .venv/bin/pip install -e '.[{name}]')"
         ) from None
