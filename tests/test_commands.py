@@ -106,7 +106,7 @@ def runnable(words: tuple[str, ...]) -> list[str]:
         for option, word in pairwise(words)
     ]
     named = [_newest(word) if "*" in word else word for word in filled]
-    if real_trace() is None and "--why" in named:
+    if real_trace() is None and "--why" in named[:-1]:
         named[named.index("--why") + 1] = "17"  # the small trace has 40 requests
     bound = next((extra for asked, extra in SHORTER if asked <= {*named}), ())
     return [*named, *bound]

@@ -13,9 +13,10 @@ from hicache.core.errors import CallerError
 from sim.engine.costs import CostModel
 
 from ..replaying.account import Share
+from ..replaying.device_sizes import HBM_SHARE
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
-from ..replaying.settings import HBM_SHARE, Settings
+from ..replaying.settings import Settings
 from .amounts import gigabytes
 from .overload import Load
 
