@@ -15,7 +15,6 @@ from sim.hardware import measured
 from sim.hardware import profile as hardware
 from sim.options import EngineOptions
 
-from ..formats._open import FORMATS, described
 from ..outside.entries import entry
 from ..replaying.device_sizes import OWN_STATES, PREFIX_TOKENS
 from ..replaying.options import (
@@ -30,35 +29,18 @@ from ..replaying.options import (
 )
 from ..replaying.pools import STAND_IN_WINDOW
 from ..terminal import options as read
+from ._options import add_trace
 
 
 def add_run(parser: argparse.ArgumentParser, check: str) -> None:
     """The trace and how it is replayed. check: the level without the option, in words."""
+    add_trace(parser, optional=True)
     add = parser.add_argument
-    add(
-        "trace",
-        nargs="?",
-        type=read.name,
-        metavar="TRACE",
-        help="JSON lines, plain or gzip; - reads stdin",
-    )
-    add(
-        "--format",
-        type=read.entry(FORMATS, "auto"),
-        help=f"{described()} (default: auto)",
-    )
     add(
         "--mode",
         type=read.choice(MODES),
         default="timed",
         help="timed: engine and virtual time; hits: one request at a time, no clock, exact counts",
-    )
-    add(
-        "--limit",
-        type=read.at_least(1),
-        default=0,
-        metavar="N",
-        help="only the first N requests (default: all)",
     )
     add(
         "--speed",

@@ -31,6 +31,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_whole
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.text import name
+from ._options import add_numa_node
 
 SUMMARY = "measure the copies and kernels of a device, and write a hardware profile"
 
@@ -80,13 +81,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--layout", default="page_first_direct", help="layout of the host tier")
     add("--io-backend", default="direct", help="how to copy pages")
-    add(
-        "--numa-node",
-        type=read.at_least(0),
-        default=None,
-        metavar="N",
-        help="NUMA node of host memory (default: wherever the system puts it)",
-    )
+    add_numa_node(parser, "wherever the system puts it")
     add(
         "--repeats",
         type=read.at_least(3),

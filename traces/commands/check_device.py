@@ -39,6 +39,7 @@ from ..terminal.options import OptionRecord
 from ..terminal.output import check_outputs, write_json
 from ..terminal.progress import progress
 from ..terminal.streams import ignore_broken_pipe
+from ._options import add_numa_node
 
 SUMMARY = "copy sets of pages for every pool, layout, backend and dtype, and compare every byte"
 _NAMED = 5
@@ -100,13 +101,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help="fraction of pages to hash, 0 to 1",
     )
-    add(
-        "--numa-node",
-        type=read.at_least(0),
-        default=None,
-        metavar="N",
-        help="NUMA node of host memory (default: wherever the system puts it)",
-    )
+    add_numa_node(parser, "wherever the system puts it")
     add(
         "--shadow",
         type=read.at_least(0),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from ..formats._open import FORMATS, described, open_trace
+from ..formats._open import open_trace
 from ..formats.base import NS_PER_MS, Paged, Trace
 from ..replaying.account import ceiling_of
 from ..replaying.curve import Curve, lru_curve
@@ -28,6 +28,7 @@ from ..terminal.output import check_outputs, write_json
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import console, pairs, percent, print_sentences, table
 from ..terminal.text import command_line, name
+from ._options import add_trace
 
 SUMMARY = "print statistics of a trace and its LRU hit-rate curve"
 _PAGE_SIZE = 64
@@ -41,23 +42,15 @@ class Options(OptionRecord):
     """limit, page_size: 0 if not given."""
 
     trace: str
-    format: str
+    format: str | None
     limit: int
     page_size: int
     json: str | None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add_trace(parser)
     add = parser.add_argument
-    add("trace", type=read.name, metavar="TRACE", help="JSON lines, plain or gzip; - reads stdin")
-    add("--format", type=read.entry(FORMATS, "auto"), default="auto", help=described())
-    add(
-        "--limit",
-        type=read.at_least(1),
-        default=0,
-        metavar="N",
-        help="only the first N requests (default: all)",
-    )
     add(
         "--page-size",
         type=read.at_least(1),
@@ -75,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     check_outputs({"trace": options.trace}, json=options.json)
-    trace = open_trace(options.trace, options.format, options.limit)
+    trace = open_trace(options.trace, options.format or "auto", options.limit)
     inspection = inspect(trace, options.page_size or trace.block_size or _PAGE_SIZE)
     out = sys.stderr if options.json == "-" else sys.stdout
     warnings, told = timestamps.warnings(trace.jobs, Fraction(1)), conclusions(inspection)

@@ -53,6 +53,7 @@ from ..terminal.output import check_outputs, write_json, write_whole
 from ..terminal.progress import progress
 from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
+from ._options import add_numa_node
 
 _REQUESTS = 200
 _DRIFT_REPEATS = 7
@@ -124,13 +125,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="requests running at once",
     )
-    add(
-        "--numa-node",
-        type=read.at_least(0),
-        default=None,
-        metavar="N",
-        help="NUMA node of host memory (default: that of the profile)",
-    )
+    add_numa_node(parser, "that of the profile")
     add("--alone", action="store_true", help="wait for each batch of copies before going on")
     add(
         "--recording",
