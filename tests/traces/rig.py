@@ -9,12 +9,17 @@ from typing import Any
 
 from hicache.core.config import Config
 from hicache.core.core import Core
+from hicache.models import get
+from hicache.models._document import as_document
+from invariants.fuzz.tapes import tape as tapes
 from sim.recorder import Recorder
 from traces.formats._open import parse
 from traces.formats.base import Lines, Paged, Trace
+from traces.fuzzing.work import Work
 from traces.replaying.account import Account, ceiling_of
 from traces.replaying.hits import HitsReplay
 
+BUG = "donated-slot-stays-with-its-request"  # a planted one, found at once
 HEADER = {"format": "hicache-trace", "version": 1}
 
 
@@ -61,3 +66,16 @@ def replay_hits(
     replay = HitsReplay(paged, config, account, (recorder,))
     replay.run(lambda done: None)
     return account, replay.core, recorder.digest()
+
+
+def input_files() -> dict[str, str]:
+    """A file of each kind that a command reads, with a hard and a soft link to each."""
+    write(Path("trace.jsonl"), mooncake([1, 2], 600))
+    tapes.write(Path("tape.jsonl"), Work(5, ("full", "mamba"), plant=BUG).drawn(16))
+    Path("model.json").write_text(json.dumps(as_document(get("llama-3.1-8b"))))
+    Path("profile.json").write_text("{}")
+    names = ("trace.jsonl", "tape.jsonl", "model.json", "profile.json")
+    for name in names:
+        Path(f"hard-{name}").hardlink_to(name)
+        Path(f"soft-{name}").symlink_to(name)
+    return {name: Path(name).read_text() for name in names}

@@ -13,7 +13,7 @@ from hicache.core.errors import CallerError
 from sim.engine.costs import CostModel
 
 from ..replaying.account import Share
-from ..replaying.device_sizes import HBM_SHARE
+from ..replaying.device_sizes import memory_of
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings
@@ -110,5 +110,4 @@ def _fits_twice(settings: Settings) -> bool:
     """Whether twice the device pools fit the memory of the hardware."""
     pools = zip(settings.core.device_pages, settings.page_bytes, strict=True)
     pool_bytes = sum(pages * size for pages, size in pools)
-    memory = int(settings.hardware.hbm_bytes * HBM_SHARE)
-    return settings.weight_bytes + 2 * pool_bytes <= memory
+    return settings.weight_bytes + 2 * pool_bytes <= memory_of(settings.hardware)

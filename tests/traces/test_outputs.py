@@ -1,0 +1,173 @@
+"""Files that a command writes: none replaces an input, and all are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from invariants.fuzz.ops.base import load
+from invariants.fuzz.play import replay
+from invariants.fuzz.tapes import tape as tapes
+from invariants.fuzz.tapes.export import pytest_file
+from traces.cli import main
+from traces.commands import shrink
+from traces.fuzzing.planting import planted
+from traces.fuzzing.work import Work
+from traces.outside import entries
+from traces.terminal import output
+
+from .rig import BUG, input_files
+from .test_bad_input import fails
+from .test_outside import MINE
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    entries.forget()
+
+
+@pytest.fixture
+def inputs() -> dict[str, str]:
+    return input_files()
+
+
+# An input, and the command without the file that it writes.
+WRITERS = [
+    ("trace.jsonl", "inspect trace.jsonl --json"),
+    ("trace.jsonl", "replay trace.jsonl --json"),
+    ("model.json", "replay trace.jsonl --model model.json --json"),
+    ("profile.json", "replay trace.jsonl --hardware ./profile.json --json"),
+    ("tape.jsonl", "fuzz --replay tape.jsonl --json"),
+    ("tape.jsonl", "explain tape.jsonl --json"),
+    ("tape.jsonl", "explain tape.jsonl --trace"),
+    ("tape.jsonl", "shrink tape.jsonl --json x --output"),
+    ("tape.jsonl", "shrink tape.jsonl -o x --json"),
+    ("trace.jsonl", "twin trace.jsonl --profile profile.json --json"),
+    ("profile.json", "twin trace.jsonl --profile profile.json --recording"),
+]
+
+
+@pytest.mark.parametrize(("read", "words"), WRITERS, ids=[words for _, words in WRITERS])
+def test_no_output_replaces_an_input(
+    read: str, words: str, inputs: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(os.listdir())
+    for name in (read, f"./{read}", f"hard-{read}", f"soft-{read}", str(Path(read).absolute())):
+        assert "which it would replace, found" in fails(capsys, *words.split(), name)
+    assert {name: Path(name).read_text() for name in inputs} == inputs
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize("words", [*(words for _, words in WRITERS), "generate multiturn -o"])
+def test_an_output_that_cannot_be_written_is_found_before_the_work(
+    words: str, inputs: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("loop").symlink_to("loop")
+    Path("kept").write_text("")
+    Path("kept").chmod(0o444)
+    Path("folder").mkdir()
+    before = sorted(os.listdir())
+    for name, said in (
+        ("trace.jsonl/out", "found: no directory there"),
+        ("missing/out", "found: no directory there"),
+        ("folder", "found: a directory"),
+        ("loop", "found: a link to itself"),
+        ("kept", "found: a read-only file"),
+        ("x" * 256, "found: File name too long"),
+        ("", "expected a name, found none"),
+        ("a\0b", "expected a name, found 'a\\x00b'"),
+        ("/dev/fd/99", "found: no"),
+    ):
+        assert said in fails(capsys, *words.split(), name)
+    assert sorted(os.listdir()) == before
+
+
+def test_a_policy_of_the_user_is_an_input(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(MINE)
+    words = ("replay", "--eviction", "mine.py:Mine", "--json", "./mine.py")
+    assert "than the file of mine.py:Mine, which it would replace" in fails(capsys, *words)
+    assert Path("mine.py").read_text() == MINE
+
+
+def test_standard_output_has_several_names(
+    inputs: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        assert main(["inspect", "trace.jsonl", "--json", name]) == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out)["requests"] == 1
+        assert "LRU hit rate" in said.err
+
+
+def test_the_name_of_an_open_stream_is_added_to() -> None:
+    with open("log", "w+") as log:
+        log.write("before\n")
+        log.flush()
+        output.write_whole(f"/dev/fd/{log.fileno()}", ["new\n"])
+        assert Path("log").read_text() == "before\nnew\n"
+    assert os.listdir() == ["log"]
+
+
+def test_a_pipe_is_written_to(inputs: dict[str, str]) -> None:
+    os.mkfifo("pipe")
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.append(Path("pipe").read_text()))
+    reader.start()
+    assert main(["inspect", "trace.jsonl", "--json", "pipe"]) == 0
+    reader.join()
+    assert json.loads(got[0])["requests"] == 1
+    assert Path("pipe").is_fifo()
+
+
+def test_all_files_are_written_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(name: str, path: Path, mode: str, pieces: Any) -> None:
+        if name.startswith("folder"):
+            raise output.unwritable(name, "No space left on device")
+        path.write_text("".join(pieces))
+
+    tapes.write(Path("tape.jsonl"), Work(5, ("full", "mamba"), plant=BUG).drawn(16))
+    monkeypatch.setattr(output, "_fill", fill)
+    monkeypatch.setattr(shrink, "_verify", lambda *_: None)  # takes new processes
+    words = ("shrink", "tape.jsonl", "-o", "small.jsonl", "--export", "folder/below")
+    assert main([*words, "--json", "out.json"]) == 2
+    assert os.listdir() == ["tape.jsonl"]
+
+
+def test_an_exported_test_fails_without_asserts_and_is_printable() -> None:
+    tape = Work(5, ("full", "mamba"), plant=BUG).drawn(16)
+    with planted(BUG):
+        failure = replay(tape, load()).failure
+    assert failure is not None
+    hostile = replace(failure, kind='"""\x1b[2J', text='"""\n\x1b[2J\u202e\x9b1m\\')
+    text = pytest_file(replace(tape, notes={"commit": "\x1b[2J\n\x00"}), hostile, BUG)
+    assert text.isascii()
+    assert text.replace("\n", "").isprintable()
+    exported: dict[str, Any] = {"__name__": "exported", "__file__": "test_exported.py"}
+    exec(compile(text, "exported", "exec", optimize=2), exported)
+    with planted(BUG), pytest.raises(AssertionError):
+        exported["test_the_core_plays_it_clean"]()
+    exported["test_the_core_plays_it_clean"]()
+
+
+def test_an_exported_test_does_not_replace_the_tape_that_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shrink, "_verify", lambda *_: None)  # takes new processes
+    tapes.write(Path("tape.jsonl"), Work(5, ("full", "mamba"), plant=BUG).drawn(16))
+    assert main(["shrink", "tape.jsonl", "-o", "small", "--export", "."]) == 0
+    [exported] = Path().glob("test_*.py")
+    text = exported.read_text()
+    capsys.readouterr()
+    words = ("shrink", exported.name, "--plant", BUG, "-o", "smaller", "--export", ".")
+    assert "--export: expected another file than the tape" in fails(capsys, *words)
+    assert exported.read_text() == text
+    assert not Path("smaller").exists()

@@ -1,0 +1,119 @@
+"""The first code of the command: signals while it loads, misspelt words, its version."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from hicache.version import VERSION
+from traces.cli import main
+from traces.outside import entries
+
+from .rig import BUG
+from .test_bad_input import fails
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    entries.forget()
+
+
+# -- the first code of the command
+
+
+@pytest.mark.parametrize("module", ["traces.cli", "argparse", "numpy", "rich"])
+@pytest.mark.parametrize("package", ["hicache", "traces"])
+def test_an_interrupt_while_modules_load_is_quiet(module: str, package: str) -> None:
+    code = f"""
+import os, runpy, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+for name in ("argparse", "traces.cli"):
+    sys.modules.pop(name, None)
+sys.argv = ["hicache", "inspect", "trace.jsonl"]
+runpy.run_module({package!r}, run_name="__main__", alter_sys=False)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "hicache: interrupted\n")
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    code = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+import traces.start
+print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout == b"True\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# -- names of commands, options and values
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("repaly", "did you mean replay?"),
+        ("--versoin", "did you mean --version?"),
+        ("replay --jsn x", "did you mean --json? (see hicache replay --help)"),
+        ("replay --host-pags=4", "did you mean --host-pages?"),
+        ("replay --mode hist", "did you mean hits?"),
+        ("replay --check evry", "did you mean every?"),
+        ("replay --write-policy write_thru", "did you mean write_through?"),
+        ("generate multitrun", "did you mean multiturn?"),
+        ("generate multiturn --client 3 --round 4 --sed 1", "did you mean --clients?"),
+        ("replay --modle tiny", "did you mean --model?"),
+        ("fuzz --second 5", "did you mean --seconds?"),
+        ("replay --host-byte 5GB", "did you mean --host-bytes?"),
+        ("inspect --model tiny", "unrecognized arguments: --model (see hicache inspect"),
+        ("replay --scheduler lpm", "found 'lpm'; did you mean longest-prefix?"),
+        ("replay --kv-dtype fp8_e4m3", "did you mean fp8?"),
+        ("replay --model meta-llama/Llama-3.1-8B-Instruct", "did you mean llama-3.1-8b?"),
+        ("replay --model Llama-3.1-8B-Instruct", "did you mean llama-3.1-8b?"),
+        ("models meta-llama/Llama-3.1-8B-Instruct", "did you mean llama-3.1-8b?"),
+        ("models deepseek-ai/DeepSeek-V3.2-Exp", "did you mean deepseek-v3.2?"),
+        ("host --host-bytes 0 512GB 1TB", "without spaces (1TB), several with commas (0,512GB,1"),
+        ("host --host-bytes 1 TB", "without spaces (1TB), several with commas (0,512GB,1"),
+        ("replay --host-bytes 512", "(8,388,608 bytes), found 512 bytes; give more, or no host "),
+        ("replay --host-bytes 512", "did you mean 512GB?"),
+        ("replay --why r4711", "the number of a request, such as 4711, found 'r4711'"),
+        ("replay --tp 3", "use 1, 2, 4, 8 or 16\n"),
+        ("replay --eviction nothing", "hicache: --eviction: expected one of fifo"),
+        ("fuzz --plant donated-slot-stays-with-its-requests", f"did you mean {BUG}?"),
+    ],
+)
+def test_a_misspelt_word_gets_a_suggestion(
+    words: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hint in fails(capsys, *words.split())
+
+
+def test_the_version_and_both_modules(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"hicache {VERSION}\n"
+    assert version("hicache") == VERSION
+    for module in ("hicache", "traces"):
+        words = [sys.executable, "-m", module, "--version"]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stdout == f"hicache {VERSION}\n"
