@@ -69,7 +69,7 @@ def admit(cache: Cache, request: Request, chunk: int) -> None:
         refuse_room(cache, request, plan.short, plan.needed[plan.short])
         _drop(cache, request, plan)
         return
-    request.branch = known[-1].end if known else 0
+    request.branch = found.ends[-1]
     _start(cache, request, plan)
     reused = min(device, plan.pages)
     cache.say(

@@ -223,15 +223,8 @@ def run(options: Options, command: str) -> int:
     """Returns 0, or the exit code of the worst failure."""
     _check(options)
     if options.replay:
-        return replay(
-            options.replay,
-            options.plant,
-            options.device,
-            options.check,
-            options.against,
-            options.json,
-            command,
-        )
+        judged = options.device, options.check, options.against
+        return replay(options.replay, options.plant, *judged, options.json, command)
     if options.device:
         real.check(options.device)
     executor = executors.load(options.executor)
