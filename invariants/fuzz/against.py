@@ -21,6 +21,7 @@ from ..spec.lockstep import Differs, Lockstep
 
 SPEC = "spec"
 AGAINST = (SPEC, "none")
+SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 SENTENCE = "The core answers each event as the specification does."
 
 
@@ -68,7 +69,7 @@ class Against:
                 if free != pool.free:
                     where = f"free {tier.name.lower()} pages of {pool.component}"
                     raise NotSpecifiedError(
-                        "SPEC free pages",
+                        f"{SPEC_KIND}free pages",
                         f"{brief(event)}\n    {where}: expected {free}, found {pool.free}",
                         [*named_by(event), About("pool", -1, int(tier), pool.component)],
                     )
@@ -82,5 +83,5 @@ def _told(event: Event, difference: Differs) -> NotSpecifiedError:
     lines.append(f"found    {brief(found) if found is not None else 'none'}")
     about = [one for item in (event, expected, found) if item is not None for one in named_by(item)]
     text = "\n    ".join(lines)
-    at = difference.at
-    return NotSpecifiedError(f"SPEC {kind}", text, list(dict.fromkeys(about)), at, expected, found)
+    whom = list(dict.fromkeys(about))
+    return NotSpecifiedError(SPEC_KIND + kind, text, whom, difference.at, expected, found)
