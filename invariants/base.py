@@ -18,6 +18,7 @@ them in `totals`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -104,6 +105,9 @@ class Check:
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
     watches: ClassVar[tuple[type, ...]] = ()
 
+    def __init__(self) -> None:
+        self.excuses: Counter[str] = Counter()  # judgements that it forgave, by reason
+
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         """Called for each changed node, and for each node in a full check."""
 
@@ -125,6 +129,12 @@ class Check:
 
     def still(self, book: Book, view: CoreView) -> None:
         """Called at the end, if nothing is admitted or in flight."""
+
+    def excuse(self, reason: str) -> None:
+        """Counts a judgement that the check forgives, or cannot make, for this reason. A sentence
+        that does not apply at all, as to another kind of event, is no judgement.
+        """
+        self.excuses[reason] += 1
 
     def fail(self, equation: str, *about: About) -> NoReturn:
         """Reports a failure with its figures. about: the objects whose story explains it."""

@@ -13,6 +13,7 @@ checks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -143,6 +144,17 @@ class Watch:
         if self.book is None or self.book.nodes.declared.key is not None:
             return ""
         return f"the order of evictions: policy {self.book.eviction.name} declares none"
+
+    @property
+    def excuses(self) -> Counter[tuple[str, str]]:
+        """How many judgements were forgiven, by check and reason."""
+        return Counter(
+            {
+                (one.name, reason): count
+                for one in self.checks
+                for reason, count in one.excuses.items()
+            }
+        )
 
     @property
     def audit_every(self) -> int:

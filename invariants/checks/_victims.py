@@ -4,12 +4,22 @@ chosen.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from hicache.core.actions import Cached, Evicted, Refused
-from hicache.core.events import AdmitWanted, EvictWanted, PagesWanted
+from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, PagesWanted
 from hicache.core.types import Tier
+from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.mirror import HOST
+from invariants.books.mirror import NodeMirror, Rank
 from invariants.books.pages import NODE, PageBook
+from invariants.books.requests import RequestMirror
+
+ON_HOST = "on host alone, or unlocked there, since this operation"
+SANK = "garbage or evictable since this operation"
+TO_BE_ADMITTED = "on the path of the request that was refused"
+THINNED = "a state above the limit of its path"
+SEVERAL_SHORT = "several pools were short, or none"
 
 
 def wanted(book: Book, slot: int) -> int:
@@ -19,11 +29,10 @@ def wanted(book: Book, slot: int) -> int:
     if type(event) is EvictWanted and (event.tier, event.component) == (pages.tier, pages.name):
         needed += event.pages + book.free_before[slot]
     if pages.tier == Tier.DEVICE:
-        needed += sum(
-            item.needed if item.component == pages.name else _at_most(book, item)
-            for item in book.outcomes
-            if type(item) is Refused and item.reason == "writing_back"
-        )
+        for item in book.outcomes:
+            if type(item) is Refused and item.reason == "writing_back":
+                most = max(needs(book, item, pages.component), default=0)
+                needed += min(item.needed, most) if item.component == pages.name else most
     if pages.tier == Tier.HOST:
         needed += kept_free(book, pages.component)
     return max(0, needed - book.free_before[slot])
@@ -35,27 +44,57 @@ def kept_free(book: Book, index: int) -> int:
     return spare[index] if spare else 0
 
 
-def _at_most(book: Book, item: Refused) -> int:
-    """Upper bound of the pages that a request wanted of a pool, if it was refused because of
-    another pool.
+def depths(book: Book, req: RequestMirror | None) -> tuple[int, ...]:
+    """Boundaries in pages from which a refused request may have been planned to start: with a load
+    and without one.
     """
-    req = book.requests.by_id.get(item.request)
-    event = book.event
-    tokens = event.length if type(event) is PagesWanted else req.length if req is not None else 0
-    return max(-(-tokens // book.page_size), *(kind.slots for kind in book.kinds))
+    if req is None or type(book.event) is not AdmitWanted:
+        return (0,)
+    return tuple({req.expected.device: None, req.expected.best: None})
 
 
-def chosen(book: Book, pages: PageBook, item: Evicted) -> bool:
-    """Whether the operation chose its first victim from this pool by the pool's own order.
+def needs(book: Book, item: Refused, index: int) -> list[int]:
+    """The most pages of a component that a refused request can have wanted; for an admission, from
+    each of `depths`. Room is made for one component after the other, so none is wanted of those
+    after the one that was short.
+    """
+    req, event, kind = book.requests.by_id.get(item.request), book.event, book.kinds[index]
+    if req is None or index > book.index_of(item.component):
+        return [0]
+    size = book.page_size
+    if type(event) is PagesWanted:
+        more = -(-event.length // size) - len(req.tables[0])
+        return [more if kind.positional else 0]
+    if type(event) is ContinueWanted:
+        end = min(req.computed_tokens + event.chunk, req.length)
+        return [max(1, -(-end // size) - req.filled) if kind.positional and index else 0]
+    if type(event) is not AdmitWanted:
+        return [0]
+    found = []
+    for depth in depths(book, req):
+        loads = req.expected.lacking[index] if depth == req.expected.best else 0
+        end = min(depth * size + event.chunk, req.length)
+        if not kind.positional:
+            found.append(loads + kind.slots)
+        elif index:
+            found.append(loads + max(1, -(-end // size) - depth))
+        else:
+            found.append(loads + max(0, -(-req.length // size) - depth))
+    return found
 
-    False if it was evicted together with another component's copy, or if another pool was short.
+
+def not_chosen(book: Book, pages: PageBook, item: Evicted) -> str:
+    """Why the operation did not choose its first victim from this pool by the pool's own order; ""
+    if it did.
+
+    It was evicted together with another component's copy, or another pool was short.
     """
     if book.width == 1:
-        return True
+        return ""
     if thinned(book, pages, int(item.pages[0])):
-        return False
+        return THINNED
     short = [slot for slot in range(len(book.pages)) if wanted(book, slot)]
-    return short == [pages.tier * book.width + pages.component]
+    return "" if short == [pages.tier * book.width + pages.component] else SEVERAL_SHORT
 
 
 def thinned(book: Book, pages: PageBook, page: int) -> bool:
@@ -75,20 +114,64 @@ def book_of(book: Book, item: Evicted) -> PageBook:
     return book.pool(item.tier, book.index_of(item.component))
 
 
-def sheltered(book: Book) -> set[int]:
-    """Nodes that may not have been candidates while the victims were chosen.
-
-    These became host-only or garbage in this operation, or are on the path of a request whose
-    admission was requested. An admission locks its path even if it is refused.
+def demoted(book: Book, item: Evicted) -> bool:
+    """Whether the node kept a copy of the victim on host: it is there still, or was evicted from
+    there later in this operation.
     """
-    hosted = sum(1 << 3 * kind.at + HOST for kind in book.kinds)
-    found = {mirror.id for mirror in book.nodes.dirty.values() if mirror.candidate & hosted}
-    found |= book.nodes.sank
-    if type(book.event) is not AdmitWanted:
-        return found
-    req = book.requests.by_id.get(book.event.request)
-    for tag in req.known if req is not None else ():
-        mirror = book.nodes.at.get(tag)
-        if mirror is not None:
-            found.add(mirror.id)
+    if item.tier != Tier.DEVICE or not len(item.pages):
+        return False
+    pages, host = book_of(book, item), book.pool(Tier.HOST, book.index_of(item.component))
+    tag = int(pages.content[item.pages[0]])
+    if tag in book.nodes.resident[book.width + pages.component]:
+        return True
+    later = book.outcomes[1 + next(at for at, one in enumerate(book.outcomes) if one is item) :]
+    return any(
+        type(other) is Evicted
+        and book_of(book, other) is host
+        and tag in host.content[other.pages].tolist()
+        for other in later
+    )
+
+
+def sheltered(book: Book, index: int) -> Mapping[int, str]:
+    """Nodes whose copies of a component may not have been candidates while the victims were chosen,
+    and why. An admission locks what it would reuse, even if it is refused.
+    """
+    nodes = book.nodes
+    found = dict.fromkeys(nodes.hosted, ON_HOST) | dict.fromkeys(nodes.sank, SANK)
+    refused = any(type(item) is Refused for item in book.outcomes)
+    if type(book.event) is AdmitWanted and refused:
+        req = book.requests.by_id.get(book.event.request)
+        for depth in depths(book, req) if req is not None else ():
+            for mirror in nodes.required(index, req.known[depth - 1]) if depth and req else ():
+                found[mirror.id] = TO_BE_ADMITTED
     return found
+
+
+def passed_over(
+    check: Check,
+    book: Book,
+    index: int,
+    queue: int,
+    spared: Mapping[int, str],
+    wrong: Callable[[Rank], bool | None],
+) -> NodeMirror | None:
+    """Returns the first candidate of a queue that should have been evicted instead of a victim.
+
+    wrong: whether a candidate of this rank should have been; None to look at the next one. spared:
+    candidates that are forgiven, and why.
+    """
+    seen: set[int] = set()
+    while True:
+        other = book.nodes.coldest(index, queue, seen)
+        rank = other.rank[index] if other is not None else None
+        if other is None or rank is None:
+            return None
+        verdict = wrong(rank)
+        if verdict is False:
+            return None
+        if verdict and other.id not in spared:
+            return other
+        if verdict:
+            check.excuse(spared[other.id])
+        seen.add(other.id)

@@ -68,6 +68,7 @@ class Answers(Check):
     watches = (*_ONE_OF, PrefillDone, LoadDone)
 
     def __init__(self) -> None:
+        super().__init__()
         self._running: dict[int, None] = {}  # admitted requests, in order of admission
 
     def see(self, book: Book, item: Any, view: CoreView) -> None:

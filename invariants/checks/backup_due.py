@@ -32,16 +32,9 @@ class BackupDue(Check):
             self._put_off(book, path, view, least)
 
     def _begun(self, book: Book, item: Backup, view: CoreView, least: int) -> None:
-        name = book.writes.name
-        if not book.writes.on_evict and any(view.writing_back(kind.at) for kind in book.kinds):
-            self.fail(
-                f"flight {item.flight}: an eviction waits for a copy, under {name}",
-                flight(item.flight),
-            )
-        if any(
-            view.writing_back(kind.at) > book.writing_back_before[kind.at] for kind in book.kinds
-        ):
-            return
+        ticket = book.tickets.open[item.flight]
+        if ticket.evicts:
+            return  # an eviction waits for it
         if not least:
             self.fail(
                 f"flight {item.flight}: a copy to host that no eviction waits for",
@@ -54,7 +47,6 @@ class BackupDue(Check):
                 f"{book.config.max_backups}",
                 flight(item.flight),
             )
-        ticket = book.tickets.open[item.flight]
         for move in ticket.moves:
             pages = book.pool(Tier.DEVICE, move.at)
             for number in dict.fromkeys((pages.owner[move.source] >> 2).tolist()):

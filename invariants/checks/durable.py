@@ -9,10 +9,10 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.liveness import is_live
+from invariants.books.distances import is_live
 from invariants.books.pages import NODE
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, chosen, kept_free
+from invariants.checks._victims import book_of, kept_free, not_chosen
 
 
 class Durable(Check):
@@ -26,6 +26,7 @@ class Durable(Check):
     watches = (Evicted, BackupDone)
 
     def __init__(self) -> None:
+        super().__init__()
         self._operation = -1
         # prefixes with a backup that failed, or that ended before its parent's
         self._failed: set[int] = set()
@@ -73,7 +74,7 @@ class Durable(Check):
         serving = bool(pages.served[number])
         if item.tier != Tier.DEVICE or not index or item.demoted or not serving:
             return
-        if not chosen(book, pages, item) or int(pages.content[number]) in self._failed:
+        if not_chosen(book, pages, item) or int(pages.content[number]) in self._failed:
             return
         if any(type(other) in (Backup, Load, Refused) for other in book.outcomes):
             return  # a waiting backup or a load may have taken the room
@@ -95,7 +96,7 @@ class Durable(Check):
             if least == 1:
                 self._copied(book, record)
             used = _uses(book, record) >= least and record.pages[1][0] is not None
-            if used and is_live(record, book.kinds):
+            if used and is_live(book.nodes.by_id[record.id], book.kinds):
                 self._kept(book, record)
 
     def _copied(self, book: Book, record: Node) -> None:

@@ -25,6 +25,7 @@ class EvictMinimum(Check):
     watches = (Evicted,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._operation = -1
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:

@@ -9,7 +9,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, chosen, sheltered
+from invariants.checks._victims import book_of, not_chosen, passed_over, sheltered
 
 
 class GarbageFirst(Check):
@@ -22,26 +22,29 @@ class GarbageFirst(Check):
     watches = (Evicted,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._operation = -1
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         """Checks the first victim of each operation; it may have turned later ones into garbage."""
-        if self._operation == book.operations or not len(item.pages):
+        if not len(item.pages):
             return
-        self._operation = book.operations
+        first, self._operation = self._operation != book.operations, book.operations
         pages = book_of(book, item)
-        if not pages.served[item.pages[0]] or not chosen(book, pages, item):
+        if not pages.served[item.pages[0]]:
             return
-        spared = sheltered(book)
+        reason = not_chosen(book, pages, item) if first else "a later victim of one operation"
+        if reason:
+            self.excuse(reason)
+            return
+        spared, index = sheltered(book, pages.component), pages.component
         for queue in (DEVICE,) if item.tier == Tier.DEVICE else (HOST, DUPLICATE):
-            colder = book.nodes.coldest(pages.component, queue, spared)
-            rank = colder.rank[pages.component] if colder is not None else None
-            if colder is not None and rank is not None and not rank[0]:
-                near = colder.node.live_distance if colder.node is not None else -1
+            colder = passed_over(self, book, index, queue, spared, lambda rank: not rank[0])
+            if colder is not None:
                 self.fail(
                     f"{pages.where} page {item.pages[0]}, which served a live boundary, went while "
-                    f"node {colder.id} has copies that serve none (the nearest is {near} pages "
-                    f"below its end)",
+                    f"node {colder.id} has copies that serve none (the nearest is "
+                    f"{colder.live_distance} pages below its end)",
                     page(pages, int(item.pages[0])),
                     node(colder.id),
                 )

@@ -22,6 +22,7 @@ class Leaves(Check):
     watches = (Prefill, Cached, Granted)
 
     def __init__(self) -> None:
+        super().__init__()
         self._planned: dict[int, Prefill] = {}  # the last pass of each request
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:

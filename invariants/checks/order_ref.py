@@ -7,10 +7,10 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.mirror import DEVICE, DUPLICATE, HOST, Key
+from invariants.books.mirror import DEVICE, DUPLICATE, HOST, Key, Rank
 from invariants.books.pages import PageBook
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, chosen, sheltered
+from invariants.checks._victims import book_of, demoted, not_chosen, passed_over, sheltered
 
 
 class OrderReference(Check):
@@ -24,36 +24,39 @@ class OrderReference(Check):
     watches = (Evicted,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._operation = -1
-        self._sheltered: set[int] = set()
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         if not len(item.pages):
             return
-        first = self._operation != book.operations
-        if first:
-            self._operation = book.operations
-            self._sheltered = sheltered(book)
-        elif book.width > 1:
-            return  # the first victim may have turned others into garbage or removed them
+        first, self._operation = self._operation != book.operations, book.operations
+        if not first and book.width > 1:
+            # the first victim may have turned others into garbage or removed them
+            self.excuse("a later victim of one operation")
+            return
         pages = book_of(book, item)
-        if not chosen(book, pages, item):
+        reason = not_chosen(book, pages, item)
+        if reason:
+            self.excuse(reason)
             return
         rank = book.nodes.parted.get((int(pages.giver[item.pages[0]]), pages.component))
         if rank is None:
-            return  # it was cached and evicted in this operation
+            self.excuse("cached and evicted in one operation")
+            return
         served, key = rank
         if item.tier == Tier.DEVICE:
             self._compare(book, item, pages, DEVICE, served, key)
-        elif not any(
-            type(other) is Evicted and other.tier == Tier.DEVICE and not other.demoted
+        elif any(
+            type(other) is Evicted and other.tier == Tier.DEVICE and not demoted(book, other)
             for other in book.outcomes
-        ):  # otherwise it may have been removed with its prefix
-            if _still_on_device(book, item, pages):
-                self._compare(book, item, pages, DUPLICATE, served, key)
-                self._compare(book, item, pages, HOST, served, None)
-            else:
-                self._compare(book, item, pages, HOST, served, key)
+        ):
+            self.excuse("a host copy beside a prefix that was deleted")
+        elif _still_on_device(book, item, pages):
+            self._compare(book, item, pages, DUPLICATE, served, key)
+            self._compare(book, item, pages, HOST, served, None)
+        else:
+            self._compare(book, item, pages, HOST, served, key)
 
     def _compare(
         self,
@@ -64,14 +67,19 @@ class OrderReference(Check):
         served: bool,
         key: Key | None,
     ) -> None:
-        """Compares a victim with the first candidate of a queue. key: key of the victim, or None if
-        the whole queue must be evicted before it.
+        """Compares a victim with the first candidates of a queue. key: key of the victim, or None
+        if the whole queue must be evicted before it.
         """
-        other = book.nodes.coldest(pages.component, queue, self._sheltered)
-        rank = other.rank[pages.component] if other is not None else None
-        if other is None or rank is None or rank[0] != served:
-            return  # GARBAGE-FIRST checks the order between garbage and the rest
-        if key is None or rank[1] < key:
+
+        def wrong(rank: Rank) -> bool | None:
+            if rank[0] != served:  # GARBAGE-FIRST checks the order between garbage and the rest
+                return None if served else False
+            return key is None or rank[1] < key
+
+        index = pages.component
+        other = passed_over(self, book, index, queue, sheltered(book, index), wrong)
+        rank = other.rank[index] if other is not None else None
+        if other is not None and rank is not None:
             also = ", also on device" if key is None else f", {_told(book, key)}"
             self.fail(
                 f"{pages.where} page {item.pages[0]}{also}, went; expected node {other.id} to go "
