@@ -45,7 +45,7 @@ from .kinds import kinds_of, needs_of
 from .leaving import branch_of, commit, made_of, note_checkpoint_slots
 from .nodes import NodeBook
 from .orders import order_of
-from .pages import PageBook
+from .pages import NODE, PageBook
 from .pins import pin
 from .reference import find
 from .replies import REPLIES, answer
@@ -196,6 +196,10 @@ class Book:
         self.nodes.claim()
         self.requests.claim()
         for ticket in self.tickets.fresh:
+            if type(ticket.action) is Backup and self.writes.on_evict:
+                ticket.evicts = evicted_by(
+                    ticket.action, event, outcomes, self.kinds, self._lacked()
+                )
             stray = pin(ticket, self.tickets, self.nodes, self.requests)
             if stray:
                 self.missing.append(stray)
@@ -245,8 +249,6 @@ class Book:
             one, other = (view.pool(tier, move.at).generation for tier in ticket.tiers)
             ticket.generations.append((one[move.source], other[move.target]))
         if type(action) is Backup:
-            if self.writes.on_evict:
-                ticket.evicts = evicted_by(action, self.event, self.outcomes, self.kinds)
             return
         req = self.requests.by_id.get(action.request)  # type: ignore[union-attr]
         if req is None:
@@ -296,6 +298,13 @@ class Book:
                 self.requests.lower(req, req.computed_tokens)
             else:
                 self.requests.admit(req, item)  # type: ignore[arg-type]
+
+    def _lacked(self) -> list[bool]:
+        """By component, whether fewer device pages were free than this operation took."""
+        return [
+            sum(len(taken) for taken, code in one.claimed if code & 3 != NODE) > free
+            for one, free in zip(self.pages[: self.width], self.free_before, strict=False)
+        ]
 
     def _since(self) -> int:
         """The first token of the pass that this event ended, or 0."""

@@ -19,6 +19,7 @@ from .kinds import Kind
 from .mirror import HOST, NodeMirror, Rank, candidacy, differ, serves
 from .orders import Order
 from .pages import NODE, PageBook, code_of
+from .splits import lower_half
 from .tags import chain, chain_root, run_tags, seed_of
 
 
@@ -69,7 +70,8 @@ class NodeBook:
         self.sank: set[int] = set()  # nodes that became garbage or candidates in this operation
         self.died: set[int] = set()  # nodes that lost their last live boundary in this operation
         self.hosted: set[int] = set()  # nodes that became host candidates in this operation
-        self.came = self.turned = 0  # numbers of new nodes, and of nodes with a changed distance
+        self.came = 0  # number of new nodes
+        self.turned: set[int] = set()  # nodes with another live distance since this operation
         self._moved: list[tuple[NodeMirror, Node]] = []
         self._host_bits = sum(1 << 3 * kind.at + HOST for kind in kinds)
 
@@ -78,9 +80,9 @@ class NodeBook:
         self.dirty, self.gone, self._moved = {}, [], []
         if self.parted_use:
             self.parted, self.parted_use = {}, {}
-        self.came = self.turned = 0
-        if self.sank or self.died or self.hosted:
-            self.sank, self.died, self.hosted = set(), set(), set()
+        self.came = 0
+        if self.sank or self.turned or self.hosted:
+            self.sank, self.died, self.turned, self.hosted = set(), set(), set(), set()
         self.root.node = root
         for node_id, node in touched.items():
             mirror = self.by_id.get(node_id)
@@ -207,7 +209,7 @@ class NodeBook:
         for mirror in update(self.by_id, changed, above, self.kinds, self.widest):
             mirror.changed = True
             self.dirty[mirror.id] = mirror
-            self.turned += 1
+            self.turned.add(mirror.id)
             if mirror.live_distance == NONE:
                 self.died.add(mirror.id)
 
@@ -218,7 +220,7 @@ class NodeBook:
         other node is new.
         """
         mirror.changed = True
-        lower = self._lower_half(mirror, node)
+        lower = lower_half(mirror, node, self.by_id, self.gone)
         if lower is None:
             mirror.use = [self.clock] * self.width
             mirror.inserted = self.clock
@@ -226,24 +228,6 @@ class NodeBook:
         mirror.use = lower.use.copy()
         mirror.inserted, mirror.hits = lower.inserted, lower.hits
         mirror.priority = lower.priority
-
-    def _lower_half(self, mirror: NodeMirror, node: Node) -> NodeMirror | None:
-        """Returns the node from which this new one was split, or None."""
-        below = list(node.children.values())
-        for child in below:
-            lower = self.by_id.get(child.id)
-            if lower is None:
-                below.extend(child.children.values())
-            elif lower.end_page - lower.span < mirror.end_page:  # parents first: not cut yet
-                return lower
-        for gone in self.gone:
-            at = mirror.end_page - (gone.end_page - gone.span) - 1
-            if not 0 <= at < gone.span or gone.tags[at] != mirror.tags[-1]:
-                continue
-            for held, gave in zip((tier[0] for tier in node.pages), gone.gave, strict=True):
-                if held is not None and gave is not None and gave[at] == held[-1]:
-                    return gone  # otherwise it was evicted and inserted again
-        return None
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""

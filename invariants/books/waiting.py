@@ -41,26 +41,34 @@ class WritingBack(NamedTuple):
 
 
 def evicted_by(
-    action: Backup, event: Event, outcomes: Sequence[Outcome], kinds: Sequence[Kind]
+    action: Backup,
+    event: Event,
+    outcomes: Sequence[Outcome],
+    kinds: Sequence[Kind],
+    lacked: Sequence[bool],
 ) -> tuple[int, ...]:
-    """The components for one of which an eviction began this backup; none if a use began it."""
+    """The components for one of which an eviction began this backup; none if a use began it.
+
+    lacked: by component, whether fewer device pages were free than this operation took.
+    """
+    if type(event) is EvictWanted:
+        return tuple(kind.at for kind in kinds if kind.name == event.component)
     if type(event) is PrefillDone:
         seen = next((item for item in outcomes if type(item) is Cached or item is action), None)
         wanted = [kind for kind in kinds if not kind.positional] if seen is action else []
-    elif type(event) is EvictWanted:
-        return tuple(kind.at for kind in kinds if kind.name == event.component)
     elif type(event) in _MAKES_ROOM:
         refused = next((item for item in outcomes if type(item) is Refused), None)
-        last = next((one for one in kinds if refused and one.name == refused.component), kinds[-1])
-        if not last.at:  # room is made for one component after the other
-            return (0,)
-        wanted = [kind for kind in kinds if 0 < kind.at <= last.at]
+        if refused is None:
+            wanted = [kind for kind in kinds if lacked[kind.at]]
+        else:  # room is made for one component after the other
+            last = next((kind.at for kind in kinds if kind.name == refused.component), 0)
+            wanted = list(kinds[: last + 1])
         if type(event) is not AdmitWanted:
             wanted = [kind for kind in wanted if kind.positional]
     else:
         return ()
     copied = {copy.component for copy in action.copies}
-    return tuple(kind.at for kind in wanted if kind.name in copied)
+    return tuple(kind.at for kind in wanted if not kind.at or kind.name in copied)
 
 
 def writing_back(tickets: TicketBook, index: int) -> WritingBack:

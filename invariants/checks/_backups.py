@@ -1,0 +1,89 @@
+"""Shared code of the checks of backups: what a use makes due, and what may put it off."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import NamedTuple
+
+from hicache.core.actions import Backup, Cached, Evicted, Released
+from hicache.core.types import Tier
+from invariants.books.book import Book
+from invariants.books.mirror import NodeMirror, serves
+from invariants.books.tags import Tags
+
+BEGUN = ""
+NO_ROOM = "host had no room"
+TOO_MANY = "as many backups under way as are allowed"
+
+
+class PutOff(NamedTuple):
+    """copied: by component and node, what open backups copy. reason: why a use begins none now; ""
+    if nothing keeps it from that.
+    """
+
+    copied: Set[tuple[int, int]]
+    reason: str
+
+
+def path_of(book: Book, item: Cached | Released) -> list[NodeMirror]:
+    """The nodes that the operation used, from the root down."""
+    tags: Tags
+    if type(item) is Cached:
+        req = book.requests.by_id.get(item.request)
+        pages, tags = item.pages, req.tags if req is not None else book.nodes.root.tags
+    elif book.left is not None:
+        _, tags, made = book.left
+        pages = made[0]
+    else:
+        return []
+    deepest = book.nodes.at.get(int(tags[pages - 1])) if 0 < pages <= len(tags) else None
+    return list(book.nodes.path(deepest.id))[::-1] if deepest is not None else []
+
+
+def missing(book: Book, mirror: NodeMirror) -> list[int]:
+    """Components of a node that are to be copied when its use makes them due: on device, not on
+    host, with a host pool, and required by a live boundary. Room for a copy of a node may be made
+    by evicting copies of the nodes above it, so what left host in this operation is not counted.
+    """
+    lost = _lost_on_host(book, mirror)
+    return [
+        kind.at
+        for kind in book.kinds
+        if mirror.pages[kind.at] is not None
+        and mirror.pages[book.width + kind.at] is None
+        and book.pages[book.width + kind.at].capacity
+        and (not kind.at or serves(kind, mirror.live_distance))
+        and kind.at not in lost
+    ]
+
+
+def _lost_on_host(book: Book, mirror: NodeMirror) -> list[int]:
+    """Components of a node whose host copies were evicted in this operation."""
+    return [
+        index
+        for item in book.outcomes
+        if type(item) is Evicted and item.tier == Tier.HOST
+        for index in [book.index_of(item.component)]
+        if book.pool(Tier.HOST, index).giver[item.pages[0]] == mirror.id
+    ]
+
+
+def copied_by_backups(book: Book) -> dict[tuple[int, int], int]:
+    """By component and node, the open backup that copies it."""
+    return {
+        (move.at, code >> 2): ticket.id
+        for ticket in book.tickets.open.values()
+        if type(ticket.action) is Backup
+        for move in ticket.moves
+        for code in book.pool(Tier.DEVICE, move.at).owner[move.source].tolist()
+    }
+
+
+def put_off(book: Book) -> PutOff:
+    """What keeps this operation's use of a path from beginning backups."""
+    copied = copied_by_backups(book)
+    before = sum(
+        type(one.action) is Backup and (one.id <= book.tickets.settled or bool(one.evicts))
+        for one in book.tickets.open.values()
+    )
+    return PutOff(copied.keys(), TOO_MANY if before >= book.config.max_backups else BEGUN)
