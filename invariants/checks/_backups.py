@@ -68,22 +68,21 @@ def _lost_on_host(book: Book, mirror: NodeMirror) -> list[int]:
     ]
 
 
-def copied_by_backups(book: Book) -> dict[tuple[int, int], int]:
-    """By component and node, the open backup that copies it."""
+def transfers(book: Book, kind: type = object) -> set[tuple[int, int]]:
+    """What open transfers of this kind copy and have not delivered, by component and node."""
     return {
-        (move.at, code >> 2): ticket.id
+        (move.at, code >> 2)
         for ticket in book.tickets.open.values()
-        if type(ticket.action) is Backup
+        if not ticket.landed and isinstance(ticket.action, kind)
         for move in ticket.moves
-        for code in book.pool(Tier.DEVICE, move.at).owner[move.source].tolist()
+        for code in book.pool(ticket.tiers[0], move.at).owner[move.source].tolist()
     }
 
 
 def put_off(book: Book) -> PutOff:
     """What keeps this operation's use of a path from beginning backups."""
-    copied = copied_by_backups(book)
     before = sum(
         type(one.action) is Backup and (one.id <= book.tickets.settled or bool(one.evicts))
         for one in book.tickets.open.values()
     )
-    return PutOff(copied.keys(), TOO_MANY if before >= book.config.max_backups else BEGUN)
+    return PutOff(transfers(book, Backup), TOO_MANY if before >= book.config.max_backups else BEGUN)

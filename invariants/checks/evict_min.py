@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror
-from invariants.books.pages import PageBook
 from invariants.books.story import pool
-from invariants.checks._victims import thinned, wanted
+from invariants.checks._victims import THINNED, demoted, thinned, wanted
 
 
 class EvictMinimum(Check):
@@ -37,37 +34,43 @@ class EvictMinimum(Check):
         gone = [0] * len(book.pages)
         for other in book.outcomes:
             if type(other) is Evicted:
-                dropped |= other.tier == Tier.DEVICE and not other.demoted
+                dropped = dropped or (other.tier == Tier.DEVICE and not demoted(book, other))
                 slot = other.tier * book.width + book.index_of(other.component)
                 victims.append((slot, other))
-                busy = book.pages[slot].busy[other.pages]
-                gone[slot] += len(other.pages) - int(np.count_nonzero(busy))
-        short = [wanted(book, slot) if count else 0 for slot, count in enumerate(gone)]
-        if any(count > least for count, least in zip(gone, short, strict=True)):
-            self._compare(book, victims, _alone(book, victims, len(gone)), dropped)
+                gone[slot] += len(other.pages)
+        asked = [wanted(book, slot) for slot in range(len(gone))]
+        if any(count > least for count, least in zip(gone, asked, strict=True)):
+            self._compare(book, victims, asked, dropped)
 
     def _compare(
-        self, book: Book, victims: list[tuple[int, Evicted]], gone: list[int], dropped: bool
+        self, book: Book, victims: list[tuple[int, Evicted]], asked: list[int], dropped: bool
     ) -> None:
+        useless = _useless(book, victims, asked)
         for slot, pages in enumerate(book.pages):
+            found = [one for at, one in useless if at == slot]
+            gone = sum(len(item.pages) for at, item in victims if at == slot)
+            if gone <= asked[slot]:
+                continue
             if pages.tier == Tier.HOST and dropped:
-                continue  # host pages below a removed node are removed with it
-            short = wanted(book, slot)
-            if gone[slot] > short + _tombstone(book, victims, slot):
+                self.excuse("host pages below what was deleted")
+                continue
+            over = gone - len(found) - asked[slot]
+            if over > _tombstone(book, victims, slot):
                 self.fail(
-                    f"{pages.where}: evicted {gone[slot]} pages that nothing else took along; free "
-                    f"before {book.free_before[slot]}, missing {short}",
+                    f"{pages.where}: evicted {gone - len(found)} pages that nothing else took "
+                    f"along; free before {book.free_before[slot]}, missing {asked[slot]}",
                     pool(pages),
                 )
+            for reason in dict.fromkeys(found):
+                self.excuse(reason)
+            if over > 0:
+                self.excuse("a tombstone is not cut")
 
 
-def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[int]:
-    """Returns, per pool, the evicted pages that count against the limit.
-
-    Not counted are pages that are retiring, pages evicted together with a victim of another pool
-    that was short, and garbage.
-    """
-    asked = {slot for slot in range(slots) if wanted(book, slot)}
+def _useless(
+    book: Book, victims: list[tuple[int, Evicted]], asked: list[int]
+) -> list[tuple[int, str]]:
+    """Returns the evicted pages that do not count against the limit: their pool, and the reason."""
     thin = {  # states above the limit of a path, for which slots had been freed
         (slot, page)
         for slot, item in victims
@@ -77,22 +80,29 @@ def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[i
     extra = [
         slot for slot, item in victims if any((slot, page) in thin for page in item.pages.tolist())
     ]
-    asked.update(extra)
-    gone = [-extra.count(slot) for slot in range(slots)]
+    short = {slot for slot, least in enumerate(asked) if least}.union(extra)
     givers: dict[int, set[int]] = {}  # nodes with evicted copies, by the pools that were short
     for slot, item in victims if book.width > 1 else ():
-        if slot in asked:
+        if slot in short:
             nodes = book.pages[slot].giver[item.pages].tolist()
             givers.setdefault(slot, set()).update(nodes)
     dead = _died(book, givers)
+    found = [(slot, "a slot freed for a state above the limit") for slot in extra]
     for slot, item in victims:
         pages = book.pages[slot]
         for page in item.pages.tolist():
-            node, retiring = int(pages.giver[page]), pages.busy[page] > 0
-            beside = any(node in found for at, found in givers.items() if at != slot)
-            spare = node in dead or _useless(pages, page) or (slot, page) in thin
-            gone[slot] += not (retiring or beside or spare)
-    return gone
+            node = int(pages.giver[page])
+            if pages.busy[page]:
+                found.append((slot, "retiring pages"))
+            elif any(node in nodes for at, nodes in givers.items() if at != slot):
+                found.append((slot, "pages of a node that another pool evicted"))
+            elif node in dead:
+                found.append((slot, "pages of a node that lost its last boundary"))
+            elif not pages.served[page]:
+                found.append((slot, "pages that no boundary required"))
+            elif (slot, page) in thin:
+                found.append((slot, THINNED))
+    return found
 
 
 def _tombstone(book: Book, victims: list[tuple[int, Evicted]], slot: int) -> int:
@@ -123,11 +133,6 @@ def _lost(book: Book, mirror: NodeMirror, nodes: set[int]) -> bool:
             return True
         step = step.parent
     return False
-
-
-def _useless(pages: PageBook, page: int) -> bool:
-    """Whether no live boundary required the page any more when it was evicted."""
-    return not pages.served[page]
 
 
 def check() -> EvictMinimum:

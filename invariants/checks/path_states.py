@@ -13,6 +13,7 @@ from invariants.books.kinds import Kind
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 from invariants.books.tags import Tags
+from invariants.checks._backups import transfers
 
 
 class PathStates(Check):
@@ -41,8 +42,16 @@ class PathStates(Check):
         for kind in book.kinds:
             held = [mirror for mirror in path if _has(mirror, kind, book)]
             excess = len(held) - kind.per_path
-            spare = [one for one in held[:-1] if not _is_used(one, kind, book)]
-            if kind.per_path and excess > 0 and spare:
+            if not kind.per_path or excess <= 0:
+                continue
+            spare = []
+            for mirror in held[:-1]:
+                reason = _why(mirror, kind, book)
+                if reason:
+                    self.excuse(reason)
+                else:
+                    spare.append(mirror)
+            if spare:
                 self.fail(
                     f"the path to node {path[-1].id} has {len(held)} states of {kind.name}: "
                     f"expected at most {kind.per_path} but for those that must stay, found that "
@@ -55,16 +64,18 @@ def _has(mirror: NodeMirror, kind: Kind, book: Book) -> bool:
     return any(mirror.pages[tier * book.width + kind.at] is not None for tier in (0, 1))
 
 
-def _is_used(mirror: NodeMirror, kind: Kind, book: Book) -> bool:
-    """Whether a state must stay: it is locked, being copied, or at a fork.
+def _why(mirror: NodeMirror, kind: Kind, book: Book) -> str:
+    """Why a state must stay; "" if it need not.
 
     A fork counts as it was when the operation began; a child may have been removed since.
     """
-    node = mirror.node
-    assert node is not None
-    locked = any(mirror.locked[tier * book.width + kind.at] for tier in (0, 1))
-    parts = mirror.kids + sum(one.parent is mirror for one in book.nodes.gone) > 1
-    return locked or parts or any(leg.component == kind.at for leg in node.legs)
+    if any(mirror.locked[tier * book.width + kind.at] for tier in (0, 1)):
+        return "a state in use"
+    if mirror.kids > 1:
+        return "a state at a fork"
+    if mirror.kids + sum(one.parent is mirror for one in book.nodes.gone) > 1:
+        return "a state at what was a fork"
+    return "a state that is copied" if (kind.at, mirror.id) in transfers(book) else ""
 
 
 def check() -> PathStates:
