@@ -29,30 +29,23 @@ class EvictMinimum(Check):
         if self._operation == book.operations:
             return
         self._operation = book.operations
-        dropped = False
         victims: list[tuple[int, Evicted]] = []
         gone = [0] * len(book.pages)
         for other in book.outcomes:
             if type(other) is Evicted:
-                dropped = dropped or (other.tier == Tier.DEVICE and not demoted(book, other))
                 slot = other.tier * book.width + book.index_of(other.component)
                 victims.append((slot, other))
                 gone[slot] += len(other.pages)
         asked = [wanted(book, slot) for slot in range(len(gone))]
         if any(count > least for count, least in zip(gone, asked, strict=True)):
-            self._compare(book, victims, asked, dropped)
+            self._compare(book, victims, asked)
 
-    def _compare(
-        self, book: Book, victims: list[tuple[int, Evicted]], asked: list[int], dropped: bool
-    ) -> None:
+    def _compare(self, book: Book, victims: list[tuple[int, Evicted]], asked: list[int]) -> None:
         useless = _useless(book, victims, asked)
         for slot, pages in enumerate(book.pages):
             found = [one for at, one in useless if at == slot]
             gone = sum(len(item.pages) for at, item in victims if at == slot)
             if gone <= asked[slot]:
-                continue
-            if pages.tier == Tier.HOST and dropped:
-                self.excuse("host pages below what was deleted")
                 continue
             over = gone - len(found) - asked[slot]
             if over > _tombstone(book, victims, slot):
@@ -86,22 +79,62 @@ def _useless(
         if slot in short:
             nodes = book.pages[slot].giver[item.pages].tolist()
             givers.setdefault(slot, set()).update(nodes)
-    dead = _died(book, givers)
+    dead, below = _died(book, givers), _below_deleted(book, victims)
+    removed = {mirror.id for mirror in book.nodes.gone}
     found = [(slot, "a slot freed for a state above the limit") for slot in extra]
+
+    whole = {  # by tier, the nodes that left it with all components
+        (slot // book.width, node)
+        for slot, item in victims
+        if not slot % book.width
+        for node in book.pages[slot].giver[item.pages].tolist()
+    }
+
+    def beside(slot: int, node: int) -> bool:
+        """Whether another pool's eviction takes the node's pages of this one along: all of them
+        where the node leaves the tier or the tree, else those of later components.
+        """
+        tier = slot // book.width
+        every = node in removed or (tier, node) in whole
+        return any(
+            at != slot and node in nodes and (every or tier * book.width <= at < slot)
+            for at, nodes in givers.items()
+        )
+
     for slot, item in victims:
         pages = book.pages[slot]
         for page in item.pages.tolist():
             node = int(pages.giver[page])
             if pages.busy[page]:
                 found.append((slot, "retiring pages"))
-            elif any(node in nodes for at, nodes in givers.items() if at != slot):
+            elif beside(slot, node):
                 found.append((slot, "pages of a node that another pool evicted"))
             elif node in dead:
                 found.append((slot, "pages of a node that lost its last boundary"))
-            elif not pages.served[page]:
-                found.append((slot, "pages that no boundary required"))
+            elif pages.tier == Tier.HOST and node in below:
+                found.append((slot, "host pages below what was deleted"))
             elif (slot, page) in thin:
                 found.append((slot, THINNED))
+    return found
+
+
+def _below_deleted(book: Book, victims: list[tuple[int, Evicted]]) -> set[int]:
+    """Returns the removed nodes that were deleted from device, and those below them: they cannot be
+    matched without their prefix.
+    """
+    deleted = {
+        int(book.pages[slot].giver[page])
+        for slot, item in victims
+        if item.tier == Tier.DEVICE and not demoted(book, item)
+        for page in item.pages.tolist()
+    }
+    found = set()
+    for mirror in book.nodes.gone:
+        step: NodeMirror | None = mirror
+        while step is not None and step.id not in deleted:
+            step = step.parent
+        if step is not None:
+            found.add(mirror.id)
     return found
 
 
