@@ -76,6 +76,6 @@ def writing_back(tickets: TicketBook, index: int) -> WritingBack:
     least = most = 0
     for ticket in tickets.open.values():
         if index in ticket.evicts:
-            most += ticket.frees[index]
-            least += ticket.frees[index] if len(ticket.evicts) == 1 else 0
+            most += ticket.frees.get(index, 0)
+            least += ticket.frees.get(index, 0) if len(ticket.evicts) == 1 else 0
     return WritingBack(least, most)

@@ -115,7 +115,7 @@ class LiveEvict(Check):
             return [one.id for one in backups]
         free = book.pages[index].free
         for ticket in leaving:
-            free += ticket.frees[index]
+            free += ticket.frees.get(index, 0)
             if free >= needed:
                 return [ticket.id]
         if leaving:
