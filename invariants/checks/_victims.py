@@ -5,6 +5,7 @@ chosen.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from hicache.core.actions import Cached, Evicted, Refused
 from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, PagesWanted
@@ -18,6 +19,7 @@ from invariants.books.requests import RequestMirror
 ON_HOST = "on host alone, or unlocked there, since this operation"
 SANK = "garbage or evictable since this operation"
 TO_BE_ADMITTED = "on the path of the request that was refused"
+LATER = "a later victim of one operation"
 THINNED = "a state above the limit of its path"
 SEVERAL_SHORT = "several pools were short, or none"
 
@@ -83,18 +85,31 @@ def needs(book: Book, item: Refused, index: int) -> list[int]:
     return found
 
 
-def not_chosen(book: Book, pages: PageBook, item: Evicted) -> str:
-    """Why the operation did not choose its first victim from this pool by the pool's own order; ""
-    if it did.
-
-    It was evicted together with another component's copy, or another pool was short.
+class Decided(NamedTuple):
+    """by: the component by whose order the operation chose its first victim. reason: why that
+    is not certain; "" if it is.
     """
+
+    by: int
+    reason: str = ""
+
+
+def decided_by(book: Book, item: Evicted) -> Decided:
+    """What the operation chose its first victim by. A leaf is evicted with all its components,
+    whichever of them is wanted, and room is made for one component after the other.
+    """
+    pages = book_of(book, item)
     if book.width == 1:
-        return ""
+        return Decided(0)
     if thinned(book, pages, int(item.pages[0])):
-        return THINNED
+        return Decided(pages.component, THINNED)
     short = [slot for slot in range(len(book.pages)) if wanted(book, slot)]
-    return "" if short == [pages.tier * book.width + pages.component] else SEVERAL_SHORT
+    if short == [pages.tier * book.width + pages.component]:
+        return Decided(pages.component)
+    refused = any(type(other) is Refused for other in book.outcomes)
+    if item.tier == Tier.DEVICE and short and short[0] < book.width and not refused:
+        return Decided(short[0])
+    return Decided(pages.component, SEVERAL_SHORT)
 
 
 def thinned(book: Book, pages: PageBook, page: int) -> bool:

@@ -13,7 +13,7 @@ from invariants.books.pages import NODE
 from invariants.books.story import flight, node, page
 from invariants.books.tickets import Move, Ticket
 from invariants.checks._backups import BEGUN, NO_ROOM, missing, path_of, put_off
-from invariants.checks._victims import book_of, demoted, depths, kept_free, not_chosen
+from invariants.checks._victims import LATER, book_of, decided_by, demoted, depths, kept_free
 
 
 class Durable(Check):
@@ -117,7 +117,7 @@ class Durable(Check):
         if not on_device or not all(one.capacity for one in book.pages[book.width :]):
             return  # a boundary cannot be live on host
         if pages.served[item.pages[0]] and not demoted(book, item):
-            reason = self._excused(book, item) if first else "a later victim of one operation"
+            reason = self._excused(book, item) if first else LATER
             if reason:
                 self.excuse(reason)
 
@@ -133,7 +133,7 @@ class Durable(Check):
             return "its copy failed"
         if pages.content[number] in self._refused:
             return "its copy failed"
-        reason = not_chosen(book, pages, item)
+        reason = decided_by(book, item).reason
         if reason:
             return reason
         for other in book.outcomes:

@@ -9,7 +9,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, not_chosen, passed_over, sheltered
+from invariants.checks._victims import LATER, book_of, decided_by, passed_over, sheltered
 
 
 class GarbageFirst(Check):
@@ -23,21 +23,25 @@ class GarbageFirst(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        self._operation = -1
+        self._operation = self._victim = -1
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         """Checks the first victim of each operation; it may have turned later ones into garbage."""
         if not len(item.pages):
             return
-        first, self._operation = self._operation != book.operations, book.operations
         pages = book_of(book, item)
-        if not pages.served[item.pages[0]]:
+        giver = int(pages.giver[item.pages[0]])
+        first, self._operation = self._operation != book.operations, book.operations
+        last, self._victim = self._victim, giver
+        if not first and giver == last:
             return
-        reason = not_chosen(book, pages, item) if first else "a later victim of one operation"
-        if reason:
+        index, reason = decided_by(book, item) if first else (0, LATER)
+        served = book.nodes.parted.get((giver, index))
+        if reason and pages.served[item.pages[0]]:
             self.excuse(reason)
+        if reason or served is None or not served[0]:
             return
-        spared, index = sheltered(book, pages.component), pages.component
+        spared = sheltered(book, index)
         for queue in (DEVICE,) if item.tier == Tier.DEVICE else (HOST, DUPLICATE):
             colder = passed_over(self, book, index, queue, spared, lambda rank: not rank[0])
             if colder is not None:

@@ -10,7 +10,7 @@ from invariants.books.book import Book
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST, Key, Rank
 from invariants.books.pages import PageBook
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, demoted, not_chosen, passed_over, sheltered
+from invariants.checks._victims import LATER, book_of, decided_by, demoted, passed_over, sheltered
 
 
 class OrderReference(Check):
@@ -25,44 +25,47 @@ class OrderReference(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        self._operation = -1
+        self._operation = self._victim = -1
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         if not len(item.pages):
             return
-        first, self._operation = self._operation != book.operations, book.operations
-        if not first and book.width > 1:
-            # the first victim may have turned others into garbage or removed them
-            self.excuse("a later victim of one operation")
-            return
         pages = book_of(book, item)
-        reason = not_chosen(book, pages, item)
+        giver, width = int(pages.giver[item.pages[0]]), book.width
+        first, self._operation = self._operation != book.operations, book.operations
+        last, self._victim = self._victim, giver
+        if not first and width > 1:
+            # the first victim may have turned others into garbage or removed them
+            if giver != last:
+                self.excuse(LATER)
+            return
+        index, reason = decided_by(book, item)
         if reason:
             self.excuse(reason)
             return
-        rank = book.nodes.parted.get((int(pages.giver[item.pages[0]]), pages.component))
+        rank = book.nodes.parted.get((giver, index))
         if rank is None:
             self.excuse("cached and evicted in one operation")
             return
         served, key = rank
         if item.tier == Tier.DEVICE:
-            self._compare(book, item, pages, DEVICE, served, key)
+            self._compare(book, item, index, DEVICE, served, key)
         elif any(
             type(other) is Evicted and other.tier == Tier.DEVICE and not demoted(book, other)
             for other in book.outcomes
         ):
             self.excuse("a host copy beside a prefix that was deleted")
         elif _still_on_device(book, item, pages):
-            self._compare(book, item, pages, DUPLICATE, served, key)
-            self._compare(book, item, pages, HOST, served, None)
+            self._compare(book, item, index, DUPLICATE, served, key)
+            self._compare(book, item, index, HOST, served, None)
         else:
-            self._compare(book, item, pages, HOST, served, key)
+            self._compare(book, item, index, HOST, served, key)
 
     def _compare(
         self,
         book: Book,
         item: Evicted,
-        pages: PageBook,
+        index: int,
         queue: int,
         served: bool,
         key: Key | None,
@@ -76,7 +79,7 @@ class OrderReference(Check):
                 return None if served else False
             return key is None or rank[1] < key
 
-        index = pages.component
+        pages = book_of(book, item)
         other = passed_over(self, book, index, queue, sheltered(book, index), wrong)
         rank = other.rank[index] if other is not None else None
         if other is not None and rank is not None:
