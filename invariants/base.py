@@ -30,6 +30,7 @@ from hicache.core.view import CoreView
 
 from .books.book import Book
 from .books.mirror import NodeMirror
+from .reasons import Reason
 
 CRASH, INVARIANT, WRONG_BYTES, HAZARD, LIVENESS = 10, 11, 12, 13, 14
 NONDETERMINISM, HARNESS = 16, 17
@@ -106,7 +107,7 @@ class Check:
     watches: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self) -> None:
-        self.excuses: Counter[str] = Counter()  # judgements that it forgave, by reason
+        self.excuses: Counter[Reason] = Counter()  # judgements that it forgave, by reason
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         """Called for each changed node, and for each node in a full check."""
@@ -130,7 +131,7 @@ class Check:
     def still(self, book: Book, view: CoreView) -> None:
         """Called at the end, if nothing is admitted or in flight."""
 
-    def excuse(self, reason: str) -> None:
+    def excuse(self, reason: Reason) -> None:
         """Counts a judgement that the check forgives, or cannot make, for this reason. A sentence
         that does not apply at all, as to another kind of event, is no judgement.
         """

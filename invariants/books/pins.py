@@ -43,6 +43,7 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
         deepest = nodes.at.get(int(req.tags[req.boundary - 1]), deepest)
     for mirror in nodes.path(deepest.id) if deepest is not None else ():
         ticket.path += 1
+        ticket.nodes.append(mirror.id)
         for slot in (0, tickets.width):
             pages = mirror.pages[slot]
             if pages is not None:

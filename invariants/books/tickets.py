@@ -57,6 +57,7 @@ class Ticket:
         "landed",
         "locked",
         "moves",
+        "nodes",
         "path",
         "pins",
         "request",
@@ -74,6 +75,7 @@ class Ticket:
         self.locked: list[list[Pages]] = []  # locks taken over from a request that left
         self.landed = False
         self.path = 0  # number of pinned nodes
+        self.nodes: list[int] = []  # those of a transfer, by id
         self.evicts: tuple[int, ...] = ()  # an eviction of one of these waits for it (see waiting)
         self.frees: dict[int, int] = {}  # by component, device pages that go with its reply
 

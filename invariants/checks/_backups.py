@@ -10,19 +10,16 @@ from hicache.core.types import Tier
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror, serves
 from invariants.books.tags import Tags
-
-BEGUN = ""
-NO_ROOM = "host had no room"
-TOO_MANY = "as many backups under way as are allowed"
+from invariants.reasons import Reason
 
 
 class PutOff(NamedTuple):
-    """copied: by component and node, what open backups copy. reason: why a use begins none now; ""
-    if nothing keeps it from that.
+    """copied: by component and node, what open backups copy. reason: why a use begins none now, if
+    something keeps it from that.
     """
 
     copied: Set[tuple[int, int]]
-    reason: str
+    reason: Reason | None
 
 
 def path_of(book: Book, item: Cached | Released) -> list[NodeMirror]:
@@ -57,15 +54,17 @@ def missing(book: Book, mirror: NodeMirror) -> list[int]:
     ]
 
 
-def _lost_on_host(book: Book, mirror: NodeMirror) -> list[int]:
+def _lost_on_host(book: Book, mirror: NodeMirror) -> set[int]:
     """Components of a node whose host copies were evicted in this operation."""
-    return [
-        index
-        for item in book.outcomes
-        if type(item) is Evicted and item.tier == Tier.HOST
-        for index in [book.index_of(item.component)]
-        if book.pool(Tier.HOST, index).giver[item.pages[0]] == mirror.id
-    ]
+    found = set()
+    for item in book.outcomes:
+        if type(item) is Evicted and item.tier == Tier.HOST:
+            index = book.index_of(item.component)
+            host = book.pool(Tier.HOST, index)
+            own = mirror.tags if host.positional else mirror.tags[-1:]
+            if host.content[item.pages[0]] in own:
+                found.add(index)
+    return found
 
 
 def transfers(book: Book, kind: type = object) -> set[tuple[int, int]]:
@@ -85,4 +84,5 @@ def put_off(book: Book) -> PutOff:
         type(one.action) is Backup and (one.id <= book.tickets.settled or bool(one.evicts))
         for one in book.tickets.open.values()
     )
-    return PutOff(transfers(book, Backup), TOO_MANY if before >= book.config.max_backups else BEGUN)
+    too_many = before >= book.config.max_backups
+    return PutOff(transfers(book, Backup), Reason.TOO_MANY if too_many else None)

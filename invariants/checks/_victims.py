@@ -15,13 +15,7 @@ from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror, Rank
 from invariants.books.pages import NODE, PageBook
 from invariants.books.requests import RequestMirror
-
-ON_HOST = "on host alone, or unlocked there, since this operation"
-SANK = "garbage or evictable since this operation"
-TO_BE_ADMITTED = "on the path of the request that was refused"
-LATER = "a later victim of one operation"
-THINNED = "a state above the limit of its path"
-SEVERAL_SHORT = "several pools were short, or none"
+from invariants.reasons import Reason
 
 
 def wanted(book: Book, slot: int) -> int:
@@ -87,11 +81,11 @@ def needs(book: Book, item: Refused, index: int) -> list[int]:
 
 class Decided(NamedTuple):
     """by: the component by whose order the operation chose its first victim. reason: why that
-    is not certain; "" if it is.
+    is not certain.
     """
 
     by: int
-    reason: str = ""
+    reason: Reason | None = None
 
 
 def decided_by(book: Book, item: Evicted) -> Decided:
@@ -102,14 +96,14 @@ def decided_by(book: Book, item: Evicted) -> Decided:
     if book.width == 1:
         return Decided(0)
     if thinned(book, pages, int(item.pages[0])):
-        return Decided(pages.component, THINNED)
+        return Decided(pages.component, Reason.THINNED)
     short = [slot for slot in range(len(book.pages)) if wanted(book, slot)]
     if short == [pages.tier * book.width + pages.component]:
         return Decided(pages.component)
     refused = any(type(other) is Refused for other in book.outcomes)
     if item.tier == Tier.DEVICE and short and short[0] < book.width and not refused:
         return Decided(short[0])
-    return Decided(pages.component, SEVERAL_SHORT)
+    return Decided(pages.component, Reason.UNCERTAIN_POOL)
 
 
 def thinned(book: Book, pages: PageBook, page: int) -> bool:
@@ -148,18 +142,18 @@ def demoted(book: Book, item: Evicted) -> bool:
     )
 
 
-def sheltered(book: Book, index: int) -> Mapping[int, str]:
+def sheltered(book: Book, index: int) -> Mapping[int, Reason]:
     """Nodes whose copies of a component may not have been candidates while the victims were chosen,
     and why. An admission locks what it would reuse, even if it is refused.
     """
     nodes = book.nodes
-    found = dict.fromkeys(nodes.hosted, ON_HOST) | dict.fromkeys(nodes.sank, SANK)
+    found = dict.fromkeys(nodes.hosted, Reason.ON_HOST) | dict.fromkeys(nodes.sank, Reason.SANK)
     refused = any(type(item) is Refused for item in book.outcomes)
     if type(book.event) is AdmitWanted and refused:
         req = book.requests.by_id.get(book.event.request)
         for depth in depths(book, req) if req is not None else ():
             for mirror in nodes.required(index, req.known[depth - 1]) if depth and req else ():
-                found[mirror.id] = TO_BE_ADMITTED
+                found[mirror.id] = Reason.TO_BE_ADMITTED
     return found
 
 
@@ -168,7 +162,7 @@ def passed_over(
     book: Book,
     index: int,
     queue: int,
-    spared: Mapping[int, str],
+    spared: Mapping[int, Reason],
     wrong: Callable[[Rank], bool | None],
 ) -> NodeMirror | None:
     """Returns the first candidate of a queue that should have been evicted instead of a victim.

@@ -38,6 +38,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.story import flight, named_by, page, request
 from invariants.checks._victims import book_of, demoted
+from invariants.reasons import Reason
 
 _NOTICES = {Matched, Admitted, Prefill, Refused, Granted, Cached, Released, Restarted}
 _PAGELESS = {  # outcomes without page numbers of tables, copies or states
@@ -222,10 +223,8 @@ class Answers(Check):
         if req is None:
             return
         wanted = min(one.start_token + item.chunk, req.length)
-        left = [book.pages[kind.at].available for kind in book.kinds if kind.at and kind.positional]
-        empty = bool(left) and not min(left)
-        if one.start_token < one.end_token < wanted and empty:
-            self.excuse("no page is left for a longer pass")
+        if one.start_token < one.end_token < wanted and _is_stopped(book, one):
+            self.excuse(Reason.NO_PAGE_LEFT)
         elif one.end_token != wanted:
             self.fail(
                 f"request {one.request}: expected a pass over {one.start_token}..{wanted}, found "
@@ -243,6 +242,16 @@ class Answers(Check):
                 f"request {one.request}: expected its pass to wait for {loads}, found {one.after}",
                 request(one.request),
             )
+
+
+def _is_stopped(book: Book, one: Prefill) -> bool:
+    """Whether a pass ends where its pages of a window end, and no more can be had."""
+    following, rest = divmod(one.end_token, book.page_size)
+    tables = zip((kind for kind in book.kinds if kind.positional), one.tables, strict=True)
+    return not rest and any(
+        kind.at and not book.pages[kind.at].available and table[following] < 0
+        for kind, table in tables
+    )
 
 
 def _whose(book: Book, item: Any) -> int:

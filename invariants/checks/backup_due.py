@@ -9,8 +9,9 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import flight, node
-from invariants.checks._backups import NO_ROOM, missing, path_of, put_off
-from invariants.checks._victims import SANK, kept_free
+from invariants.checks._backups import missing, path_of, put_off
+from invariants.checks._victims import kept_free
+from invariants.reasons import Reason
 
 
 class BackupDue(Check):
@@ -69,14 +70,12 @@ class BackupDue(Check):
                 return
             spare = _spare(book, mirror, path, late)
             if mirror.id in book.nodes.turned and min(_spare(book, mirror, path, _all(mirror))) < 0:
-                self.excuse(SANK)
+                self.excuse(Reason.SANK)
                 return
             if under_way.reason:
                 self.excuse(under_way.reason)
             elif min(spare) < 0:
-                self.excuse(NO_ROOM)
-            elif min(have - kept_free(book, at) for at, have in enumerate(spare)) < 0:
-                self.excuse("what is free on host is kept for exchanges")
+                self.excuse(Reason.NO_ROOM)
             else:
                 self.fail(
                     f"node {mirror.id}, used {_hits(mirror)} times: expected its components "
@@ -102,7 +101,9 @@ def _spare(book: Book, mirror: NodeMirror, path: list[NodeMirror], late: list[in
     backup would lock the host copies of its path.
     """
     hosts = book.pages[book.width :]
-    room = [one.available if one.capacity else 0 for one in hosts]
+    room = [
+        one.available - kept_free(book, at) if one.capacity else 0 for at, one in enumerate(hosts)
+    ]
     for step in path:
         held = step.pages[book.width]
         room[0] -= len(held) if held is not None and not step.locked[book.width] else 0

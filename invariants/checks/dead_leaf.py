@@ -9,6 +9,7 @@ from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 from invariants.checks._backups import transfers
+from invariants.reasons import Reason
 
 _ENDS_NO_LOCK = (EvictWanted, AdmitWanted, PagesWanted)
 
@@ -28,9 +29,9 @@ class DeadLeaf(Check):
         if mirror.id not in book.nodes.died or node.children or node.parent is None:
             return
         if any(mirror.locked):
-            self.excuse("a locked leaf")
+            self.excuse(Reason.LOCKED_LEAF)
         elif any((kind.at, node.id) in transfers(book) for kind in book.kinds):
-            self.excuse("a leaf that is copied")
+            self.excuse(Reason.COPIED_LEAF)
         else:
             self.fail(
                 f"leaf {node.id}, end {node.end_page}, lost its last live boundary: expected it to "

@@ -12,8 +12,9 @@ from invariants.books.mirror import NodeMirror
 from invariants.books.pages import NODE
 from invariants.books.story import flight, node, page
 from invariants.books.tickets import Move, Ticket
-from invariants.checks._backups import BEGUN, NO_ROOM, missing, path_of, put_off
-from invariants.checks._victims import LATER, book_of, decided_by, demoted, depths, kept_free
+from invariants.checks._backups import missing, path_of, put_off
+from invariants.checks._victims import book_of, decided_by, demoted, depths, kept_free
+from invariants.reasons import Reason
 
 
 class Durable(Check):
@@ -29,8 +30,8 @@ class Durable(Check):
     def __init__(self) -> None:
         super().__init__()
         self._operation = -1
-        # by component and prefix, why what a use made due is not on host; BEGUN: it should be
-        self._due: dict[tuple[int, int], str] = {}
+        # by component and prefix, why what a use made due is not on host; None: it is to be there
+        self._due: dict[tuple[int, int], Reason | None] = {}
         self._refused: set[int] = set()  # prefixes that could not be written back, until used again
 
     def see(
@@ -55,7 +56,7 @@ class Durable(Check):
         for mirror in path:
             for index in missing(book, mirror):
                 begun = (index, mirror.id) in under_way.copied
-                reason = BEGUN if begun else under_way.reason or NO_ROOM
+                reason = None if begun else under_way.reason or Reason.NO_ROOM
                 tags = mirror.tags if book.kinds[index].positional else mirror.tags[-1:]
                 for tag in tags.tolist():
                     if mirror.hits < book.writes.threshold:
@@ -69,7 +70,7 @@ class Durable(Check):
             lost = host.owner[move.target] & 3 != NODE
             tags = source.content[move.source][lost]
             if not item.ok:
-                reason = "its copy failed"
+                reason = Reason.FAILED
                 if ticket.evicts:
                     self._refused.update(tags.tolist())
             elif len(tags):
@@ -79,91 +80,80 @@ class Durable(Check):
                 if (move.at, tag) in self._due:
                     self._due[move.at, tag] = reason
 
-    def _not_published(self, book: Book, ticket: Ticket, move: Move, at: int) -> str:
+    def _not_published(self, book: Book, ticket: Ticket, move: Move, at: int) -> Reason:
         """Why a page that was copied is not a node's on host."""
         source = book.pool(Tier.DEVICE, move.at)
         mirror = book.nodes.by_id.get(int(source.owner[move.source[at]]) >> 2)
         if int(source.owner[move.source[at]]) & 3 != NODE or mirror is None:
-            return "a flush came before the copy"
+            return Reason.FLUSHED
         width = book.width
-        if mirror.pages[width + move.at] is not None:
-            return "another copy came first"
         if book.writes.contiguous:
             above = mirror.parent if not move.at else mirror
             if above is None or (above.parent is not None and above.pages[width] is None):
-                return "nothing on host to continue"
-        below = mirror.node.children.values() if mirror.node is not None else ()
-        known = (book.nodes.by_id.get(one.id) for one in below)
-        beside = any(mirror.locked[width:]) or any(one and one.locked[width] for one in known)
-        if not move.at and beside:
-            return "a locked copy below or beside it"
-        if move.at or not book.writes.threshold or book.writes.contiguous:
+                return Reason.NOT_CONTIGUOUS
+        below = mirror.node.children if mirror.node is not None else {}
+        known = (book.nodes.by_id.get(one.id) for one in below.values())
+        held = any(one and (one.locked[width] or one.id in ticket.nodes) for one in known)
+        if move.at or not (held or any(mirror.locked[width:])):
             self.fail(
                 f"flight {ticket.id}: the copy of node {mirror.id}'s {source.name} arrived; "
                 "expected it on host, found it dropped",
                 flight(ticket.id),
                 node(mirror.id),
             )
-        return "a copy below that the same flight locked"
+        return Reason.LOCKED_BESIDE
 
     def _gone(self, book: Book, item: Evicted) -> None:
         pages = book_of(book, item)
         if item.tier == Tier.HOST and self._due:
             for tag in pages.content[item.pages].tolist():
                 if (pages.component, tag) in self._due:
-                    self._due[pages.component, tag] = "evicted from host"
+                    self._due[pages.component, tag] = Reason.EVICTED_FROM_HOST
         first, self._operation = self._operation != book.operations, book.operations
         on_device = item.tier == Tier.DEVICE and len(item.pages) and book.writes.on_evict
         if not on_device or not all(one.capacity for one in book.pages[book.width :]):
             return  # a boundary cannot be live on host
         if pages.served[item.pages[0]] and not demoted(book, item):
-            reason = self._excused(book, item) if first else LATER
-            if reason:
-                self.excuse(reason)
+            judged = first or book.width == 1  # the first victim may turn later ones into garbage
+            self.excuse(self._excused(book, item) if judged else Reason.LATER)
 
-    def _excused(self, book: Book, item: Evicted) -> str:
-        """Why the first victim of an operation may leave the device without a copy on host. It may
-        have turned later ones into garbage.
-        """
+    def _excused(self, book: Book, item: Evicted) -> Reason:
+        """Why a victim may leave the device without a copy on host."""
         pages = book_of(book, item)
         number = int(item.pages[0])
         giver = int(pages.giver[number])
         mirror = _known(book, giver)
-        if mirror is not None and not self._refused.isdisjoint(mirror.tags.tolist()):
-            return "its copy failed"
-        if pages.content[number] in self._refused:
-            return "its copy failed"
+        tags = mirror.tags.tolist() if mirror is not None else []
+        if not self._refused.isdisjoint([*tags, int(pages.content[number])]):
+            return Reason.FAILED
         reason = decided_by(book, item).reason
-        if reason:
+        if reason is not None:
             return reason
-        for other in book.outcomes:
-            if other is item:
-                break
-            if type(other) is Backup:
-                return "another write-back took the room"
-        needed, room = _needed(book, item), _room(book, giver)
+        needed, room = _needed(book, item), _room(book, item, giver)
         if all(have >= count for have, count in zip(room, needed, strict=True)):
             self.fail(
                 f"{pages.where} page {number}, which served a live boundary, went and is not on "
                 f"host; its node needed {needed} pages there, and could have had {room}",
                 page(pages, number),
             )
-        return NO_ROOM
+        return Reason.NO_ROOM
 
     def still(self, book: Book, view: CoreView) -> None:
         if not book.writes.threshold or book.config.exchange_pages:
             return  # an exclusive host gives up what was loaded
         for mirror in book.nodes.by_id.values():
             for index in missing(book, mirror):
-                reason = self._due.get((index, int(mirror.tags[-1])))
-                if reason == BEGUN:
+                place = (index, int(mirror.tags[-1]))
+                if place not in self._due:
+                    continue  # nothing made it due
+                reason = self._due[place]
+                if reason is None:
                     self.fail(
                         f"node {mirror.id}: a use began to copy its {book.kinds[index].name} to "
                         "host; expected it there, found it on device only",
                         node(mirror.id),
                     )
-                if reason is not None:  # else nothing made it due
-                    self.excuse(f"at rest: {reason}")
+                self.excuse(reason)
 
 
 def _known(book: Book, number: int) -> NodeMirror | None:
@@ -184,24 +174,32 @@ def _needed(book: Book, item: Evicted) -> list[int]:
     return needed
 
 
-def _room(book: Book, giver: int) -> list[int]:
+def _room(book: Book, item: Evicted, giver: int) -> list[int]:
     """Returns, per component, the host pages that a backup of the node could have used: free or
-    unlocked, except the copies of its own path, which the backup locks, and of the path that a
-    request to be admitted would reuse.
+    unlocked, except the copies of its own path, which the backup locks, those of the path that a
+    request to be admitted would reuse, and what write-backs before it took and locked.
     """
     room = [
         book.free_before[slot] + book.evictable_before[slot] if book.pages[slot].capacity else 0
         for slot in range(book.width, 2 * book.width)
     ]
     room = [have - kept_free(book, index) for index, have in enumerate(room)]
-    for item in book.outcomes:  # copies on the path that were evicted
-        if type(item) is Evicted and item.tier == Tier.HOST:
-            room[book_of(book, item).component] -= len(item.pages)
+    before = book.outcomes[: next(at for at, one in enumerate(book.outcomes) if one is item)]
+    begun = [book.tickets.open[one.flight] for one in before if type(one) is Backup]
+    for other in book.outcomes:  # copies on the path that were evicted
+        if type(other) is Evicted and other.tier == Tier.HOST:
+            room[book_of(book, other).component] -= len(other.pages)
+    for ticket in begun:
+        for move in ticket.moves:
+            room[move.at] -= len(move.target)
+    locked = {number: book.nodes.by_id.get(number) for one in begun for number in one.nodes}
     step = _known(book, giver)
     while step is not None:
-        held = step.pages[book.width]
-        room[0] -= 0 if held is None else len(held)
+        locked[step.id] = step
         step = step.parent
+    for mirror in locked.values():
+        held = mirror.pages[book.width] if mirror is not None else None
+        room[0] -= 0 if held is None else len(held)
     if type(book.event) is AdmitWanted:
         req = book.requests.by_id.get(book.event.request)
         deepest = max(depths(book, req))

@@ -9,7 +9,8 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import pool
-from invariants.checks._victims import THINNED, demoted, thinned, wanted
+from invariants.checks._victims import demoted, thinned, wanted
+from invariants.reasons import Reason
 
 
 class EvictMinimum(Check):
@@ -57,12 +58,12 @@ class EvictMinimum(Check):
             for reason in dict.fromkeys(found):
                 self.excuse(reason)
             if over > 0:
-                self.excuse("a tombstone is not cut")
+                self.excuse(Reason.UNCUT)
 
 
 def _useless(
     book: Book, victims: list[tuple[int, Evicted]], asked: list[int]
-) -> list[tuple[int, str]]:
+) -> list[tuple[int, Reason]]:
     """Returns the evicted pages that do not count against the limit: their pool, and the reason."""
     thin = {  # states above the limit of a path, for which slots had been freed
         (slot, page)
@@ -81,7 +82,7 @@ def _useless(
             givers.setdefault(slot, set()).update(nodes)
     dead, below = _died(book, givers), _below_deleted(book, victims)
     removed = {mirror.id for mirror in book.nodes.gone}
-    found = [(slot, "a slot freed for a state above the limit") for slot in extra]
+    found = [(slot, Reason.FREED_SLOT) for slot in extra]
 
     whole = {  # by tier, the nodes that left it with all components
         (slot // book.width, node)
@@ -106,15 +107,15 @@ def _useless(
         for page in item.pages.tolist():
             node = int(pages.giver[page])
             if pages.busy[page]:
-                found.append((slot, "retiring pages"))
+                found.append((slot, Reason.RETIRING))
             elif beside(slot, node):
-                found.append((slot, "pages of a node that another pool evicted"))
+                found.append((slot, Reason.OTHER_POOL))
             elif node in dead:
-                found.append((slot, "pages of a node that lost its last boundary"))
+                found.append((slot, Reason.LAST_BOUNDARY))
             elif pages.tier == Tier.HOST and node in below:
-                found.append((slot, "host pages below what was deleted"))
+                found.append((slot, Reason.BELOW_DELETED))
             elif (slot, page) in thin:
-                found.append((slot, THINNED))
+                found.append((slot, Reason.THINNED))
     return found
 
 

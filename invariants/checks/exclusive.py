@@ -11,6 +11,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.pages import NODE
 from invariants.books.story import flight
+from invariants.reasons import Reason
 
 
 class Exclusive(Check):
@@ -33,7 +34,7 @@ class Exclusive(Check):
                 if mirror is None or mirror.pages[move.at] is None:
                     continue
                 if mirror.locked[book.width + move.at]:
-                    self.excuse("another transfer locks its host copy")
+                    self.excuse(Reason.LOCKED_COPY)
                 else:
                     self.fail(
                         f"node {mirror.id}: expected {host.name} on device alone, found it on both "

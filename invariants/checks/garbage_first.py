@@ -9,7 +9,8 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST
 from invariants.books.story import node, page
-from invariants.checks._victims import LATER, book_of, decided_by, passed_over, sheltered
+from invariants.checks._victims import book_of, decided_by, passed_over, sheltered
+from invariants.reasons import Reason
 
 
 class GarbageFirst(Check):
@@ -35,7 +36,7 @@ class GarbageFirst(Check):
         last, self._victim = self._victim, giver
         if not first and giver == last:
             return
-        index, reason = decided_by(book, item) if first else (0, LATER)
+        index, reason = decided_by(book, item) if first else (0, Reason.LATER)
         served = book.nodes.parted.get((giver, index))
         if reason and pages.served[item.pages[0]]:
             self.excuse(reason)

@@ -9,6 +9,7 @@ from invariants.books.book import Book
 from invariants.books.kinds import Kind
 from invariants.books.requests import RequestMirror
 from invariants.books.story import request
+from invariants.reasons import Reason
 
 
 class Leaves(Check):
@@ -94,20 +95,22 @@ def _last(book: Book, req: RequestMirror, end: int) -> int:
     return min(end, len(req.tags) * book.page_size) // step * step
 
 
-def _lacking(book: Book, req: RequestMirror, plan: Prefill, kind: Kind, depth: int) -> str:
-    """What the request may have lacked of this component for a boundary at page `depth`; "" if it
-    surely had everything.
+def _lacking(
+    book: Book, req: RequestMirror, plan: Prefill, kind: Kind, depth: int
+) -> Reason | None:
+    """What the request may have lacked of this component for a boundary at page `depth`; None if
+    it surely had everything.
     """
     if kind.positional:
         table = req.tables[kind.at][max(0, depth - kind.need) : depth]
-        return "" if (table >= 0).all() else "an incomplete window"
+        return None if (table >= 0).all() else Reason.INCOMPLETE_WINDOW
     on_evict = book.writes.on_evict
     spare = 0 if on_evict else book.idle_before[kind.at]
     room = book.free_before[kind.at] + spare  # pages that the insertion itself frees come too late
     left = [at for one in plan.states if one.component == kind.name for at, _ in one.checkpoints]
     if depth * book.page_size not in left:
-        return "no slot for its state"
-    return "" if room else "no slot for the next state"
+        return Reason.NO_STATE_SLOT
+    return None if room else Reason.NO_NEXT_SLOT
 
 
 def check() -> Leaves:

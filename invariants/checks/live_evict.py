@@ -15,6 +15,7 @@ from invariants.books.mirror import DEVICE
 from invariants.books.story import pool, request
 from invariants.books.waiting import WritingBack
 from invariants.checks._victims import depths, needs
+from invariants.reasons import Reason
 
 
 class LiveEvict(Check):
@@ -68,7 +69,7 @@ class LiveEvict(Check):
         if all(wrong):
             self.fail(f"refused ({item.reason}): {wrong[0]}", request(item.request))
         if any(wrong):
-            self.excuse("the refusal of a plan with a load, or of one without")
+            self.excuse(Reason.EITHER_PLAN)
 
     def _wrong(self, book: Book, item: Refused, own: Pages, most: int) -> str:
         """Returns the error of a refusal, or "". own: pages on the path of the refused request,
@@ -111,7 +112,7 @@ class LiveEvict(Check):
         backups = [one for one in book.tickets.open.values() if type(one.action) is Backup]
         leaving = [one for one in backups if index in one.evicts]
         if any(len(one.evicts) > 1 for one in leaving):
-            self.excuse("a copy for one of several components")
+            self.excuse(Reason.SEVERAL_COMPONENTS)
             return [one.id for one in backups]
         free = book.pages[index].free
         for ticket in leaving:
@@ -155,9 +156,9 @@ class LiveEvict(Check):
         if gone + begun >= goal:
             return
         if gone + begun >= goal - (already.most - already.least):
-            self.excuse("a copy for one of several components")
+            self.excuse(Reason.SEVERAL_COMPONENTS)
             return
-        reason = self._held_back(book, slot, begun) if on_device else ""
+        reason = self._held_back(book, slot, begun) if on_device else None
         if reason:
             self.excuse(reason)
             return
@@ -168,25 +169,24 @@ class LiveEvict(Check):
             pool(book.pages[slot]),
         )
 
-    def _held_back(self, book: Book, index: int, begun: int) -> str:
-        """Why nothing more of a component is evicted from device; "" if there is no reason. A page
-        is held back by a colder one that can be evicted when a copy to host under way has ended.
+    def _held_back(self, book: Book, index: int, begun: int) -> Reason | None:
+        """Why nothing more of a component is evicted from device, if there is a reason. A page is
+        held back by a colder one that can be evicted when a copy to host under way has ended.
         """
         first = book.nodes.coldest(index, DEVICE, ())
         rank = first.rank[index] if first is not None else None
         if rank is None:
-            return "a write-back locks its path" if begun else ""
+            return Reason.LOCKED_PATH if begun else None
         if index or not rank[0]:
-            return ""
+            return None
+        unknown = book.nodes.declared.key is None
         for reason, keys in (
-            ("a page above a write-back comes first", above_write_backs(book)),
-            ("a copy under way of a colder page", under_copy(book)),
+            (Reason.ABOVE_WRITE_BACK, above_write_backs(book)),
+            (Reason.COLDER_COPY, under_copy(book)),
         ):
-            if any(key < rank[1] for key in keys):
+            if any(unknown or key < rank[1] for key in keys):
                 return reason
-            if keys and book.nodes.declared.key is None:
-                return "a policy without a declared order"
-        return ""
+        return None
 
 
 def check() -> LiveEvict:

@@ -8,6 +8,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.requests import RequestMirror
 from invariants.books.story import request
+from invariants.reasons import Reason
 
 
 class MatchReference(Check):
@@ -34,7 +35,7 @@ class MatchReference(Check):
             if not req.may_load or host < least or (quota and host > quota):
                 host = 0
             elif not item.host_pages and _too_dear(book, req):
-                self.excuse("no room for a load")
+                self.excuse(Reason.NO_ROOM_TO_LOAD)
                 host = 0
             found = item.loaded_pages if host else loaded  # type: ignore[union-attr]
             if found != loaded or item.matched_pages != wanted.depths[0]:  # type: ignore[union-attr]

@@ -10,7 +10,8 @@ from invariants.books.book import Book
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST, Key, Rank
 from invariants.books.pages import PageBook
 from invariants.books.story import node, page
-from invariants.checks._victims import LATER, book_of, decided_by, demoted, passed_over, sheltered
+from invariants.checks._victims import book_of, decided_by, demoted, passed_over, sheltered
+from invariants.reasons import Reason
 
 
 class OrderReference(Check):
@@ -37,7 +38,7 @@ class OrderReference(Check):
         if not first and width > 1:
             # the first victim may have turned others into garbage or removed them
             if giver != last:
-                self.excuse(LATER)
+                self.excuse(Reason.LATER)
             return
         index, reason = decided_by(book, item)
         if reason:
@@ -45,7 +46,7 @@ class OrderReference(Check):
             return
         rank = book.nodes.parted.get((giver, index))
         if rank is None:
-            self.excuse("cached and evicted in one operation")
+            self.excuse(Reason.UNCERTAIN_POOL)
             return
         served, key = rank
         if item.tier == Tier.DEVICE:
@@ -54,7 +55,7 @@ class OrderReference(Check):
             type(other) is Evicted and other.tier == Tier.DEVICE and not demoted(book, other)
             for other in book.outcomes
         ):
-            self.excuse("a host copy beside a prefix that was deleted")
+            self.excuse(Reason.DELETED_PREFIX)
         elif _still_on_device(book, item, pages):
             self._compare(book, item, index, DUPLICATE, served, key)
             self._compare(book, item, index, HOST, served, None)

@@ -14,6 +14,7 @@ from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 from invariants.books.tags import Tags
 from invariants.checks._backups import transfers
+from invariants.reasons import Reason
 
 
 class PathStates(Check):
@@ -64,18 +65,16 @@ def _has(mirror: NodeMirror, kind: Kind, book: Book) -> bool:
     return any(mirror.pages[tier * book.width + kind.at] is not None for tier in (0, 1))
 
 
-def _why(mirror: NodeMirror, kind: Kind, book: Book) -> str:
-    """Why a state must stay; "" if it need not.
+def _why(mirror: NodeMirror, kind: Kind, book: Book) -> Reason | None:
+    """Why a state must stay, if it must.
 
     A fork counts as it was when the operation began; a child may have been removed since.
     """
     if any(mirror.locked[tier * book.width + kind.at] for tier in (0, 1)):
-        return "a state in use"
-    if mirror.kids > 1:
-        return "a state at a fork"
+        return Reason.STATE_IN_USE
     if mirror.kids + sum(one.parent is mirror for one in book.nodes.gone) > 1:
-        return "a state at what was a fork"
-    return "a state that is copied" if (kind.at, mirror.id) in transfers(book) else ""
+        return Reason.STATE_AT_FORK
+    return Reason.STATE_COPIED if (kind.at, mirror.id) in transfers(book) else None
 
 
 def check() -> PathStates:
