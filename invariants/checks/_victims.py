@@ -4,7 +4,7 @@ chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from hicache.core.actions import Cached, Evicted, Refused
@@ -106,16 +106,52 @@ def decided_by(book: Book, item: Evicted) -> Decided:
     return Decided(pages.component, Reason.UNCERTAIN_POOL)
 
 
+def decided_later(book: Book, item: Evicted, earlier: Sequence[int]) -> Decided:
+    """The same of a victim after the nodes `earlier`, which may have turned those above and below
+    them into garbage.
+    """
+    pages = book_of(book, item)
+    giver = int(pages.giver[item.pages[0]])
+    short = [slot for slot in range(len(book.pages)) if wanted(book, slot)]
+    below = any(one in earlier for one in _path_ids(book, giver))
+    above = any(giver in _path_ids(book, one) for one in earlier)
+    if len(short) != 1 or short[0] // book.width != item.tier or below or above:
+        return Decided(pages.component, Reason.LATER)
+    return Decided(short[0] % book.width)
+
+
+def known(book: Book, number: int) -> NodeMirror | None:
+    """The record of a node, also of one that this operation removed."""
+    found = book.nodes.by_id.get(number)
+    return found or next((one for one in book.nodes.gone if one.id == number), None)
+
+
+def _path_ids(book: Book, number: int) -> list[int]:
+    step = known(book, number)
+    found = []
+    while step is not None and step.parent is not None:
+        found.append(step.id)
+        step = step.parent
+    return found
+
+
 def thinned(book: Book, pages: PageBook, page: int) -> bool:
-    """Whether the page was a state above the limit of a path that a request has just extended."""
-    if not book.kinds[pages.component].per_path:
+    """Whether the page was a state above the limit of a path that a request has just extended, and
+    that has as many states as the limit allows.
+    """
+    limit = book.kinds[pages.component].per_path
+    if not limit:
         return False
     reqs = [book.requests.by_id.get(item.request) for item in book.outcomes if type(item) is Cached]
-    tags = [req.tags for req in reqs if req is not None]
+    paths = [req.tags for req in reqs if req is not None]
     if book.left is not None:
-        tags.append(book.left[1])
+        paths.append(book.left[1])
     tag = int(pages.content[page])
-    return any(tag in one.tolist() for one in tags)
+    device, host = (book.nodes.resident[tier * book.width + pages.component] for tier in (0, 1))
+    return any(
+        tag in tags and sum(one in device or one in host for one in tags) >= limit
+        for tags in (path.tolist() for path in paths)
+    )
 
 
 def book_of(book: Book, item: Evicted) -> PageBook:

@@ -13,7 +13,7 @@ from invariants.books.pages import NODE
 from invariants.books.story import flight, node, page
 from invariants.books.tickets import Move, Ticket
 from invariants.checks._backups import missing, path_of, put_off
-from invariants.checks._victims import book_of, decided_by, demoted, depths, kept_free
+from invariants.checks._victims import book_of, decided_by, demoted, depths, kept_free, known
 from invariants.reasons import Reason
 
 
@@ -92,8 +92,8 @@ class Durable(Check):
             if above is None or (above.parent is not None and above.pages[width] is None):
                 return Reason.NOT_CONTIGUOUS
         below = mirror.node.children if mirror.node is not None else {}
-        known = (book.nodes.by_id.get(one.id) for one in below.values())
-        held = any(one and (one.locked[width] or one.id in ticket.nodes) for one in known)
+        children = (book.nodes.by_id.get(one.id) for one in below.values())
+        held = any(one and (one.locked[width] or one.id in ticket.nodes) for one in children)
         if move.at or not (held or any(mirror.locked[width:])):
             self.fail(
                 f"flight {ticket.id}: the copy of node {mirror.id}'s {source.name} arrived; "
@@ -122,7 +122,7 @@ class Durable(Check):
         pages = book_of(book, item)
         number = int(item.pages[0])
         giver = int(pages.giver[number])
-        mirror = _known(book, giver)
+        mirror = known(book, giver)
         tags = mirror.tags.tolist() if mirror is not None else []
         if not self._refused.isdisjoint([*tags, int(pages.content[number])]):
             return Reason.FAILED
@@ -154,11 +154,6 @@ class Durable(Check):
                         node(mirror.id),
                     )
                 self.excuse(reason)
-
-
-def _known(book: Book, number: int) -> NodeMirror | None:
-    found = book.nodes.by_id.get(number)
-    return found or next((one for one in book.nodes.gone if one.id == number), None)
 
 
 def _needed(book: Book, item: Evicted) -> list[int]:
@@ -193,7 +188,7 @@ def _room(book: Book, item: Evicted, giver: int) -> list[int]:
         for move in ticket.moves:
             room[move.at] -= len(move.target)
     locked = {number: book.nodes.by_id.get(number) for one in begun for number in one.nodes}
-    step = _known(book, giver)
+    step = known(book, giver)
     while step is not None:
         locked[step.id] = step
         step = step.parent

@@ -9,8 +9,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, decided_by, passed_over, sheltered
-from invariants.reasons import Reason
+from invariants.checks._victims import book_of, decided_by, decided_later, passed_over, sheltered
 
 
 class GarbageFirst(Check):
@@ -24,7 +23,8 @@ class GarbageFirst(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        self._operation = self._victim = -1
+        self._operation = -1
+        self._earlier: list[int] = []  # the nodes that this operation evicted from
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         """Checks the first victim of each operation; it may have turned later ones into garbage."""
@@ -32,11 +32,14 @@ class GarbageFirst(Check):
             return
         pages = book_of(book, item)
         giver = int(pages.giver[item.pages[0]])
-        first, self._operation = self._operation != book.operations, book.operations
-        last, self._victim = self._victim, giver
-        if not first and giver == last:
-            return
-        index, reason = decided_by(book, item) if first else (0, Reason.LATER)
+        if self._operation != book.operations:
+            self._operation, self._earlier = book.operations, []
+        elif giver in self._earlier:
+            return  # it went with the same node
+        index, reason = (
+            decided_later(book, item, self._earlier) if self._earlier else decided_by(book, item)
+        )
+        self._earlier.append(giver)
         served = book.nodes.parted.get((giver, index))
         if reason and pages.served[item.pages[0]]:
             self.excuse(reason)

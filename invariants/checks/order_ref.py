@@ -10,7 +10,14 @@ from invariants.books.book import Book
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST, Key, Rank
 from invariants.books.pages import PageBook
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, decided_by, demoted, passed_over, sheltered
+from invariants.checks._victims import (
+    book_of,
+    decided_by,
+    decided_later,
+    demoted,
+    passed_over,
+    sheltered,
+)
 from invariants.reasons import Reason
 
 
@@ -26,21 +33,23 @@ class OrderReference(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        self._operation = self._victim = -1
+        self._operation = -1
+        self._earlier: list[int] = []  # the nodes that this operation evicted from
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         if not len(item.pages):
             return
         pages = book_of(book, item)
         giver, width = int(pages.giver[item.pages[0]]), book.width
-        first, self._operation = self._operation != book.operations, book.operations
-        last, self._victim = self._victim, giver
-        if not first and width > 1:
-            # the first victim may have turned others into garbage or removed them
-            if giver != last:
-                self.excuse(Reason.LATER)
-            return
-        index, reason = decided_by(book, item)
+        if self._operation != book.operations:
+            self._operation, self._earlier = book.operations, []
+        elif width > 1 and giver in self._earlier:
+            return  # it went with the same node
+        first = not self._earlier or width == 1
+        index, reason = (
+            decided_by(book, item) if first else decided_later(book, item, self._earlier)
+        )
+        self._earlier.append(giver)
         if reason:
             self.excuse(reason)
             return

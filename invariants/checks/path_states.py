@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.actions import Cached
+from hicache.core.actions import Cached, Evicted
 from hicache.core.events import Finished, Retracted
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -14,6 +14,7 @@ from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 from invariants.books.tags import Tags
 from invariants.checks._backups import transfers
+from invariants.checks._victims import book_of, wanted
 from invariants.reasons import Reason
 
 
@@ -21,7 +22,7 @@ class PathStates(Check):
     name = "PATH-STATES"
     sentence = (
         "A path that was just extended keeps at most as many states as the setting allows, not "
-        "counting states in use, states at forks and the last state."
+        "counting states in use, states at forks and the last state; the shallowest go first."
     )
     of_several = True
     watches = (Cached, Finished, Retracted)
@@ -38,12 +39,29 @@ class PathStates(Check):
             _, tags, made = book.left
             self._look(book, tags, made[0])
 
+    def _freed(self, book: Book, tags: Tags, kind: Kind) -> int:
+        """The depth in pages of the deepest state of the path that was freed above the limit, or 0.
+        0 also if the pool was short: then it may have been evicted for another reason.
+        """
+        if any(wanted(book, tier * book.width + kind.at) for tier in (0, 1)):
+            return 0
+        known = tags.tolist()
+        freed = [
+            known.index(tag) + 1
+            for item in book.outcomes
+            if type(item) is Evicted and item.component == kind.name
+            for tag in book_of(book, item).content[item.pages].tolist()
+            if tag in known
+        ]
+        return max(freed, default=0)
+
     def _look(self, book: Book, tags: Tags, pages: int) -> None:
         path = [book.nodes.at[tag] for tag in tags[:pages].tolist() if tag in book.nodes.at]
         for kind in book.kinds:
             held = [mirror for mirror in path if _has(mirror, kind, book)]
             excess = len(held) - kind.per_path
-            if not kind.per_path or excess <= 0:
+            freed = self._freed(book, tags, kind) if kind.per_path else 0
+            if not kind.per_path or (excess <= 0 and not freed):
                 continue
             spare = []
             for mirror in held[:-1]:
@@ -52,7 +70,13 @@ class PathStates(Check):
                     self.excuse(reason)
                 else:
                     spare.append(mirror)
-            if spare:
+            if freed and spare and spare[0].end_page < freed:
+                self.fail(
+                    f"the state at page {freed} of the path to node {path[-1].id} was freed; "
+                    f"expected that of node {spare[0].id}, end {spare[0].end_page}, to go before",
+                    node_story(spare[0].id),
+                )
+            if excess > 0 and spare:
                 self.fail(
                     f"the path to node {path[-1].id} has {len(held)} states of {kind.name}: "
                     f"expected at most {kind.per_path} but for those that must stay, found that "
