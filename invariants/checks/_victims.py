@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from hicache.core.actions import Cached, Evicted, Refused
+from hicache.core.actions import Backup, Cached, Evicted, Refused
 from hicache.core.events import AdmitWanted, ContinueWanted, EvictWanted, PagesWanted
 from hicache.core.types import Tier
 from invariants.base import Check
@@ -147,11 +147,27 @@ def thinned(book: Book, pages: PageBook, page: int) -> bool:
     if book.left is not None:
         paths.append(book.left[1])
     tag = int(pages.content[page])
-    device, host = (book.nodes.resident[tier * book.width + pages.component] for tier in (0, 1))
+    there = _states_before_backups(book, pages.component)
     return any(
-        tag in tags and sum(one in device or one in host for one in tags) >= limit
+        tag in tags and sum(one in there for one in tags) >= limit
         for tags in (path.tolist() for path in paths)
     )
+
+
+def _states_before_backups(book: Book, index: int) -> set[int]:
+    """The prefixes with a state on a tier, or whose room on host a backup took that came last."""
+    device, host = (book.nodes.resident[tier * book.width + index] for tier in (0, 1))
+    outcomes = list(book.outcomes)
+    told = next((at for at, one in enumerate(outcomes) if type(one) is Cached), 0)
+    late = outcomes[told:] if any(type(one) is Backup for one in outcomes) else []
+    taken = [
+        tag
+        for item in late
+        if type(item) is Evicted and item.tier == Tier.HOST
+        if book.index_of(item.component) == index
+        for tag in book_of(book, item).content[item.pages].tolist()
+    ]
+    return device | host | set(taken)
 
 
 def book_of(book: Book, item: Evicted) -> PageBook:

@@ -8,7 +8,6 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
-from invariants.checks._backups import transfers
 from invariants.reasons import Reason
 
 _ENDS_NO_LOCK = (EvictWanted, AdmitWanted, PagesWanted)
@@ -18,7 +17,7 @@ class DeadLeaf(Check):
     name = "DEAD-LEAF"
     sentence = (
         "A leaf that loses its last live boundary leaves the tree in the same operation, with "
-        "everything that it has on every tier, unless it is locked or being copied; this is "
+        "everything that it has on every tier, unless it is locked; this is "
         "checked after operations that release no lock."
     )
     of_several = True
@@ -30,8 +29,6 @@ class DeadLeaf(Check):
             return
         if any(mirror.locked):
             self.excuse(Reason.LOCKED_LEAF)
-        elif any((kind.at, node.id) in transfers(book) for kind in book.kinds):
-            self.excuse(Reason.COPIED_LEAF)
         else:
             self.fail(
                 f"leaf {node.id}, end {node.end_page}, lost its last live boundary: expected it to "

@@ -106,9 +106,7 @@ def _useless(
         pages = book.pages[slot]
         for page in item.pages.tolist():
             node = int(pages.giver[page])
-            if pages.busy[page]:
-                found.append((slot, Reason.RETIRING))
-            elif beside(slot, node):
+            if beside(slot, node):
                 found.append((slot, Reason.OTHER_POOL))
             elif node in dead:
                 found.append((slot, Reason.LAST_BOUNDARY))

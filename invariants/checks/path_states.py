@@ -13,7 +13,6 @@ from invariants.books.kinds import Kind
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 from invariants.books.tags import Tags
-from invariants.checks._backups import transfers
 from invariants.checks._victims import book_of, wanted
 from invariants.reasons import Reason
 
@@ -98,7 +97,7 @@ def _why(mirror: NodeMirror, kind: Kind, book: Book) -> Reason | None:
         return Reason.STATE_IN_USE
     if mirror.kids + sum(one.parent is mirror for one in book.nodes.gone) > 1:
         return Reason.STATE_AT_FORK
-    return Reason.STATE_COPIED if (kind.at, mirror.id) in transfers(book) else None
+    return None
 
 
 def check() -> PathStates:
