@@ -22,6 +22,7 @@ class Reason(StrEnum):
     TO_BE_ADMITTED = "on the path of the request that was refused"
     DELETED_PREFIX = "a host copy beside a prefix that was deleted"
     FREED_SLOT = "a slot freed for a state above the limit"
+    RETIRING = "pages that are still in use and do not become free"
     OTHER_POOL = "pages of a node that another pool evicted"
     LAST_BOUNDARY = "pages of a node that lost its last boundary"
     BELOW_DELETED = "host pages below what was deleted"

@@ -106,7 +106,9 @@ def _useless(
         pages = book.pages[slot]
         for page in item.pages.tolist():
             node = int(pages.giver[page])
-            if beside(slot, node):
+            if page in pages.retiring:
+                found.append((slot, Reason.RETIRING))
+            elif beside(slot, node):
                 found.append((slot, Reason.OTHER_POOL))
             elif node in dead:
                 found.append((slot, Reason.LAST_BOUNDARY))

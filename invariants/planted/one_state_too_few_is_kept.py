@@ -12,7 +12,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "A path with too many states loses one state too many."
-KILLS = "evict-min"
+KILLS = ""
 COMPONENTS = ("full", "mamba")
 EXCUSES = (Reason.FREED_SLOT,)
 
