@@ -27,7 +27,7 @@ from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
-from invariants.watch import Level
+from invariants.watch import Excuses, Level
 
 from ..outside import entries
 from ..terminal.alarm import alarm
@@ -61,7 +61,8 @@ class FoundFailure:
 @dataclass(frozen=True)
 class Result:
     """The result of one sequence. operations: entries of the tape. variants: twins and failing
-    transfers that were played, too. events: handled by the core, with those of variants.
+    transfers that were played, too. events: handled by the core, with those of variants. excuses:
+    judgements that checks forgave, by check and reason.
     """
 
     seed: int
@@ -75,6 +76,7 @@ class Result:
     readings: Readings = field(default_factory=Counter)
     components: tuple[str, ...] = ()
     failure: FoundFailure | None = None
+    excuses: Excuses = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ class Work:
             hand.gauges.readings,
             hand.config.components,
             failure,
+            hand.watch.excuses,
         )
 
     @property
