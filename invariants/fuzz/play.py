@@ -25,10 +25,11 @@ from sim.errors import HazardError, StuckError, WrongBytesError
 from ..source_lines import SourceLine, raised
 from . import twins
 from .content import WrongContent
-from .generate import next_entry
+from .generate import last_entry, next_entry
 from .hand import Hand, Job, Misuse
 from .knobs import often_swept
 from .ops.base import Operation, check
+from .plain import Stuck
 from .ranks.hand import hand_of
 from .swarm import Swarm
 from .tapes.tape import Entry, Tape
@@ -36,14 +37,6 @@ from .tapes.tape import Entry, Tape
 ROUNDS = 60
 STORY = "\nstory:\n"
 HARNESS = 17
-
-
-class Stuck(AssertionError):
-    """Something that the core accepted does not end, although there are no more faults."""
-
-    def __init__(self, text: str, *about: About) -> None:
-        super().__init__(text)
-        self.about = about
 
 
 @dataclass(frozen=True)
@@ -98,7 +91,8 @@ def generate(
     failure = None
     try:
         for index in range(operations):
-            entry = next_entry(hand, swarm, ops, seed, index)
+            entry = last_entry(hand, ops, seed) if index == operations - 1 else None
+            entry = entry or next_entry(hand, swarm, ops, seed, index)
             if entry is not None:
                 entries.append(entry)
                 step(hand, ops, entry)
