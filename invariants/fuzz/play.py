@@ -23,7 +23,7 @@ from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
 from ..source_lines import SourceLine, raised
-from . import twins
+from . import hosted, twins
 from .content import WrongContent
 from .generate import last_entry, next_entry
 from .hand import Hand, Job, Misuse
@@ -100,7 +100,10 @@ def generate(
     except Exception as error:
         failure = _told(error, len(entries), command, hand)
     _close(hand, failure)
-    return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
+    tape = replace(tape, entries=tuple(entries))
+    if failure is None and level == "every":
+        failure = _without_host(tape, ops, command)
+    return Outcome(tape, failure, hand)
 
 
 @often_swept()
@@ -165,7 +168,26 @@ def _played(
     except Exception as error:
         failure = _told(error, done, command, hand)
     _close(hand, failure)
+    if failure is None and level == "every":
+        failure = _without_host(tape, ops, command)
     return Outcome(tape, failure, hand)
+
+
+def _without_host(tape: Tape, ops: dict[str, Operation], command: str) -> Failure | None:
+    """Plays a clean tape beside a core without a host, if it must be clean there, too."""
+    if not hosted.applies(tape):
+        return None
+    hand, done = hosted.HostedHand(tape), 0
+    try:
+        for entry in hosted.calm(tape).entries:
+            done += 1
+            step(hand, ops, entry)
+            if done % hosted.EVERY == 0:
+                hand.probe()
+        hand.probe()
+    except Exception as error:
+        return _told(error, done, command, hand)
+    return None
 
 
 def _close(hand: Hand, failure: Failure | None) -> None:
@@ -273,6 +295,8 @@ def failure_of(error: Exception, at: int) -> Failure:
     about, text = getattr(error, "about", ()), str(error)
     if isinstance(error, Violation):
         return Failure(error.exit_code, error.check, text, at, about)
+    if isinstance(error, hosted.HostCosts):
+        return Failure(INVARIANT, "HOST-TIER", text, at, about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", text, at, about)
     if isinstance(error, RankError):
