@@ -24,6 +24,7 @@ from sim.errors import HazardError, StuckError, WrongBytesError
 
 from ..source_lines import SourceLine, raised
 from . import hosted, twins
+from .against import Against, NotSpecifiedError
 from .content import WrongContent
 from .generate import last_entry, next_entry
 from .hand import Hand, Job, Misuse
@@ -71,9 +72,11 @@ def generate(
     level: Level = "every",
     checks: Sequence[str] | None = None,
     command: str = "",
+    against: bool | None = None,
 ) -> Outcome:
     """Draws and plays a tape. checks: names of the checks to run; default all. command: the command
-    that plays it again, for reports.
+    that plays it again, for reports. against: whether to compare with the specification; default if
+    all checks run after every event.
     """
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
@@ -87,6 +90,7 @@ def generate(
         pairs=swarm.pairs,
     )
     hand = hand_of(tape, Watch(level, command, asked))
+    _compare(hand, level, checks, against)
     entries: list[Entry] = []
     failure = None
     try:
@@ -114,9 +118,10 @@ def replay(
     name: str = "",
     checks: Sequence[str] | None = None,
     follow: Callable[[Hand], None] | None = None,
+    against: bool | None = None,
 ) -> Outcome:
     """Plays a tape, and its twin if the notes name one. checks: names of the checks to run; default
-    all. follow: called with the hand before it plays.
+    all. follow: called with the hand before it plays. against: as for `generate`.
 
     Raises CallerError for an invalid entry, before anything is played.
     """
@@ -124,10 +129,10 @@ def replay(
     twin = twins.named(tape, tape.notes[twins.NOTE]) if twins.NOTE in tape.notes else None
     shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
     command = f"hicache fuzz --replay {shown}" if name else ""
-    outcome = _played(tape, ops, level, command, checks, follow)
+    outcome = _played(tape, ops, level, command, checks, follow, against)
     if twin is None or outcome.failure is not None:
         return outcome
-    failure = compared(outcome, _played(twin, ops, level, command, checks))
+    failure = compared(outcome, _played(twin, ops, level, command, checks, None, against))
     if failure is not None and command and "\nreplay: " not in failure.text:
         failure = replace(failure, text=f"{failure.text}\nreplay: {command}")
     return replace(outcome, failure=failure)
@@ -152,10 +157,12 @@ def _played(
     level: Level,
     command: str,
     checks: Sequence[str] | None,
-    follow: Callable[[Hand], None] | None = None,
+    follow: Callable[[Hand], None] | None,
+    against: bool | None,
 ) -> Outcome:
     asked = None if checks is None else [load_check(one) for one in checks]
     hand = hand_of(tape, Watch(level, command, asked))
+    _compare(hand, level, checks, against)
     if follow is not None:
         follow(hand)
     failure = None
@@ -188,6 +195,12 @@ def _without_host(tape: Tape, ops: dict[str, Operation], command: str) -> Failur
     except Exception as error:
         return _told(error, done, command, hand)
     return None
+
+
+def _compare(hand: Hand, level: Level, checks: Sequence[str] | None, against: bool | None) -> None:
+    """Compares the core of the hand with the specification, after the checks, if that is wanted."""
+    if against or (against is None and level == "every" and checks is None):
+        hand.observe_last(Against(hand.config))
 
 
 def _close(hand: Hand, failure: Failure | None) -> None:
@@ -297,6 +310,8 @@ def failure_of(error: Exception, at: int) -> Failure:
         return Failure(error.exit_code, error.check, text, at, about)
     if isinstance(error, hosted.HostCosts):
         return Failure(INVARIANT, "HOST-TIER", text, at, about)
+    if isinstance(error, NotSpecifiedError):
+        return Failure(INVARIANT, error.kind, text, at, about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", text, at, about)
     if isinstance(error, RankError):
