@@ -48,8 +48,9 @@ class Progress(Check):
     def totals(self, book: Book, view: CoreView) -> None:
         for number, one in self._waiting.items() if book.history else ():
             room = _room(book, view, one.refusal)
-            if room < one.room and getattr(book.event, "request", -1) != number:
-                one.taken = True
+            pages = book.pages[book.index_of(one.refusal.component)]
+            took = room < one.room or any(code & 3 != NODE for _, code in pages.claimed)
+            one.taken |= took and getattr(book.event, "request", -1) != number
             one.room = room
 
     def see(self, book: Book, item: object, view: CoreView) -> None:
