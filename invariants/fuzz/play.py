@@ -23,13 +23,14 @@ from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
 from ..source_lines import SourceLine, raised
-from . import twins
+from . import hosted, twins
 from .against import Against, NotSpecifiedError
 from .content import WrongContent
-from .generate import next_entry
+from .generate import last_entry, next_entry
 from .hand import Hand, Job, Misuse
 from .knobs import often_swept
 from .ops.base import Operation, check
+from .plain import Stuck
 from .ranks.hand import hand_of
 from .swarm import Swarm
 from .tapes.tape import Entry, Tape
@@ -37,14 +38,6 @@ from .tapes.tape import Entry, Tape
 ROUNDS = 60
 STORY = "\nstory:\n"
 HARNESS = 17
-
-
-class Stuck(AssertionError):
-    """Something that the core accepted does not end, although there are no more faults."""
-
-    def __init__(self, text: str, *about: About) -> None:
-        super().__init__(text)
-        self.about = about
 
 
 @dataclass(frozen=True)
@@ -102,7 +95,8 @@ def generate(
     failure = None
     try:
         for index in range(operations):
-            entry = next_entry(hand, swarm, ops, seed, index)
+            entry = last_entry(hand, ops, seed) if index == operations - 1 else None
+            entry = entry or next_entry(hand, swarm, ops, seed, index)
             if entry is not None:
                 entries.append(entry)
                 step(hand, ops, entry)
@@ -110,7 +104,10 @@ def generate(
     except Exception as error:
         failure = _told(error, len(entries), command, hand)
     _close(hand, failure)
-    return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
+    tape = replace(tape, entries=tuple(entries))
+    if failure is None and level == "every":
+        failure = _without_host(tape, ops, command)
+    return Outcome(tape, failure, hand)
 
 
 @often_swept()
@@ -178,7 +175,26 @@ def _played(
     except Exception as error:
         failure = _told(error, done, command, hand)
     _close(hand, failure)
+    if failure is None and level == "every":
+        failure = _without_host(tape, ops, command)
     return Outcome(tape, failure, hand)
+
+
+def _without_host(tape: Tape, ops: dict[str, Operation], command: str) -> Failure | None:
+    """Plays a clean tape beside a core without a host, if it must be clean there, too."""
+    if not hosted.applies(tape):
+        return None
+    hand, done = hosted.HostedHand(tape), 0
+    try:
+        for entry in hosted.calm(tape).entries:
+            done += 1
+            step(hand, ops, entry)
+            if done % hosted.EVERY == 0:
+                hand.probe()
+        hand.probe()
+    except Exception as error:
+        return _told(error, done, command, hand)
+    return None
 
 
 def _compare(hand: Hand, level: Level, checks: Sequence[str] | None, against: bool | None) -> None:
@@ -292,6 +308,8 @@ def failure_of(error: Exception, at: int) -> Failure:
     about, text = getattr(error, "about", ()), str(error)
     if isinstance(error, Violation):
         return Failure(error.exit_code, error.check, text, at, about)
+    if isinstance(error, hosted.HostCosts):
+        return Failure(INVARIANT, "HOST-TIER", text, at, about)
     if isinstance(error, NotSpecifiedError):
         return Failure(INVARIANT, error.kind, text, at, about)
     if isinstance(error, WrongContent):

@@ -21,7 +21,8 @@ from invariants.fuzz.against import SPEC
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.play import Failure, Outcome, Stuck
+from invariants.fuzz.plain import Stuck
+from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.reach.gauges import Readings
 from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes import corpus
