@@ -34,6 +34,7 @@ from .swarm import Swarm
 from .tapes.tape import Entry, Tape
 
 ROUNDS = 60
+MOST_LENGTHENED = 1000  # entries
 STORY = "\nstory:\n"
 HARNESS = 17
 
@@ -79,8 +80,9 @@ def generate(
     checks: Sequence[str] | None = None,
     command: str = "",
 ) -> Outcome:
-    """Draws and plays a tape. checks: names of the checks to run; default all. command: the command
-    that plays it again, for reports.
+    """Draws and plays a tape. operations: number of entries; a longer swarm has more of them.
+    checks: names of the checks to run; default all. command: the command that plays it again, for
+    reports.
     """
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
@@ -97,7 +99,7 @@ def generate(
     entries: list[Entry] = []
     failure = None
     try:
-        for index in range(operations):
+        for index in range(max(operations, min(MOST_LENGTHENED, operations * swarm.longer))):
             entry = next_entry(hand, swarm, ops, seed, index)
             if entry is not None:
                 entries.append(entry)

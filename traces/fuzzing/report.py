@@ -152,6 +152,8 @@ def show(
                 result.add_row(f"and {len(counts) - SHOWN:,} more", "")
             out.print(result)
     out.print(_coverage_table(tally))
+    shares = [(name, f"{share:g} %") for name, share in _shares(tally).items()]
+    out.print(pairs("Of the sequences", shares))
     if tally.missed:
         print(
             f"\n{MISSED}: this many sequences should have reached these states, but did not: "
@@ -194,6 +196,11 @@ def _coverage_table(tally: Tally) -> Table:
     return result
 
 
+def _shares(tally: Tally) -> dict[str, float]:
+    """By name, the percentage of sequences of which it is true."""
+    return {name: gauges.share(tally.readings, name) for name in gauges.SHARES}
+
+
 def _audit(tally: Tally) -> dict[str, object]:
     return {
         "events_per_thousand": {
@@ -204,6 +211,7 @@ def _audit(tally: Tally) -> dict[str, object]:
             name: {str(at): gauges.quantile(tally.readings, name, at) for at in PERCENTS}
             for name in gauges.QUANTITIES
         },
+        "percent_of_sequences": _shares(tally),
     }
 
 

@@ -116,6 +116,7 @@ class Work:
         twice = failure is None and Draws(seed, "twice").chance(self.twice)
         if twice:
             failure = self.run_twice(outcome.tape)
+        hand.gauges.end()
         busy = time.process_time_ns() - started
         played = len(outcome.tape.entries)
         return Result(
