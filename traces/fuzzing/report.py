@@ -259,6 +259,7 @@ def document(
                 "times": kind.count,
                 "seed": kind.seed,
                 "entries": kind.smallest.at,
+                "hash_seed": int(kind.smallest.hash_seed) if kind.smallest.hash_seed else None,
                 "tape": files.get(kind.smallest.name),
                 "text": kind.smallest.text,
             }
