@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +30,7 @@ from ..outside.entries import Outside
 from ..terminal.workers import Child, ChildLost
 
 MOST_HASH_SEED = 1 << 32
+KEPT_FOR = 32  # seeds of sequences with the same other process
 _SHOWN = 160
 _LIMIT_S = 120
 
@@ -140,16 +141,18 @@ def first_difference(here: Sequence[Step], there: Sequence[Step]) -> str:
 
 
 class _Other:
-    """The other process, which is kept for further tapes while the environment is the same."""
+    """The other process, which is kept for further tapes while it has the wanted hash seed and the
+    same environment.
+    """
 
     child: Child | None = None
     started_in: tuple[object, ...] = ()
     seed = ""
 
     def of(self, wanted: str) -> Child:
-        """Returns the process. A new one gets the hash seed `wanted`."""
+        """Returns the process with the hash seed `wanted`."""
         here = (os.getpid(), Path.cwd(), dict(os.environ))
-        if self.child is not None and here != self.started_in:
+        if self.child is not None and (here, wanted) != (self.started_in, self.seed):
             self.close()
         if self.child is None:
             self.started_in, self.seed = here, wanted
@@ -166,7 +169,9 @@ _other = _Other()
 
 
 def _other_process(tape: Tape, source: Source) -> dict[str, Any]:
-    """The same run in another process. If the hash seed here is known, it has the next one."""
+    """The same run in another process. Its hash seed is another one for each KEPT_FOR seeds of
+    sequences, since two hash seeds may well order a small set alike.
+    """
     text = tapes.dumps(tape)
     given = {
         "tape": text,
@@ -179,9 +184,8 @@ def _other_process(tape: Tape, source: Source) -> dict[str, Any]:
         "outside": source.outside,
         "device": source.device,
     }
-    known = hash_seed()
-    wanted = int(known) + 1 if known else int(sha256(text.encode()).hexdigest()[:6], 16)
-    child = _other.of(str(wanted % MOST_HASH_SEED))
+    wanted = (int(hash_seed() or 0) + 1 + tape.seed // KEPT_FOR) % MOST_HASH_SEED
+    child = _other.of(str(wanted))
     try:
         result: dict[str, Any] = json.loads(child.ask(json.dumps(given), _LIMIT_S))
     except ChildLost as lost:

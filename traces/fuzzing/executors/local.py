@@ -2,8 +2,8 @@
 
 Each worker has its own hash seed, so that an order that comes from hashing is not the same in all
 of a run. The first worker has PYTHONHASHSEED if that is set, else the seed of the first sequence.
-The process beside a worker, in which some of its sequences run again, has the next number (see
-fuzzing/double_run), so workers differ by two. Does not define a sequence; see fuzzing/work.
+Processes beside a worker, in which some of its sequences run again, have the numbers behind its
+own (see fuzzing/double_run). Does not define a sequence; see fuzzing/work.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Workers:
 
     def _submitted(self, work: Callable[[int], Result], seed: int) -> Future[Result]:
         """Submits a sequence, which may start a worker."""
-        own = (self._hash_seed + 2 * len(self._workers)) % MOST_HASH_SEED
+        own = (self._hash_seed + len(self._workers)) % MOST_HASH_SEED
         try:
             with deferring_signals(), environment(PYTHONHASHSEED=str(own)):
                 future = self._pool.submit(work, seed)
