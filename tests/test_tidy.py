@@ -67,7 +67,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
-    "traces.mutants": ("hicache", "invariants", "traces.terminal"),
+    "traces.mutants": ("hicache", "invariants", "traces.fuzzing", "traces.terminal"),
     "traces.commands": ("hicache", "sim", "invariants", "traces"),
     "traces": ("hicache.core.errors", "hicache.core.registry", "hicache.version"),
 }

@@ -87,7 +87,7 @@ class CopyOnce(Check):
                     yield from book.pool(source, one.at).content[one.source].tolist()
 
     def _written_back(self, book: Book, view: CoreView) -> None:
-        begun = view.writing_back(0) - book.writing_back_before[0]
+        begun = view.writing_back(0) - book.writing_back_before[0].most
         if begun > 0 and begun > wanted(book, 0):
             self.fail(
                 f"{type(book.event).__name__}: {begun} pages are being written back for an "

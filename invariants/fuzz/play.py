@@ -36,6 +36,7 @@ from .swarm import Swarm
 from .tapes.tape import Entry, Tape
 
 ROUNDS = 60
+MOST_LENGTHENED = 1000  # entries
 STORY = "\nstory:\n"
 HARNESS = 17
 
@@ -74,9 +75,10 @@ def generate(
     command: str = "",
     against: bool | None = None,
 ) -> Outcome:
-    """Draws and plays a tape. checks: names of the checks to run; default all. command: the command
-    that plays it again, for reports. against: whether to compare with the specification; default if
-    all checks run after every event.
+    """Draws and plays a tape. operations: number of entries; a longer swarm has more of them.
+    checks: names of the checks to run; default all. command: the command that plays it again, for
+    reports. against: whether to compare with the specification; default if all checks run after
+    every event.
     """
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
@@ -94,8 +96,9 @@ def generate(
     entries: list[Entry] = []
     failure = None
     try:
-        for index in range(operations):
-            entry = last_entry(hand, ops, seed) if index == operations - 1 else None
+        length = max(operations, min(MOST_LENGTHENED, operations * swarm.longer))
+        for index in range(length):
+            entry = last_entry(hand, ops, seed) if index == length - 1 else None
             entry = entry or next_entry(hand, swarm, ops, seed, index)
             if entry is not None:
                 entries.append(entry)

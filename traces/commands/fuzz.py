@@ -145,7 +145,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=option_values.percent,
         default=10,
         metavar="PERCENT",
-        help="percentage of sequences that run again in a new process with another hash seed",
+        help="percentage of sequences that run again in a process with another hash seed; those "
+        "with several ranks always do, unless it is 0",
     )
     _add_names(parser)
 

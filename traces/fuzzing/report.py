@@ -158,6 +158,8 @@ def show(
     if tally.excuses:
         out.print(_excuses_table(tally))
     out.print(_coverage_table(tally))
+    shares = [(name, f"{share:g} %") for name, share in _shares(tally).items()]
+    out.print(pairs("Of the sequences", shares))
     if tally.missed:
         print(
             f"\n{MISSED}: this many sequences should have reached these states, but did not: "
@@ -210,6 +212,11 @@ def _excuses_table(tally: Tally) -> Table:
     return result
 
 
+def _shares(tally: Tally) -> dict[str, float]:
+    """By name, the percentage of sequences of which it is true."""
+    return {name: gauges.share(tally.readings, name) for name in gauges.SHARES}
+
+
 def _audit(tally: Tally) -> dict[str, object]:
     return {
         "events_per_thousand": {
@@ -220,6 +227,7 @@ def _audit(tally: Tally) -> dict[str, object]:
             name: {str(at): gauges.quantile(tally.readings, name, at) for at in PERCENTS}
             for name in gauges.QUANTITIES
         },
+        "percent_of_sequences": _shares(tally),
     }
 
 
@@ -267,6 +275,7 @@ def document(
                 "times": kind.count,
                 "seed": kind.seed,
                 "entries": kind.smallest.at,
+                "hash_seed": int(kind.smallest.hash_seed) if kind.smallest.hash_seed else None,
                 "tape": files.get(kind.smallest.name),
                 "text": kind.smallest.text,
             }

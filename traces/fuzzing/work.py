@@ -34,7 +34,7 @@ from ..outside import entries
 from ..terminal.alarm import alarm
 from ..terminal.text import command_line
 from .canary import canary
-from .double_run import differs
+from .double_run import differs, hash_seed
 from .planting import NOTE, planted
 
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine
@@ -48,7 +48,8 @@ class Hangs(Stuck):
 class FoundFailure:
     """A failure, the tape that repeats it, and the name of its files.
 
-    at: entries of the tape that were played, with the one that failed.
+    at: entries of the tape that were played, with the one that failed. hash_seed: of the process
+    that found it; empty if it was not set.
     """
 
     code: int
@@ -57,6 +58,7 @@ class FoundFailure:
     at: int
     tape: str
     name: str
+    hash_seed: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Work:
     components: tuple[str, ...] = ()
     policy: str = ""
     level: Level = "every"
-    twice: int = 0  # percent of the seeds that run again in a new process
+    twice: int = 0  # percent of the seeds that run again in another process; 0: also no ranks
     folder: str = ""
     canary: bool = False
     limit_s: float = 0.0  # 0: `allowed_s` of the operations
@@ -120,9 +122,11 @@ class Work:
             if variant.failure:
                 failure = self.judge(variant)
                 break
-        twice = failure is None and Draws(seed, "twice").chance(self.twice)
+        asked = self.twice and (swarm.ranks > 1 or Draws(seed, "twice").chance(self.twice))
+        twice = failure is None and bool(asked)
         if twice:
             failure = self.run_twice(outcome.tape)
+        hand.gauges.end()
         busy = time.process_time_ns() - started
         played = len(outcome.tape.entries)
         return Result(
@@ -210,7 +214,7 @@ class Work:
             return play.replay(tape, ops, self.level, path, against=self.compares).failure
 
     def run_twice(self, tape: Tape) -> FoundFailure | None:
-        """The failure if a second run of the tape in a new process differs; else None."""
+        """The failure if a second run of the tape in another process differs; else None."""
         with planted(self.plant):
             text = differs(tape, self)
         if not text:
@@ -252,13 +256,15 @@ class Work:
 
 def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
     """The failure as a result. Its text ends with the command that repeats it."""
-    text = failure.text.rstrip("\n")
-    if not text.splitlines()[-1:] or not text.splitlines()[-1].startswith("replay: "):
-        text += (
-            f"\nreplay: {command_line(['hicache', 'fuzz', '--replay', path, *entries.options()])}"
-        )
-    name = name_of(failure, tape)
-    return FoundFailure(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name)
+    lines = failure.text.rstrip("\n").splitlines()
+    if not lines or not lines[-1].startswith("replay: "):
+        command = command_line(["hicache", "fuzz", "--replay", path, *entries.options()])
+        lines.append(f"replay: {command}")
+    seed = hash_seed()
+    if seed:
+        lines.insert(-1, f"hash seed: {seed} (PYTHONHASHSEED={seed} sets it again)")
+    text, name = "\n".join(lines), name_of(failure, tape)
+    return FoundFailure(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name, seed)
 
 
 def name_of(failure: Failure, tape: Tape) -> str:
