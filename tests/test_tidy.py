@@ -36,6 +36,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory"),
     "hicache.runtime": ("hicache.core", "hicache.devices"),
     "sim": ("hicache",),
+    "invariants.accounts": ("hicache.core", "invariants.base"),
     "invariants.checks": ("hicache.core", "invariants"),
     "invariants.contracts": ("hicache.core", "invariants", "sim"),
     "invariants.explain": ("hicache", "invariants"),
@@ -51,7 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.generators", "traces.terminal"),
     ),
     "traces.reporting": (
-        *("hicache", "sim"),
+        *("hicache", "sim", "invariants.accounts"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
