@@ -43,6 +43,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants.fuzz": ("hicache", "sim", "invariants"),
     "invariants.mutants": ("hicache", "invariants"),
     "invariants.planted": ("hicache", "invariants"),
+    "invariants.simulator": ("hicache", "sim", "invariants"),
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.core.registry"),
     "traces.formats": ("hicache", "sim"),
@@ -64,7 +65,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
-    "traces.mutants": ("hicache", "invariants", "traces.terminal"),
+    "traces.mutants": (
+        *("hicache", "sim", "invariants"),
+        *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),
+    ),
     "traces.commands": ("hicache", "sim", "invariants", "traces"),
     "traces": ("hicache.core.errors", "hicache.core.registry", "hicache.version"),
 }
