@@ -125,6 +125,7 @@ def memory_compares() -> None:
         "v: device page 2 of full, layer group 1: expected T13, found T12; 1 of 2 rows",
     )
     assert (error.exit_code, error.about) == (12, (About("page", 2, 0, "full"),))
+    _deeper_layers()
     memory.store(DEVICE, pages(1), (0, 1), (0, 1), memory.fetch(DEVICE, pages(2), (0, 1), (0, 1)))
     found_out(
         lambda: memory.verify(DEVICE, pages(1), tags[:1], ALL, "v"),
@@ -132,6 +133,23 @@ def memory_compares() -> None:
         "device page 1 of full, layer group 0: expected T11, found T12 (torn: words of several "
         "writers); 1 of 2 rows",
     )
+
+
+def _deeper_layers() -> None:
+    """The first wrong row of several layers and pages is named; without a name, by its tag."""
+    memory = Memory(CAPACITIES, LAYERS)
+    tags = np.array([5, 6], dtype=np.uint64)
+    memory.write(DEVICE, pages(3, 7), tags, ALL, "w")
+    memory.write(DEVICE, pages(7), np.array([8], dtype=np.uint64), (1, 2), "w")
+    found_out(
+        lambda: memory.verify(DEVICE, pages(3, 7), tags, ALL, "v"),
+        WrongBytesError,
+        "v: device page 7 of full, layer group 1: expected tag 0x0000000000000006, found tag "
+        "0x0000000000000008; 1 of 4 rows of this access are wrong",
+    )
+    both = np.array([[5, 6], [5, 8]], dtype=np.uint64)
+    memory.verify(DEVICE, pages(3, 7), both, ALL, "v")
+    assert memory.checked == 4
 
 
 def conflicts_are_found() -> None:

@@ -89,6 +89,7 @@ def copies_are_exact_or_found_out() -> None:
         bench.fill(bench.seen, pages(0, 1), 50)
         run(bench.clock)
     _unordered()
+    _without_bytes()
     _failed()
     _looked()
 
@@ -116,6 +117,23 @@ def _unordered() -> None:
         "host pages [4]",
         "RAW",
     )
+
+
+def _without_bytes() -> None:
+    """Layers in which a component has no pool take no time, and their content moves as well."""
+    clock, memory = Clock(), Memory(CAPACITIES, LAYERS)
+    options = SimDeviceOptions({"full": (1000, 0)})
+    device = SimDevice(clock, Link(clock, 10**9, 10**9, 50), options, memory)
+    stream = device.stream("load")
+    memory.claim(HOST, pages(2, 3), np.array([5, 6], dtype=np.uint64), ALL)
+    memory.write(HOST, pages(2, 3), np.array([5, 6], dtype=np.uint64), ALL, "w")
+    device.copy(stream, CopyJob(H2D, "full", pages(2, 3), pages(1, 0), (1, 2), "load"))
+    mark = device.record(stream)
+    assert device.reached_ns(mark) == 0
+    assert memory.checked == 2, "the write and the copy"
+    held = memory.block(DEVICE, pages(1, 0), (1, 2))
+    assert (held == memory.block(HOST, pages(2, 3), (1, 2))).all()
+    run(clock)
 
 
 def _always(_: int, __: Direction) -> bool:

@@ -78,6 +78,26 @@ def bound_by_compute() -> None:
                     assert cost.overhead_ns(*batch[:2]) == over, f"{name}: {batch}"
 
 
+def layers_with_several_pools() -> None:
+    """Two windows on one layer, a window beside full attention, a layer without pools."""
+    mixed = hybrid(("full", "swa", "mamba"), 40, models.get("llama-3.1-8b"))
+    full, window, state = mixed.pools
+    wide = replace(window, name="wide", window=100, layers=(1, 2, 4))
+    for pools in (
+        (full, window, wide, state),
+        (replace(full, layers=(0, 3)), window, replace(state, layers=(5,))),
+        (replace(full, layers=(0, 1)), replace(window, layers=(1, 2)), replace(wide, layers=(2,))),
+        (replace(window, window=1), replace(wide, layers=(1,))),
+        (state,),
+    ):
+        model = replace(mixed, pools=pools)
+        for profile in (replace(H100, flops_per_s=10**12), replace(H100, hbm_bytes_per_s=10**10)):
+            cost, plain = CostModel(model, profile), PlainCosts(model, profile)
+            for batch in batches(8):
+                names = [pool.name for pool in pools]
+                assert cost.layer_ns(*batch) == plain.layer_ns(*batch), f"{names}: {batch}"
+
+
 def more_work() -> None:
     """A longer chunk, one more chunk, one more decoding request or more context never take less.
 
@@ -192,6 +212,7 @@ def _plain_ns(points: tuple[tuple[int, int], ...], count: int) -> int:
 JUDGES: tuple[Callable[[], None], ...] = (
     costs_are_plain,
     bound_by_compute,
+    layers_with_several_pools,
     more_work,
     weights_must_fit,
     profiles,

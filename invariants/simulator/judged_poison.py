@@ -77,6 +77,7 @@ def free_pages_are_watched() -> None:
     assert one.shadow.intact == 3
     assert one.shadow.check()
     assert one.shadow.intact == 3, "what was compared is not compared again"
+    _copied()
     _spoiled()
     _scribbled()
     off = Poisoned(poison=False)
@@ -85,6 +86,28 @@ def free_pages_are_watched() -> None:
     assert off.hazards.checked == 1
     seeds = {Poisoned(seed=seed).shadow._seeds(2).tobytes() for seed in range(3)}
     assert len(seeds) == 3
+
+
+def _copied() -> None:
+    """A copy reads no free page, and the free page that it fills is compared first."""
+    one = Poisoned()
+    one.shadow.freed(Tier.DEVICE, "full", pages(2))
+    one.shadow.freed(Tier.HOST, "full", pages(5))
+    found_out(
+        lambda: one.shadow.copy(one.write, CopyJob(D2H, "full", pages(2), pages(1), ALL, "backup")),
+        HazardError,
+        "read by 'backup': expected pages that somebody has, found free device pages [2]",
+        "READ OF FREE",
+    )
+    run(one.clock)
+    one.shadow.copy(one.write, CopyJob(D2H, "full", pages(1), pages(5), ALL, "backup"))
+    assert one.done()
+    assert one.shadow.intact == 1
+    spoiled = Poisoned()
+    spoiled.sim.compute(spoiled.load, 9)
+    spoiled.shadow.copy(spoiled.load, CopyJob(H2D, "full", pages(1), pages(2), ALL, "load"))
+    run(spoiled.clock)
+    assert spoiled.memory.checked == 2, "the target was spoiled, and then copied"
 
 
 def _spoiled() -> None:

@@ -34,7 +34,7 @@ from ..contracts.schedulers import wrong
 from .cases import MODEL, PROFILE, drawn
 from .found_out import raised, refused
 from .line import Line
-from .runs import idle, simulated
+from .runs import idle, plain, simulated
 from .workloads import PAGE, Prompts, alone, hybrid
 
 _ORDERS = ("fcfs", "longest-prefix", "priority", "round-robin")
@@ -164,12 +164,14 @@ def levels_and_steps_agree() -> None:
     for seed in (2, 5, 12, 21):
         case = drawn(seed)
         result, _, _ = simulated(case)
+        assert min(result.byte_checks, result.access_checks) > 0
         bare = replace(result, byte_checks=0, access_checks=0)
         off = replace(case, options=replace(case.options, checks="off"))
         assert simulated(off)[0] == bare
         stepped = replace(off, engine=replace(off.engine, fast_forward=False))
-        assert simulated(stepped)[0] == bare
-        assert min(result.byte_checks, result.access_checks) > 0
+        result, world, _ = simulated(stepped)
+        assert result == bare
+        assert world.clock.scheduled == plain(stepped).scheduled, "events that change nothing"
     answer = alone([0], 9, 300)
     scheduled = []
     for fast in (True, False):

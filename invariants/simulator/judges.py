@@ -10,16 +10,18 @@ from collections.abc import Callable
 from . import (
     cases,
     judged_bytes,
+    judged_content,
     judged_copies,
     judged_costs,
     judged_link,
     judged_poison,
+    judged_profile,
     judged_worlds,
     queueing,
     runs,
 )
 
-_CASES = 36
+_CASES = 20
 
 
 def _agrees(seed: int) -> Callable[[], None]:
@@ -32,13 +34,8 @@ def _agrees(seed: int) -> Callable[[], None]:
 def named() -> dict[str, Callable[[], None]]:
     """The judges, in words: single properties, then whole runs of both engines."""
     parts = (
-        judged_costs,
-        judged_link,
-        judged_bytes,
-        judged_copies,
-        judged_poison,
-        judged_worlds,
-        queueing,
+        *(judged_costs, judged_profile, judged_link, judged_bytes, judged_content),
+        *(judged_copies, judged_poison, judged_worlds, queueing),
     )
     found = {judge.__name__.replace("_", " "): judge for part in parts for judge in part.JUDGES}
     return found | {f"both engines agree on case {seed}": _agrees(seed) for seed in range(_CASES)}

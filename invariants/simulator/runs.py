@@ -46,11 +46,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Ran:
-    """What both engines tell. link: bytes and busy time by direction."""
+    """What both engines tell. scheduled: events of the clock. link: bytes and busy time by
+    direction.
+    """
 
     requests: list[Request]
     digest: str
     events: int
+    scheduled: int
     link: dict[Direction, tuple[int, int]]
 
 
@@ -112,6 +115,7 @@ def plain(case: Case) -> Ran:
         [done[index] for index in sorted(done)],
         recorder.digest(),
         recorder.events,
+        clock.scheduled,
         {way: (link.bytes_moved(way), link.busy_ns(way)) for way in Direction},
     )
 

@@ -22,7 +22,9 @@ from invariants.simulator import judges as of_sim
 from . import judged_accounts
 from .limits import TimedHunt, start_worker, time_limit
 
-SECONDS = 20.0
+SECONDS = 20.0  # of processor time for a mutant that survives
+JUDGE_S = 100.0  # a judge takes a second; loops are counted, so this is for what does not loop
+REVIEWED_S = 1.0  # for a mutant on the list of equivalents
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ def run(
     target: Target, mutants: Sequence[Mutant], seconds: float, processes: int
 ) -> Iterator[TimedHunt]:
     """Yields the result of each mutant as it is known. Call it inside `surveyed`."""
-    jobs = [(target, one, min(seconds, SECONDS)) for one in mutants]
+    known = reviewed(target)
+    jobs = [
+        (target, one, REVIEWED_S if one.name in known else min(seconds, SECONDS)) for one in mutants
+    ]
     if processes <= 1:
         yield from map(_work, jobs)
         return
@@ -81,10 +86,10 @@ def run(
 def _work(job: tuple[Target, Mutant, float]) -> TimedHunt:
     """Hunts one mutant in this process."""
     target, mutant, seconds = job
-    began = time.monotonic()
+    began = time.process_time()
 
     def more() -> bool:
-        return time.monotonic() - began < seconds
+        return time.process_time() - began < seconds
 
-    found = hunting.hunt(mutant, _surveyed, target.places, more, time_limit)
-    return TimedHunt(found, time.monotonic() - began)
+    found = hunting.hunt(mutant, _surveyed, target.places, more, lambda: time_limit(JUDGE_S))
+    return TimedHunt(found, time.process_time() - began)
