@@ -24,6 +24,34 @@ PROFILE = hardware.get("h100")
 T = TypeVar("T")
 
 
+def crowded(seed: int) -> Case:
+    """A case of long answers that start together: small passes, and a window pool for few."""
+
+    def pick(name: str, *values: T) -> T:
+        return values[draw(len(values), seed, "crowded", name)]
+
+    window, interval = pick("window", 6, 13, 24), pick("interval", 4, 8)
+    gap = pick("gap", 10, 10**7)
+    components = pick("components", ("full", "swa"), ("full",), ("full", "swa", "mamba"))
+    few = -(-window // PAGE) + 1 + interval // PAGE
+    least = {"full": pick("device", 22, 26), "swa": few, "mamba": 3}
+    device = tuple(least[name] + (name == "swa") * pick("more", 0, 1, 4) for name in components)
+    settings = [swa.Settings(window)] if "swa" in components else []
+    config = Config(
+        page_size=PAGE,
+        device_pages=device,
+        host_pages=tuple(pick("host", 0, 12) for _ in components),
+        components=components,
+        write_policy=pick("policy", "write_through", "write_back"),
+        settings=(*settings, *([mamba.Settings(interval, 0)] if "mamba" in components else [])),
+    )
+    budget, growth = pick("budget", 5, 7, 10, 13), pick("growth", 1, 5, 9)
+    engine = EngineOptions(token_budget=budget, growth_tokens=growth, layer_groups=2)
+    workload = shared_prefixes(900 + seed, 14, longest=44, outputs=40, gap_ns=gap)
+    model = hybrid(components, window, MODEL) if len(components) > 1 else MODEL
+    return Case(workload, config, model, PROFILE, engine, WorldOptions(checks="every", seed=seed))
+
+
 def drawn(seed: int) -> Case:
     """A case of up to 30 requests in small pools."""
 

@@ -17,6 +17,7 @@ from hicache.core.errors import About
 from hicache.core.types import Key, Pages, Tier
 from hicache.devices.base import Area, Direction, Mark, Stream
 from sim import content
+from sim.device import hazards as detector
 from sim.device.hazards import Hazards
 from sim.device.memory import Memory
 from sim.errors import HazardError, WrongBytesError
@@ -44,6 +45,23 @@ def mixing_is_splitmix() -> None:
         plain = ((plain ^ plain >> 27) * 0x94D049BB133111EB) & _WORD
         assert found == plain ^ plain >> 31
     assert content.unmix(mixed).tolist() == words
+
+
+def _old_reasons() -> None:
+    """Of many accesses only the last keep their reasons, and an older one has no name."""
+    kept, detector._REMEMBERED = detector._REMEMBERED, 3
+    try:
+        hazards = Hazards(CAPACITIES, LAYERS)
+        for stream in range(2):
+            hazards.stream(Stream(stream), f"s{stream}")
+        for page in range(5):
+            hazards.access(Stream(0), Area(*DEVICE, pages(page), ALL), "w", f"access {page}")
+        assert [*hazards._clocks[Stream(0)].whys.values()] == ["access 2", "access 3", "access 4"]
+        for page, named in ((1, "an access too old to be named"), (2, "access 2")):
+            ask = partial(hazards.access, Stream(1), Area(*DEVICE, pages(page), ALL), "r", "new")
+            found_out(ask, HazardError, f"after the write by {named!r}", "RAW")
+    finally:
+        detector._REMEMBERED = kept
 
 
 def tags_tell_prefixes_apart() -> None:
@@ -147,9 +165,15 @@ def _deeper_layers() -> None:
         "v: device page 7 of full, layer group 1: expected tag 0x0000000000000006, found tag "
         "0x0000000000000008; 1 of 4 rows of this access are wrong",
     )
+    found_out(
+        lambda: memory.verify(DEVICE, pages(7, 3), np.array([1, 2], dtype=np.uint64), ALL, "v"),
+        WrongBytesError,
+        "v: device page 7 of full, layer group 0: expected tag 0x0000000000000001, found tag "
+        "0x0000000000000006; 4 of 4 rows",
+    )
     both = np.array([[5, 6], [5, 8]], dtype=np.uint64)
     memory.verify(DEVICE, pages(3, 7), both, ALL, "v")
-    assert memory.checked == 4
+    assert memory.checked == 5
 
 
 def conflicts_are_found() -> None:
@@ -216,7 +240,11 @@ def hazards_have_a_story() -> None:
         HazardError,
         "hazard detector: made for 2 streams, third is one more",
     )
-    area = Area(*DEVICE, pages(3, 5), ALL)
+    area = Area(*DEVICE, pages(3, 5, 6), ALL)
+    hazards.access(Stream(1), Area(*DEVICE, pages(1), ALL), "w", "first")
+    hazards.access(Stream(0), Area(*DEVICE, pages(6), ALL), "w", "ordered")
+    hazards.record(Stream(0), Mark(0))
+    hazards.wait(Stream(1), Mark(0))
     hazards.access(Stream(0), Area(*DEVICE, pages(3), ALL), "w", "load of flights 24..25")
     hazards.access(Stream(0), Area(*DEVICE, pages(5), (1, 2)), "w", "backup of flight 9")
     error = found_out(
@@ -229,6 +257,7 @@ def hazards_have_a_story() -> None:
     page = About("page", 3, 0, "full")
     assert error.about == (page, About("request", 7), About("flight", 9)), error.about
     assert error.exit_code == 13
+    _old_reasons()
 
 
 JUDGES: tuple[Callable[[], None], ...] = (

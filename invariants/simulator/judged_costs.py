@@ -39,6 +39,7 @@ _RANKS = {
 def batches(count: int) -> list[Batch]:
     """Drawn batches, some empty, some of chunks without tokens."""
     found: list[Batch] = [((), 0, 0), (((5, 5),), 0, 0), (((0, 1),), 0, 0), ((), 1, 1)]
+    found += [(((5, 5), (0, 9), (7, 7)), 2, 50), (((400, 400), (380, 401)), 0, 0)]
     for seed in range(count):
         chunks = []
         for number in range(draw(3, seed, "chunks")):

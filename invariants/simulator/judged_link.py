@@ -106,6 +106,10 @@ def link_moves_bytes() -> None:
             assert link.bytes_moved(way) == sum(one.size for one in sends if one.way is way)
             if not curves:  # the time that the bytes alone take, and no less
                 assert link.busy_ns(way) * single >= link.bytes_moved(way) * SECOND_NS
+    quick = Curve(((10, 10), (20, 20)))  # measured below the latency: the bytes take no time
+    assert _simulated([Send(0, D2H, 5, 2)], 10**12, 10**12, 300, {"d2h": quick})[0] == {
+        0: [300, 300]
+    }
     both = [Send(0, D2H, 3, 1), Send(0, H2D, 2, 1)]  # no direction stands still for the other
     assert _simulated(both, 1, 1, 0, {})[0] == {0: [3 * SECOND_NS], 1: [2 * SECOND_NS]}
 

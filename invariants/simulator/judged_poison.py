@@ -51,6 +51,7 @@ def free_pages_are_watched() -> None:
     one.shadow.freed(Tier.DEVICE, "full", pages(2, 3))
     one.shadow.freed(Tier.DEVICE, "full", pages())
     one.shadow.freed(Tier.HOST, "full", pages(5))
+    assert one.hazards.checked == 2, "nothing is done to no page"
     touched = one.memory.claimed(DEVICE, pages(2, 3), ALL)
     assert len({*touched.ravel().tolist()}) == 2, "each page has a poison of its own"
     assert one.shadow.check(), "nothing is compared yet"

@@ -124,7 +124,8 @@ def profiles_are_checked() -> None:
         whole = f"{text}: expected a whole profile, found a fault in it ("
         for where, value in _WRONG:
             path.write_text(json.dumps(measured.seal(_changed(where, value))))
-            refused(lambda: hardware.read(text), whole)
+            gone = value is ... and "." not in where
+            refused(lambda: hardware.read(text), f"{whole}no {where})" if gone else whole)
         sealed = measured.seal(_whole())
         kind = f"{text}: expected a hardware profile, found "
         version = f"{text}: expected a profile of version 2, found "

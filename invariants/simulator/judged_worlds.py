@@ -11,16 +11,21 @@ a faster link is judged for one load alone.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from math import ceil
 from typing import Any
 
 from hicache.core import registry
+from hicache.core.components import mamba, swa
 from hicache.core.config import Config
+from hicache.core.core import Core
 from hicache.devices.base import CopyJob, Direction, Stream
+from sim.engine.reuse import growth_tokens
 from sim.engine.sequence import RequestResult, Sequence, final_length
 from sim.errors import StuckError, WrongBytesError
 from sim.hardware.profile import scaled_host_bandwidth
@@ -150,13 +155,44 @@ def stuck_runs_say_so() -> None:
             world.engine._prefills.batch = []
 
     world.engine._prefills.schedule = never  # type: ignore[method-assign]
-    world.engine._running.last_refusal = None
     error = raised(world.run, StuckError)
     assert error is not None, "a run that is stuck ended well"
     assert error.exit_code == 14
     left = 3 - len(world.result().requests)
     assert str(error).startswith(f"{left} requests are left ("), str(error)
-    assert "0 transfers unanswered, and nothing is scheduled" in str(error)
+    told = "0 transfers unanswered, and nothing is scheduled; last refusal: Refused(request=2, "
+    assert told in str(error), str(error)
+    _collection_is_restored()
+
+
+def _collection_is_restored() -> None:
+    """A run collects no garbage, and leaves the collector as it was."""
+    for on in (True, False):
+        (gc.enable if on else gc.disable)()
+        seen: list[bool] = []
+
+        def note(ended: int, jobs: int, seen: list[bool] = seen) -> None:
+            seen.append(gc.isenabled())
+
+        try:
+            _world(alone([0], 8, 2), _config(6), progress=note).run()
+            assert (seen, gc.isenabled()) == ([False], on)
+        finally:
+            gc.enable()
+
+
+def growth_is_limited() -> None:
+    """Tokens to grow at a time: what was asked, at most two pages or an eighth of a window."""
+    windows, intervals, asked = (0, 1, 8, 60, 64, 72, 300, 1000), (0, 8), (1, 6, 64, 500)
+    for window, interval, wanted in product(windows, intervals, asked):
+        settings: list[Any] = [swa.Settings(window)] if window else []
+        names = ("full", *(["swa"] if window else []), *(["mamba"] if interval else []))
+        settings += [mamba.Settings(interval, 0)] if interval else []
+        sizes, none = (400,) * len(names), (0,) * len(names)
+        core = Core(Config(PAGE, sizes, none, names, settings=tuple(settings)))
+        most = max(2 * PAGE, -(-window // PAGE) // 8 * PAGE) if window else wanted
+        found = growth_tokens(core.view.components, PAGE, wanted)
+        assert found == max(PAGE, min(wanted, most)), f"window {window}: {found}"
 
 
 def levels_and_steps_agree() -> None:
@@ -320,6 +356,7 @@ JUDGES: tuple[Callable[[], None], ...] = (
     sizes_are_checked,
     nothing_is_lost,
     stuck_runs_say_so,
+    growth_is_limited,
     levels_and_steps_agree,
     busy_time_is_work,
     faster_links_load_sooner,

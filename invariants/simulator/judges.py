@@ -13,6 +13,7 @@ from . import (
     judged_content,
     judged_copies,
     judged_costs,
+    judged_forward,
     judged_link,
     judged_poison,
     judged_profile,
@@ -20,13 +21,15 @@ from . import (
     queueing,
     runs,
 )
+from .runs import Case
 
 _CASES = 20
+_CROWDED = (3, 9, 11, 17, 23)
 
 
-def _agrees(seed: int) -> Callable[[], None]:
+def _agrees(make: Callable[[int], Case], seed: int) -> Callable[[], None]:
     def agree() -> None:
-        runs.agree(cases.drawn(seed))
+        runs.agree(make(seed))
 
     return agree
 
@@ -35,7 +38,9 @@ def named() -> dict[str, Callable[[], None]]:
     """The judges, in words: single properties, then whole runs of both engines."""
     parts = (
         *(judged_costs, judged_profile, judged_link, judged_bytes, judged_content),
-        *(judged_copies, judged_poison, judged_worlds, queueing),
+        *(judged_copies, judged_poison, judged_forward, judged_worlds, queueing),
     )
     found = {judge.__name__.replace("_", " "): judge for part in parts for judge in part.JUDGES}
-    return found | {f"both engines agree on case {seed}": _agrees(seed) for seed in range(_CASES)}
+    drawn = {f"both engines agree on case {seed}": (cases.drawn, seed) for seed in range(_CASES)}
+    crowded = {f"both engines agree on crowd {seed}": (cases.crowded, seed) for seed in _CROWDED}
+    return found | {name: _agrees(*each) for name, each in (drawn | crowded).items()}
