@@ -20,7 +20,8 @@ from invariants.mutants.mutate import Mutant
 from invariants.mutants.score import Score
 from invariants.planted.base import names as planted_names
 
-from ..mutants import generic_report, generic_work, planted_report, planted_work
+from ..mutants import generic_report, generic_work, judged_run, planted_report, planted_work
+from ..mutants.judged_run import Judged
 from ..mutants.limits import TimedHunt
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -41,6 +42,7 @@ _CALM = 100
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
     kind: str | None
+    of: str | None
     only: str | None
     sample: int
     seed: int
@@ -60,6 +62,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.choice(KINDS),
         help="mutants, planted bugs, or kinds of faults (default: all)",
     )
+    of = "hunt the generic mutants of other code, with its judges (default: of the core)"
+    add("--of", type=read.choice(judged_run.NAMES), help=of)
     add(
         "--only",
         type=read.name,
@@ -110,6 +114,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     """Hunts the chosen bugs. Returns 0 if all but the reviewed ones were killed, 17 otherwise."""
+    if options.of:
+        return _run_judged(options, options.of, command)
     if options.record:
         for path in generic_work.record():
             print(path)
@@ -142,6 +148,26 @@ def run(options: Options, command: str) -> int:
             write_json(options.json, document(done, sum_, command, complete))
     short = planted_report.has_gaps(done.planted, done.trials, whole)
     return HARNESS if short or sum_.survivors or sum_.stale else 0
+
+
+def _run_judged(options: Options, of: str, command: str) -> int:
+    """Hunts mutants beside the core. Raises CallerError for an option that they do not have."""
+    given = {"kind": options.kind not in (None, "generic"), "shrink": options.shrink}
+    given |= {"record": options.record}
+    for name, found in given.items():
+        if found:
+            raise CallerError(f"--{name}: expected without --of, found with it; leave one out")
+    asked = Judged(
+        of,
+        options.only,
+        options.sample,
+        options.seed,
+        float(options.seconds),
+        options.jobs or cores(),
+        options.json,
+        options.list,
+    )
+    return judged_run.run(asked, VERSION, command)
 
 
 @dataclass(frozen=True)
@@ -240,19 +266,5 @@ def document(done: Done, sum_: Score, command: str, complete: bool) -> dict[str,
         "complete": complete,
         **planted_report.document(done.planted, done.trials),
         "generic": generic_report.document(done.generic, sum_),
-        "mutants": [_row(one) | generic_report.row(one) for one in done.generic],
-    }
-
-
-def _row(one: TimedHunt) -> dict[str, object]:
-    hunt = one.hunt
-    return {
-        "name": hunt.name,
-        "killed": hunt.killed,
-        "code": hunt.code,
-        "check": hunt.kind,
-        "operations": hunt.operations,
-        "sequences": hunt.sequences,
-        "seed": hunt.seed,
-        "seconds": round(one.seconds, 3),
+        "mutants": [generic_report.whole_row(one) for one in done.generic],
     }

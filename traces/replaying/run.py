@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hicache.core.types import Pages
+from invariants.accounts.accounts import Accounts
 from sim.engine.sequence import RequestResult
 
 from .account import Account, Share
@@ -108,7 +109,7 @@ class Run:
     components, lookups, history: see their own records; history is kept where it was asked for.
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
     then covers the part that ran. compared: another eviction order and its hits (whole trace, last
-    half).
+    half). accounts: everything counted a second time, if all was checked.
     """
 
     account: Account
@@ -125,6 +126,7 @@ class Run:
     interrupted: bool = False
     history: History | None = None
     compared: tuple[str, Share, Share] | None = None
+    accounts: Accounts | None = None
 
     @property
     def evicted(self) -> tuple[int, int]:
