@@ -1,0 +1,194 @@
+"""Judges a drawn bug by the fuzzer: whether any sequence fails with it.
+
+First the tapes of the corpus, then the contracts that need no sequence (legal configurations, keys,
+refused events), then sequences that are drawn for this bug, until one fails or the caller's time is
+over. Of a tape only the operations are played; what the core once decided on it judges nothing.
+Whatever judges a sequence in the fuzzer judges it here: checks, contents, asserts of the core,
+progress, the end of the sequence. Before a failure counts, the same sequence is played without the
+bug, and must not fail.
+
+A bug that never ends is found by counting loop iterations and events; the caller may set a limit of
+time, too. Lives here: the hunt and what became of a bug that survived it. Does not use clocks or
+processes (see traces/mutants/fresh_work) or draw bugs (see drawing).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+from invariants.base import CRASH, INVARIANT, LIVENESS
+
+from ..fuzz.draws import Draws
+from ..fuzz.generate import weights_of
+from ..fuzz.ops.base import load
+from ..fuzz.play import Failure, generate, replay
+from ..fuzz.swarm import Swarm, draw_swarm
+from ..fuzz.tapes.tape import Tape
+from ..mutants import contracts, ground, mutate
+from ..mutants.score import Guard, unguarded
+from ..mutants.steps import Endless, Steps, limited
+from .drawing import Bug
+from .planting import planted
+
+ENDLESS = "ENDLESS"
+OPERATIONS = 120
+MOST_STEPS = 2_000_000  # of one sequence; the longest of 1,000 has 40,000
+COMPARED = 60  # drawn sequences on which decisions are compared
+_OPS = load()
+_WEIGHTS = weights_of(_OPS)
+_SEEDS = 1 << 32
+
+Play = Callable[[], Failure | None]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a bug. code, by: of the failure, 0 and "" if it survived. on: the sequence
+    that failed, a tape's or a drawn one's seed. sequences: how many were played. not_counted:
+    failures that the same sequence has without the bug.
+    """
+
+    code: int
+    by: str
+    sequences: int
+    on: str = ""
+    not_counted: int = 0
+
+    @property
+    def killed(self) -> bool:
+        return self.code != 0
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a survivor does. reached: of the compared sequences, how many run an edited line;
+    differs: in how many the decisions are other than without the bug.
+    """
+
+    compared: int
+    reached: int
+    differs: int
+
+
+def seeds(seed: int, number: int) -> Iterator[int]:
+    """The seeds of the sequences for one bug of a set."""
+    first = Draws(seed, "fresh hunt", number).below(_SEEDS)
+    return iter(range(first, first + _SEEDS))
+
+
+def hunt(
+    bug: Bug,
+    tapes: Iterable[Tape],
+    drawn: Iterable[int],
+    more: Callable[[], bool] = lambda: True,
+    guard: Guard = unguarded,
+) -> Verdict:
+    """Plays sequences until one fails or `more` returns False. drawn: seeds."""
+    count = not_counted = 0
+    for on, play in _plays(bug, tapes, drawn):
+        if count and not more():
+            break
+        count += 1
+        with planted(bug):
+            failed = _failure(play, guard)
+        if failed is None:
+            continue
+        if _failure(play, guard) is None:
+            return Verdict(*failed, count, on, not_counted)
+        not_counted += 1
+    return Verdict(0, "", count, not_counted=not_counted)
+
+
+def _plays(bug: Bug, tapes: Iterable[Tape], drawn: Iterable[int]) -> Iterator[tuple[str, Play]]:
+    for tape in tapes:
+        yield f"tape {tape.seed}", partial(_replayed, tape)
+    yield "contracts", partial(_contracts, bug.module)
+    for seed in drawn:
+        yield f"seed {seed}", partial(_drawn, draw_swarm(seed, _WEIGHTS), seed)
+
+
+def _replayed(tape: Tape) -> Failure | None:
+    return replay(tape, _OPS).failure
+
+
+def _contracts(module: str) -> Failure | None:
+    name = contracts.broken(module)
+    return Failure(INVARIANT, f"contract {name}", "", 0) if name else None
+
+
+def _drawn(swarm: Swarm, seed: int) -> Failure | None:
+    return generate(swarm, _OPS, seed, OPERATIONS).failure
+
+
+def _failure(play: Play, guard: Guard) -> tuple[int, str] | None:
+    """The code and kind of the failure of a sequence, or None."""
+    try:
+        with guard(), limited(Steps(MOST_STEPS)):
+            failure = play()
+    except Endless:
+        return LIVENESS, ENDLESS
+    except Exception as error:  # before the first entry, which play does not judge
+        return CRASH, f"{type(error).__name__} before the first event"
+    return None if failure is None else (failure.code, failure.kind)
+
+
+# -- what a survivor does
+
+
+def traces(bug: Bug, tapes: Iterable[Tape], guard: Guard = unguarded) -> Traces:
+    """Plays tapes with and without the bug, and compares the decisions."""
+    compared = reached = differs = 0
+    for tape in tapes:
+        with _noted(bug) as ran:
+            _, digest, steps = ground.play(tape, checked=False)
+        compared += 1
+        reached += bool(ran)
+        with planted(bug):
+            differs += bool(ran) and _digest(tape, 20 * steps + 10_000, guard) != digest
+    return Traces(compared, reached, differs)
+
+
+def drawn_tapes(drawn: Iterable[int], count: int = COMPARED) -> Iterator[Tape]:
+    """The tapes of the first `count` seeds, as the core without a bug plays them."""
+    for seed in islice(drawn, count):
+        yield generate(draw_swarm(seed, _WEIGHTS), _OPS, seed, OPERATIONS, "off").tape
+
+
+def _digest(tape: Tape, most: int, guard: Guard) -> str:
+    try:
+        with guard():
+            return ground.play(tape, most, checked=False)[1]
+    except Endless:
+        return ENDLESS
+    except Exception as error:
+        return type(error).__name__
+
+
+@contextmanager
+def _noted(bug: Bug) -> Iterator[set[int]]:
+    """Collects the edited lines of the function that run within the block."""
+    code = mutate.functions(bug.module)[bug.place].__code__
+    wanted = {line for first, last in bug.lines for line in range(first, last + 1)}
+    ran: set[int] = set()
+
+    def enter(frame: FrameType, event: str, arg: Any) -> Any:
+        return line if frame.f_code is code else None
+
+    def line(frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_lineno in wanted:
+            ran.add(frame.f_lineno)
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield ran
+    finally:
+        sys.settrace(before)
