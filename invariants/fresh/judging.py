@@ -7,8 +7,8 @@ Whatever judges a sequence in the fuzzer judges it here: checks, contents, asser
 progress, the end of the sequence. Before a failure counts, the same sequence is played without the
 bug, and must not fail.
 
-A bug that never ends is found by counting loop iterations and events; the caller may set a limit of
-time, too. Lives here: the hunt and what became of a bug that survived it. Does not use clocks or
+A bug that never ends is found by counting loop iterations of the core; the caller may set a limit
+of time, too. Lives here: the hunt and what became of a bug that survived it. Does not use clocks or
 processes (see traces/mutants/fresh_work) or draw bugs (see drawing).
 """
 
@@ -39,8 +39,7 @@ from .planting import planted
 
 ENDLESS = "ENDLESS"
 OPERATIONS = 120
-MOST_STEPS = 2_000_000  # of one sequence; the longest of 1,000 has 40,000
-COMPARED = 60  # drawn sequences on which decisions are compared
+MOST_STEPS = 2_000_000  # of one sequence; the longest of 300 has 37,444
 _OPS = load()
 _WEIGHTS = weights_of(_OPS)
 _SEEDS = 1 << 32
@@ -155,7 +154,7 @@ def traces(bug: Bug, tapes: Iterable[Tape], guard: Guard = unguarded) -> Traces:
     return Traces(compared, reached, differs)
 
 
-def drawn_tapes(drawn: Iterable[int], count: int = COMPARED) -> Iterator[Tape]:
+def drawn_tapes(drawn: Iterable[int], count: int) -> Iterator[Tape]:
     """The tapes of the first `count` seeds, as the core without a bug plays them."""
     for seed in islice(drawn, count):
         yield generate(draw_swarm(seed, _WEIGHTS), _OPS, seed, OPERATIONS, "off").tape

@@ -118,7 +118,8 @@ def commute(one: ast.stmt, other: ast.stmt) -> bool:
         if mine.jumps and theirs.writes and not mine.leaves:
             return False
         both = theirs.reads | theirs.writes
-        if mine.writes & both or (ANYTHING in mine.writes and any(e[0] == "." for e in both)):
+        anything = ANYTHING in mine.writes and any(entry[0] == "." for entry in both)
+        if anything or mine.writes & both:
             return False
     return True
 
@@ -138,6 +139,7 @@ def names_set(function: ast.FunctionDef) -> set[str]:
 def names_used(function: ast.FunctionDef) -> set[str]:
     """Names that the function reads and binds nowhere: those of its module, and builtins."""
     given = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    given |= {node.name or "" for node in ast.walk(function) if isinstance(node, ast.ExceptHandler)}
     reads = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     return reads - given - names_set(function)
 
@@ -160,8 +162,6 @@ def _too_early(body: Block, known: set[str], local: set[str]) -> bool:
             if not reads <= known | inner:
                 return True
         known |= effects(one).writes if not _has_blocks(one) else _targets(one)
-        if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name):
-            known.add(one.target.id)
         for name in (*_FIELDS, "handlers"):
             for inner_body in _bodies(getattr(one, name, [])):
                 if _too_early(inner_body, known, local):

@@ -20,6 +20,8 @@ from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 from . import fresh_report, fresh_work
 
+_DIGITS = 9
+
 
 @dataclass(frozen=True)
 class Fresh:
@@ -37,8 +39,9 @@ def chosen(asked: Fresh) -> list[Bug]:
     """The bugs of the set. Raises CallerError if `only` is not the number of one."""
     if not asked.only:
         return list(draw(asked.seed, asked.count))
-    number = int(asked.only) if asked.only.isascii() and asked.only.isdigit() else 0
-    if len(asked.only) > 9 or not 1 <= number <= asked.count:
+    plain = asked.only.isascii() and asked.only.isdigit() and len(asked.only) <= _DIGITS
+    number = int(asked.only) if plain else 0
+    if not 1 <= number <= asked.count:
         raise CallerError(
             f"--only: expected the number of a drawn bug, 1 to {asked.count}, found {asked.only!r}"
         )

@@ -10,6 +10,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from invariants.fresh import judging
 from invariants.fresh.drawing import Bug
@@ -20,6 +21,7 @@ from invariants.mutants import mutate
 from . import generic_work
 from .limits import start_worker, time_limit
 
+SEQUENCE_S = 120.0  # of the clock; a sequence that never ends is found by its steps long before
 COMPARED = 60  # drawn sequences on which a survivor's decisions are compared
 
 
@@ -68,10 +70,10 @@ def work(job: Job) -> Row:
     def more() -> bool:
         return time.process_time() - began < job.budget_s
 
-    bug = job.bug
-    verdict = judging.hunt(bug, _tapes, judging.seeds(job.seed, bug.number), more, time_limit)
+    bug, limit = job.bug, partial(time_limit, SEQUENCE_S)
+    verdict = judging.hunt(bug, _tapes, judging.seeds(job.seed, bug.number), more, limit)
     seconds = time.process_time() - began
     if verdict.killed:
         return Row(bug, verdict, seconds)
     tapes = judging.drawn_tapes(judging.seeds(job.seed, bug.number), COMPARED)
-    return Row(bug, verdict, seconds, judging.traces(bug, (*_tapes, *tapes), time_limit))
+    return Row(bug, verdict, seconds, judging.traces(bug, (*_tapes, *tapes), limit))
