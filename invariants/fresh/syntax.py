@@ -111,6 +111,8 @@ def effects(one: ast.AST) -> Effects:
 
 def commute(one: ast.stmt, other: ast.stmt) -> bool:
     """Whether two statements do the same in either order, as far as this can be seen."""
+    if _sets_element(one) and _sets_element(other):
+        return True  # of two containers, or two elements of one
     first, second = effects(one), effects(other)
     for mine, theirs in ((first, second), (second, first)):
         if mine.jumps and (theirs.outside or theirs.jumps):
@@ -122,6 +124,13 @@ def commute(one: ast.stmt, other: ast.stmt) -> bool:
         if anything or mine.writes & both:
             return False
     return True
+
+
+def _sets_element(one: ast.stmt) -> bool:
+    """Whether it is like `nodes[node.id] = node`: what it stores is in no container."""
+    if not (isinstance(one, ast.Assign) and len(one.targets) == 1):
+        return False
+    return isinstance(one.targets[0], ast.Subscript) and isinstance(one.value, ast.Name)
 
 
 # -- names that are read before they are set

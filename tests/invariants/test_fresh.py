@@ -140,6 +140,8 @@ def test_asserts_messages_and_what_changes_nothing_are_left_alone(kind: str, bod
         ("a = b", "b = 2", False),
         ("a.x = 1", "c = b.x", False),
         ("a.x = 1", "b.y = 2", True),
+        ("a.all[b.id] = b", "a.all[c.id] = c", True),
+        ("a.all[b.id] = b", "a.all[c.id] = a.all[b.id]", False),
         ("unknown()", "c = b.x", False),
         ("a.append(1)", "c = len(b)", True),
         ("a.append(1)", "c = len(a)", False),
