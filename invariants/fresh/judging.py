@@ -8,20 +8,15 @@ progress, the end of the sequence. Before a failure counts, the same sequence is
 bug, and must not fail.
 
 A bug that never ends is found by counting loop iterations of the core; the caller may set a limit
-of time, too. Lives here: the hunt and what became of a bug that survived it. Does not use clocks or
-processes (see traces/mutants/fresh_work) or draw bugs (see drawing).
+of time, too. Lives here: the hunt. Does not use clocks or processes (see
+traces/mutants/fresh_work), draw bugs (see drawing), or say what a survivor does (see triage).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from types import FrameType
-from typing import Any
 
 from invariants.base import CRASH, INVARIANT, LIVENESS
 
@@ -31,7 +26,7 @@ from ..fuzz.ops.base import load
 from ..fuzz.play import Failure, generate, replay
 from ..fuzz.swarm import Swarm, draw_swarm
 from ..fuzz.tapes.tape import Tape
-from ..mutants import contracts, ground, mutate
+from ..mutants import contracts
 from ..mutants.score import Guard, unguarded
 from ..mutants.steps import Endless, Steps, limited
 from .drawing import Bug
@@ -40,8 +35,8 @@ from .planting import planted
 ENDLESS = "ENDLESS"
 OPERATIONS = 120
 MOST_STEPS = 2_000_000  # of one sequence; the longest of 300 has 37,444
-_OPS = load()
-_WEIGHTS = weights_of(_OPS)
+OPS = load()
+WEIGHTS = weights_of(OPS)
 _SEEDS = 1 << 32
 
 Play = Callable[[], Failure | None]
@@ -63,17 +58,6 @@ class Verdict:
     @property
     def killed(self) -> bool:
         return self.code != 0
-
-
-@dataclass(frozen=True)
-class Traces:
-    """What a survivor does. reached: of the compared sequences, how many run an edited line;
-    differs: in how many the decisions are other than without the bug.
-    """
-
-    compared: int
-    reached: int
-    differs: int
 
 
 def seeds(seed: int, number: int) -> Iterator[int]:
@@ -110,11 +94,11 @@ def _plays(bug: Bug, tapes: Iterable[Tape], drawn: Iterable[int]) -> Iterator[tu
         yield f"tape {tape.seed}", partial(_replayed, tape)
     yield "contracts", partial(_contracts, bug.module)
     for seed in drawn:
-        yield f"seed {seed}", partial(_drawn, draw_swarm(seed, _WEIGHTS), seed)
+        yield f"seed {seed}", partial(_drawn, draw_swarm(seed, WEIGHTS), seed)
 
 
 def _replayed(tape: Tape) -> Failure | None:
-    return replay(tape, _OPS).failure
+    return replay(tape, OPS).failure
 
 
 def _contracts(module: str) -> Failure | None:
@@ -123,7 +107,7 @@ def _contracts(module: str) -> Failure | None:
 
 
 def _drawn(swarm: Swarm, seed: int) -> Failure | None:
-    return generate(swarm, _OPS, seed, OPERATIONS).failure
+    return generate(swarm, OPS, seed, OPERATIONS).failure
 
 
 def _failure(play: Play, guard: Guard) -> tuple[int, str] | None:
@@ -136,58 +120,3 @@ def _failure(play: Play, guard: Guard) -> tuple[int, str] | None:
     except Exception as error:  # before the first entry, which play does not judge
         return CRASH, f"{type(error).__name__} before the first event"
     return None if failure is None else (failure.code, failure.kind)
-
-
-# -- what a survivor does
-
-
-def traces(bug: Bug, tapes: Iterable[Tape], guard: Guard = unguarded) -> Traces:
-    """Plays tapes with and without the bug, and compares the decisions."""
-    compared = reached = differs = 0
-    for tape in tapes:
-        with _noted(bug) as ran:
-            _, digest, steps = ground.play(tape, checked=False)
-        compared += 1
-        reached += bool(ran)
-        with planted(bug):
-            differs += bool(ran) and _digest(tape, 20 * steps + 10_000, guard) != digest
-    return Traces(compared, reached, differs)
-
-
-def drawn_tapes(drawn: Iterable[int], count: int) -> Iterator[Tape]:
-    """The tapes of the first `count` seeds, as the core without a bug plays them."""
-    for seed in islice(drawn, count):
-        yield generate(draw_swarm(seed, _WEIGHTS), _OPS, seed, OPERATIONS, "off").tape
-
-
-def _digest(tape: Tape, most: int, guard: Guard) -> str:
-    try:
-        with guard():
-            return ground.play(tape, most, checked=False)[1]
-    except Endless:
-        return ENDLESS
-    except Exception as error:
-        return type(error).__name__
-
-
-@contextmanager
-def _noted(bug: Bug) -> Iterator[set[int]]:
-    """Collects the edited lines of the function that run within the block."""
-    code = mutate.functions(bug.module)[bug.place].__code__
-    wanted = {line for first, last in bug.lines for line in range(first, last + 1)}
-    ran: set[int] = set()
-
-    def enter(frame: FrameType, event: str, arg: Any) -> Any:
-        return line if frame.f_code is code else None
-
-    def line(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_lineno in wanted:
-            ran.add(frame.f_lineno)
-        return line
-
-    before = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        yield ran
-    finally:
-        sys.settrace(before)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
 
 from hicache.core.radix import locks, lru
-from invariants.fresh import drawing, judging
+from invariants.fresh import drawing, judging, triage
 from invariants.fresh.drawing import Bug
 from invariants.fresh.edits import base as edits
 from invariants.fresh.functions import LEFT_OUT, RUNTIME, functions, reason, source_of
 from invariants.fresh.interval import wilson
 from invariants.fresh.kinds import Kinds, Vocabulary, vocabulary
 from invariants.fresh.planting import essence, planted
-from invariants.fresh.syntax import commute, names_used, read_too_early
+from invariants.fresh.syntax import commute, exchange, names_used, read_too_early
 from invariants.fuzz.play import Failure
 from invariants.fuzz.tapes.tape import Tape
 from invariants.mutants import ground, mutate
@@ -242,7 +243,7 @@ def bug_of(module: str, name: str, kind: str, index: int = 0) -> Bug:
 
 @pytest.fixture(scope="module")
 def tapes() -> list[Tape]:
-    return list(judging.drawn_tapes(range(1, 4), 3))
+    return list(triage.drawn_tapes(range(1, 4), 3))
 
 
 @pytest.fixture
@@ -297,11 +298,29 @@ def test_a_bug_that_a_contract_sees_needs_no_sequence() -> None:
 @pytest.mark.usefixtures("counted")
 def test_what_a_survivor_does(tapes: list[Tape]) -> None:
     same = bug_of("hicache.core.backup", "begin_backup", "wrong-order")
-    found = judging.traces(same, tapes)
+    found = triage.traces(same, tapes)
     assert (found.compared, found.differs) == (3, 0)
     assert found.reached
     other = bug_of("hicache.core.radix.locks", "release", "drop-call")
-    assert judging.traces(other, tapes).differs
+    found = triage.traces(other, tapes)
+    assert found.differs >= found.beside_pages > 0
+
+
+@pytest.mark.usefixtures("counted")
+def test_other_pages_alone_are_told_apart_from_other_decisions(tapes: list[Tape]) -> None:
+    bug = bug_of("hicache.core.ledger", "Pool.__init__", "off-by-one")
+    whole = deepcopy(mutate.defined(mutate.source(bug.module))[bug.place])
+    (slices,) = [
+        one
+        for one in ast.walk(whole)
+        if isinstance(one, ast.Subscript)
+        and isinstance(one.slice, ast.Slice)
+        and one.slice.step is not None
+    ]
+    exchange(slices, slices.value, whole)  # the first pages are taken last
+    found = triage.traces(replace(bug, function=whole), tapes)
+    assert found.differs
+    assert not found.beside_pages
 
 
 def test_a_failure_that_comes_without_the_bug_does_not_count(

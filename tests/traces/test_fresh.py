@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from invariants.fresh.drawing import Bug, draw
-from invariants.fresh.judging import Traces, Verdict
+from invariants.fresh.judging import Verdict
+from invariants.fresh.triage import Traces
 from traces.cli import main
 from traces.mutants import fresh_report, fresh_work
 from traces.mutants.fresh_work import Job, Row
@@ -72,12 +73,12 @@ def test_without_a_seed_every_set_is_new(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_survivor_is_shown_with_all_that_triage_needs(
     bugs: list[Bug], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alive = Row(bugs[0], Verdict(0, "", 9), 1.0, Traces(8, 5, 0))
+    alive = Row(bugs[0], Verdict(0, "", 9), 1.0, Traces(8, 5, 0, 0))
     dead = Row(bugs[1], Verdict(11, "OWN-D", 2, "seed 7"), 0.5)
     fresh_report.show([alive, dead], 3, 1, sys.stdout)
     said = capsys.readouterr().out
     assert f"alive: {bugs[0].name}" in said
-    assert "runs in 5 of 8 sequences; decisions differ in 0" in said
+    assert "runs in 5 of 8 sequences; decisions differ in 0, page numbers aside in 0" in said
     assert "hicache mutants --fresh 3 --seed 1 --only 1" in said
     assert all(line.rstrip() in said for line in bugs[0].diff())
     crash = Row(bugs[2], Verdict(10, "KeyError in match", 1, "tape 7"), 0.1)

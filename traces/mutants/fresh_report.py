@@ -65,6 +65,7 @@ def _row(row: Row) -> dict[str, object]:
         "compared": traces.compared if traces is not None else None,
         "reached": traces.reached if traces is not None else None,
         "differs": traces.differs if traces is not None else None,
+        "differs_beside_pages": traces.beside_pages if traces is not None else None,
     }
 
 
@@ -120,7 +121,7 @@ def _survivor(row: Row, asked: int, seed: int) -> list[str]:
     if traces is not None:
         found.append(
             f"  its line runs in {traces.reached} of {traces.compared} sequences; decisions "
-            f"differ in {traces.differs}; {row.verdict.sequences} sequences found nothing"
+            f"differ in {traces.differs}, page numbers aside in {traces.beside_pages}"
         )
     found.append(f"  hicache mutants --fresh {asked} --seed {seed} --only {bug.number}")
     return [*found, *(f"    {line}" for line in bug.diff())]

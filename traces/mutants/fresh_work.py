@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from invariants.fresh import judging
+from invariants.fresh import judging, triage
 from invariants.fresh.drawing import Bug
-from invariants.fresh.judging import Traces, Verdict
+from invariants.fresh.judging import Verdict
+from invariants.fresh.triage import Traces
 from invariants.fuzz.tapes.tape import Tape
 from invariants.mutants import mutate
 
@@ -75,5 +76,5 @@ def work(job: Job) -> Row:
     seconds = time.process_time() - began
     if verdict.killed:
         return Row(bug, verdict, seconds)
-    tapes = judging.drawn_tapes(judging.seeds(job.seed, bug.number), COMPARED)
-    return Row(bug, verdict, seconds, judging.traces(bug, (*_tapes, *tapes), limit))
+    tapes = triage.drawn_tapes(judging.seeds(job.seed, bug.number), COMPARED)
+    return Row(bug, verdict, seconds, triage.traces(bug, (*_tapes, *tapes), limit))
