@@ -61,6 +61,7 @@ class Lockstep:
         self._flights: dict[int, int] = {}  # of the core: that of the specification
         self._pages: dict[Place, int] = {}  # of the core: that of the specification
         self._paired: dict[int, int] = {}  # page of the specification: number in the core
+        self._used: dict[tuple[int, str], set[int]] = {}  # in the current comparison
         self._per_page = [kind.name for kind in self.specification.cache.kinds if kind.per_page]
 
     def compare(self, event: Event, found: Sequence[Outcome]) -> None:
@@ -69,6 +70,7 @@ class Lockstep:
         if isinstance(event, _REPLIES):
             event = event._replace(flight=self._flights.pop(event.flight))
         expected = self.specification.handle(event)
+        self._used.clear()
         evicted = _by_page(item for item in expected if isinstance(item, Evicted))
         waiting = [item for item in expected if not isinstance(item, _ANYWHERE)]
         for at, item in enumerate(found):
@@ -116,16 +118,24 @@ class Lockstep:
     def _pair(self, at: int, page: int, place: Place, expected: Outcome, found: Outcome) -> None:
         """From now on these two pages are the same. Neither may still be another one."""
         tier, component, number = place
-        cache, kind = self.specification.cache, self.config.components.index(component)
-        used = cache.had(tier, kind) | cache.lent(tier, kind)
         here = f"{Tier(tier).name.lower()} page {number} of {component}"
         if page < 0 or number < 0:
             raise Differs(f"{here}: expected one only where there is one", at, expected, found)
-        if self._pages.get(place) in used:
+        if self._pages.get(place) in self._in_use(tier, component):
             raise Differs(f"{here} still has other content", at, expected, found)
         if page in self._paired:
             raise Differs(f"{here}: expected page {self._paired[page]}", at, expected, found)
         self._pages[place], self._paired[page] = page, number
+
+    def _in_use(self, tier: int, component: str) -> set[int]:
+        """The pages of a pool that are in use after the event, as the specification numbers
+        them."""
+        used = self._used.get((tier, component))
+        if used is None:
+            kind = self.config.components.index(component)
+            used = self.specification.cache.used(tier, kind)
+            self._used[tier, component] = used
+        return used
 
     def _compare_eviction(
         self, at: int, found: Evicted, evicted: dict[Place, tuple[int, bool]]
