@@ -19,6 +19,7 @@ from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
 from hicache.runtime.group import RankError
 from invariants.base import CRASH, HAZARD, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.books.story import brief
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
@@ -49,7 +50,8 @@ class Stuck(AssertionError):
 @dataclass(frozen=True)
 class Failure:
     """A failure. kind: equal for failures of the same sort. at: number of entries played. about:
-    objects whose story explains it. raised: source lines of the error.
+    objects whose story explains it. raised: source lines of the error. event: number of the last
+    event before it, from 1, or 0. event_text: that event.
     """
 
     code: int
@@ -58,6 +60,8 @@ class Failure:
     at: int
     about: tuple[About, ...] = ()
     raised: tuple[SourceLine, ...] = ()
+    event: int = 0
+    event_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -264,7 +268,10 @@ def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
     blamed = registry.blamed(error)
     if blamed:
         raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error
-    failure = replace(failure_of(error, at), raised=raised(error))
+    last = "" if hand.last is None else brief(hand.last)
+    failure = replace(
+        failure_of(error, at), raised=raised(error), event=hand.events, event_text=last
+    )
     lines = [failure.text.rstrip("\n")]
     if STORY not in failure.text:
         story = hand.watch.story_of(failure.about)

@@ -46,7 +46,8 @@ class Hangs(Stuck):
 class FoundFailure:
     """A failure, the tape that repeats it, and the name of its files.
 
-    at: entries of the tape that were played, with the one that failed.
+    at: entries of the tape that were played, with the one that failed. event: number of the last
+    event before it, from 1; 0 if two runs of the tape differ. event_text: that event.
     """
 
     code: int
@@ -55,6 +56,8 @@ class FoundFailure:
     at: int
     tape: str
     name: str
+    event: int = 0
+    event_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,8 @@ class Work:
                 f"REPLAY: A tape must fail as it did when it was drawn.\n    drawn: {first.code} "
                 f"{first.kind}, replayed: {result}\n{first.text}",
                 first.at,
+                event=first.event,
+                event_text=first.event_text,
             )
             return found_failure(mismatch, outcome.tape, self.path(name_of(mismatch, outcome.tape)))
         if self.canary:
@@ -244,7 +249,16 @@ def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
             f"\nreplay: {command_line(['hicache', 'fuzz', '--replay', path, *entries.options()])}"
         )
     name = name_of(failure, tape)
-    return FoundFailure(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name)
+    return FoundFailure(
+        failure.code,
+        failure.kind,
+        text,
+        failure.at,
+        tapes.dumps(tape),
+        name,
+        failure.event,
+        failure.event_text,
+    )
 
 
 def name_of(failure: Failure, tape: Tape) -> str:
