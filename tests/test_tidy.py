@@ -42,6 +42,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "invariants.fuzz": ("hicache", "sim", "invariants"),
     "invariants.mutants": ("hicache", "invariants"),
     "invariants.planted": ("hicache", "invariants"),
+    "invariants.spec": (
+        *("hicache.core.types", "hicache.core.events"),
+        *("hicache.core.actions", "hicache.core.config"),
+    ),
     "invariants": ("hicache.core",),
     "traces.terminal": ("hicache.core.errors", "hicache.core.registry"),
     "traces.formats": ("hicache", "sim"),

@@ -25,6 +25,7 @@ from sim.errors import HazardError, StuckError, WrongBytesError
 
 from ..source_lines import SourceLine, raised
 from . import twins
+from .against import Against, NotSpecifiedError
 from .content import WrongContent
 from .generate import next_entry
 from .hand import Hand, Job, Misuse
@@ -82,9 +83,11 @@ def generate(
     level: Level = "every",
     checks: Sequence[str] | None = None,
     command: str = "",
+    against: bool | None = None,
 ) -> Outcome:
     """Draws and plays a tape. checks: names of the checks to run; default all. command: the command
-    that plays it again, for reports.
+    that plays it again, for reports. against: whether to compare with the specification; default if
+    all checks run after every event.
     """
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
@@ -98,6 +101,7 @@ def generate(
         pairs=swarm.pairs,
     )
     hand = hand_of(tape, Watch(level, command, asked))
+    _compare(hand, level, checks, against)
     entries: list[Entry] = []
     failure = None
     try:
@@ -121,9 +125,10 @@ def replay(
     name: str = "",
     checks: Sequence[str] | None = None,
     follow: Callable[[Hand], None] | None = None,
+    against: bool | None = None,
 ) -> Outcome:
     """Plays a tape, and its twin if the notes name one. checks: names of the checks to run; default
-    all. follow: called with the hand before it plays.
+    all. follow: called with the hand before it plays. against: as for `generate`.
 
     Raises CallerError for an invalid entry, before anything is played.
     """
@@ -131,10 +136,10 @@ def replay(
     twin = twins.named(tape, tape.notes[twins.NOTE]) if twins.NOTE in tape.notes else None
     shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
     command = f"hicache fuzz --replay {shown}" if name else ""
-    outcome = _played(tape, ops, level, command, checks, follow)
+    outcome = _played(tape, ops, level, command, checks, follow, against)
     if twin is None or outcome.failure is not None:
         return outcome
-    failure = compared(outcome, _played(twin, ops, level, command, checks))
+    failure = compared(outcome, _played(twin, ops, level, command, checks, None, against))
     if failure is not None and command and "\nreplay: " not in failure.text:
         failure = replace(failure, text=f"{failure.text}\nreplay: {command}")
     return replace(outcome, failure=failure)
@@ -159,10 +164,12 @@ def _played(
     level: Level,
     command: str,
     checks: Sequence[str] | None,
-    follow: Callable[[Hand], None] | None = None,
+    follow: Callable[[Hand], None] | None,
+    against: bool | None,
 ) -> Outcome:
     asked = None if checks is None else [load_check(one) for one in checks]
     hand = hand_of(tape, Watch(level, command, asked))
+    _compare(hand, level, checks, against)
     if follow is not None:
         follow(hand)
     failure = None
@@ -176,6 +183,12 @@ def _played(
         failure = _told(error, done, command, hand)
     _close(hand, failure)
     return Outcome(tape, failure, hand)
+
+
+def _compare(hand: Hand, level: Level, checks: Sequence[str] | None, against: bool | None) -> None:
+    """Compares the core of the hand with the specification, after the checks, if that is wanted."""
+    if against or (against is None and level == "every" and checks is None):
+        hand.observe_last(Against(hand.config))
 
 
 def _close(hand: Hand, failure: Failure | None) -> None:
@@ -286,6 +299,8 @@ def failure_of(error: Exception, at: int) -> Failure:
     about, text = getattr(error, "about", ()), str(error)
     if isinstance(error, Violation):
         return Failure(error.exit_code, error.check, text, at, about)
+    if isinstance(error, NotSpecifiedError):
+        return Failure(INVARIANT, error.kind, text, at, about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", text, at, about)
     if isinstance(error, RankError):

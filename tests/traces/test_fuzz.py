@@ -57,9 +57,9 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _under(real: Callable[[bool], Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    def inner(*args: Any) -> Any:
+    def inner(*args: Any, **named: Any) -> Any:
         with real(True):
-            return call(*args)
+            return call(*args, **named)
 
     return inner
 

@@ -19,14 +19,14 @@ from pathlib import Path
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from invariants.fuzz.against import AGAINST, SPEC
 from invariants.fuzz.device import real
 from invariants.fuzz.executors import REAL
 from invariants.fuzz.reach import probes, rates
-from invariants.fuzz.swarm import COMPONENTS
 from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
 
-from ..fuzzing import planting
+from ..fuzzing import option_values, planting
 from ..fuzzing.executors import base as executors
 from ..fuzzing.files import Files
 from ..fuzzing.hunting import hunt
@@ -63,6 +63,7 @@ class Options(OptionRecord):
     eviction: str | None
     ranks: int
     check: Level
+    against: str
     jobs: int | None
     executor: str
     twice: int
@@ -102,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--components",
-        type=_components,
+        type=option_values.components,
         default=(),
         metavar="LIST",
         help="components, such as full,swa (default: drawn)",
@@ -116,12 +117,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         add(flag, type=entries.entry(package), metavar="POLICY", help=help_)
     add(
         "--ranks",
-        type=_ranks,
+        type=option_values.ranks,
         default=0,
         metavar="N",
         help=f"number of ranks, 1 to {MOST_RANKS} (default: drawn)",
     )
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
+    add(
+        "--against",
+        type=read.choice(AGAINST),
+        default=SPEC,
+        help="what every outcome is compared with: spec, the executable specification, or none",
+    )
     add(
         "--jobs",
         type=read.at_least(1),
@@ -136,7 +143,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--twice",
-        type=_percent,
+        type=option_values.percent,
         default=10,
         metavar="PERCENT",
         help="percentage of sequences that run again in a new process with another hash seed",
@@ -223,9 +230,8 @@ def run(options: Options, command: str) -> int:
     """Returns 0, or the exit code of the worst failure."""
     _check(options)
     if options.replay:
-        return replay(
-            options.replay, options.plant, options.device, options.check, options.json, command
-        )
+        judged = options.device, options.check, options.against
+        return replay(options.replay, options.plant, *judged, options.json, command)
     if options.device:
         real.check(options.device)
     executor = executors.load(options.executor)
@@ -255,6 +261,7 @@ def run(options: Options, command: str) -> int:
         device=options.device or "",
         twins=options.twins,
         fail_each_transfer=options.fail_each_transfer,
+        against=options.against,
     )
     if options.sequences is None and options.seconds is None:
         options = replace(options, seconds=SECONDS)
@@ -345,29 +352,10 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
         "ranks": options.ranks or "",
         "planted": options.plant,
         "checks": options.check,
+        "compared with": options.against,
         "device": options.device or "",
         "twins": "yes" if options.twins else "",
         "each transfer fails": "yes" if options.fail_each_transfer else "",
         "executor": options.executor,
         "jobs": options.jobs or "",
     }
-
-
-def _ranks(text: str) -> int:
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_RANKS:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"expected 1 to {MOST_RANKS}, found {text!r}")
-
-
-def _components(text: str) -> tuple[str, ...]:
-    given = tuple(part.strip() for part in text.split(","))
-    if given not in COMPONENTS:
-        known = " or ".join(",".join(components) for components in COMPONENTS)
-        raise argparse.ArgumentTypeError(f"expected {known}, found {text!r}")
-    return given
-
-
-def _percent(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > 100:
-        raise argparse.ArgumentTypeError(f"expected a percentage from 0 to 100, found {text!r}")
-    return int(text)

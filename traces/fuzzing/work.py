@@ -17,6 +17,7 @@ from pathlib import Path
 from hicache.core import registry
 from invariants.base import HARNESS, NONDETERMINISM
 from invariants.fuzz import play, variants
+from invariants.fuzz.against import SPEC
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
@@ -98,6 +99,7 @@ class Work:
     device: str = ""  # the device with real bytes of every sequence
     twins: bool = False  # also play the twins of every clean sequence
     fail_each_transfer: bool = False
+    against: str = SPEC  # what the core is compared with after each event
 
     def __call__(self, seed: int) -> Result:
         started = time.process_time_ns()
@@ -106,7 +108,9 @@ class Work:
         swarm = self.swarm(seed)
         with canary(self.canary), planted(self.plant), self.time_limit():
             command = self.command(seed)
-            outcome = play.generate(swarm, ops, seed, self.operations, self.level, None, command)
+            outcome = play.generate(
+                swarm, ops, seed, self.operations, self.level, None, command, self.compares
+            )
         outcome = replace(outcome, tape=self.with_note(outcome.tape))
         hand = outcome.hand
         failure = self.judge(outcome) if outcome.failure else None
@@ -135,6 +139,10 @@ class Work:
             failure,
         )
 
+    @property
+    def compares(self) -> bool:
+        return self.against == SPEC
+
     def swarm(self, seed: int) -> Swarm:
         weights = weights_of(operations.load())
         return draw_swarm(
@@ -151,9 +159,9 @@ class Work:
         """Plays the variants that were asked for. Each has the time limit of a sequence."""
         ops, makers = operations.load(), []
         if self.fail_each_transfer:
-            makers.append(variants.failed_transfers(outcome, ops, self.level))
+            makers.append(variants.failed_transfers(outcome, ops, self.level, self.compares))
         if self.twins:
-            makers.append(variants.played_twins(outcome, ops, self.level))
+            makers.append(variants.played_twins(outcome, ops, self.level, self.compares))
         with planted(self.plant):
             for maker in makers:
                 played: Outcome | None = outcome
@@ -199,7 +207,8 @@ class Work:
 
     def replayed(self, tape: Tape, name: str, with_canary: bool) -> Failure | None:
         with canary(with_canary), planted(self.plant), self.time_limit():
-            return play.replay(tape, operations.load(), self.level, self.path(name)).failure
+            ops, path = operations.load(), self.path(name)
+            return play.replay(tape, ops, self.level, path, against=self.compares).failure
 
     def run_twice(self, tape: Tape) -> FoundFailure | None:
         """The failure if a second run of the tape in a new process differs; else None."""
@@ -227,6 +236,7 @@ class Work:
         words += ["--operations", str(self.operations)]
         words += ["--canary"] if self.canary else []
         words += ["--check", self.level] if self.level != "every" else []
+        words += ["--against", self.against] if self.against != SPEC else []
         words += ["--components", ",".join(self.components)] if self.components else []
         for package, flag, name in (
             (registry.WRITE_POLICIES, "--write-policy", self.policy),
