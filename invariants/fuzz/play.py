@@ -84,10 +84,11 @@ def generate(
     checks: Sequence[str] | None = None,
     command: str = "",
     against: bool | None = None,
+    follow: Callable[[Hand], None] | None = None,
 ) -> Outcome:
     """Draws and plays a tape. checks: names of the checks to run; default all. command: the command
     that plays it again, for reports. against: whether to compare with the specification; default if
-    all checks run after every event.
+    all checks run after every event. follow: called with the hand before it plays.
     """
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
@@ -102,6 +103,8 @@ def generate(
     )
     hand = hand_of(tape, Watch(level, command, asked))
     _compare(hand, level, checks, against)
+    if follow is not None:
+        follow(hand)
     entries: list[Entry] = []
     failure = None
     try:
