@@ -32,7 +32,7 @@ from ..terminal.workers import cores
 
 SUMMARY = "plant bugs in the core, and report what finds each and how fast"
 KINDS = ("generic", "planted", "faults")
-VERSION = 2
+VERSION = 3
 _OPERATIONS = 120
 _FEW, _FEW_TAPES = 40, 24  # for up to 40 mutants, a survey of fewer tapes is enough
 _CALM = 100
