@@ -34,11 +34,14 @@ WORST = (17, 16, 12, 13, 10, 11, 15, 14, 18, 19)
 
 @dataclass
 class Kind:
-    """All failures of one code and kind: their number, and the smallest of them."""
+    """All failures of one code and kind: their number, and the smallest of them. seconds: when the
+    first of them was found, since the start.
+    """
 
     count: int
     seed: int
     smallest: FoundFailure
+    seconds: float = 0.0
 
     def rank(self) -> tuple[int, int]:
         return (self.smallest.tape.count("\n"), self.seed)
@@ -61,8 +64,11 @@ class Tally:
     kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
     missed: list[str] = field(default_factory=list)  # states that the run had to reach
 
-    def add(self, result: Result) -> FoundFailure | None:
-        """Adds a result. Returns its failure if that is the smallest of its kind so far."""
+    def add(self, result: Result, seconds: float = 0.0) -> FoundFailure | None:
+        """Adds a result. Returns its failure if that is the smallest of its kind so far.
+
+        seconds: since the start of the run.
+        """
         self.sequences += 1
         self.operations += result.operations
         self.events += result.events
@@ -80,13 +86,13 @@ class Tally:
         if result.failure is None:
             return None
         key = (result.failure.code, result.failure.kind)
-        new = Kind(1, result.seed, result.failure)
+        new = Kind(1, result.seed, result.failure, seconds)
         old = self.kinds.get(key)
         if old is not None:
             old.count += 1
             if old.rank() <= new.rank():
                 return None
-            new.count = old.count
+            new.count, new.seconds = old.count, old.seconds
         self.kinds[key] = new
         return result.failure
 
@@ -276,6 +282,9 @@ def document(
                 "seed": kind.seed,
                 "entries": kind.smallest.at,
                 "hash_seed": int(kind.smallest.hash_seed) if kind.smallest.hash_seed else None,
+                "seconds": round(kind.seconds, 3),
+                "event": kind.smallest.event,
+                "event_text": kind.smallest.event_text,
                 "tape": files.get(kind.smallest.name),
                 "text": kind.smallest.text,
             }

@@ -49,7 +49,8 @@ class FoundFailure:
     """A failure, the tape that repeats it, and the name of its files.
 
     at: entries of the tape that were played, with the one that failed. hash_seed: of the process
-    that found it; empty if it was not set.
+    that found it; empty if it was not set. event: number of the last event before it, from 1; 0 if
+    two runs of the tape differ. event_text: that event.
     """
 
     code: int
@@ -59,6 +60,8 @@ class FoundFailure:
     tape: str
     name: str
     hash_seed: str = ""
+    event: int = 0
+    event_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,8 @@ class Work:
                 f"REPLAY: A tape must fail as it did when it was drawn.\n    drawn: {first.code} "
                 f"{first.kind}, replayed: {result}\n{first.text}",
                 first.at,
+                event=first.event,
+                event_text=first.event_text,
             )
             return found_failure(mismatch, outcome.tape, self.path(name_of(mismatch, outcome.tape)))
         if self.canary:
@@ -264,7 +269,17 @@ def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
     if seed:
         lines.insert(-1, f"hash seed: {seed} (PYTHONHASHSEED={seed} sets it again)")
     text, name = "\n".join(lines), name_of(failure, tape)
-    return FoundFailure(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name, seed)
+    return FoundFailure(
+        failure.code,
+        failure.kind,
+        text,
+        failure.at,
+        tapes.dumps(tape),
+        name,
+        seed,
+        failure.event,
+        failure.event_text,
+    )
 
 
 def name_of(failure: Failure, tape: Tape) -> str:
