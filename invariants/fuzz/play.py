@@ -83,8 +83,7 @@ def generate(
     """Draws and plays a tape. operations: number of entries; a longer swarm has more of them.
     checks: names of the checks to run; default all. command: the command that plays it again, for
     reports. against: whether to compare with the specification; default if all checks run after
-    every event. follow: called with the
-    hand before it plays.
+    every event. follow: called with the hand before it plays.
     """
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"

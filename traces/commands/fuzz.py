@@ -124,12 +124,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
     add(
-        "--against",
-        type=read.choice(AGAINST),
-        default=SPEC,
-        help="what every outcome is compared with: spec, the executable specification, or none",
-    )
-    add(
         "--jobs",
         type=read.at_least(1),
         metavar="N",
@@ -153,8 +147,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name a file or a planted bug."""
+    """Adds the options that name what is compared, a file or a planted bug."""
     add = parser.add_argument
+    add(
+        "--against",
+        type=read.choice(AGAINST),
+        default=SPEC,
+        help="what every outcome is compared with: spec, the executable specification, or none",
+    )
     add(
         "--device",
         type=read.choice(REAL),
