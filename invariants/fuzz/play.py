@@ -19,37 +19,34 @@ from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
 from hicache.runtime.group import RankError
 from invariants.base import CRASH, HAZARD, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.books.story import brief
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
 from ..source_lines import SourceLine, raised
-from . import twins
+from . import hosted, twins
+from .against import Against, NotSpecifiedError
 from .content import WrongContent
-from .generate import next_entry
+from .generate import last_entry, next_entry
 from .hand import Hand, Job, Misuse
 from .knobs import often_swept
 from .ops.base import Operation, check
+from .plain import Stuck
 from .ranks.hand import hand_of
 from .swarm import Swarm
 from .tapes.tape import Entry, Tape
 
 ROUNDS = 60
+MOST_LENGTHENED = 1000  # entries
 STORY = "\nstory:\n"
 HARNESS = 17
-
-
-class Stuck(AssertionError):
-    """Something that the core accepted does not end, although there are no more faults."""
-
-    def __init__(self, text: str, *about: About) -> None:
-        super().__init__(text)
-        self.about = about
 
 
 @dataclass(frozen=True)
 class Failure:
     """A failure. kind: equal for failures of the same sort. at: number of entries played. about:
-    objects whose story explains it. raised: source lines of the error.
+    objects whose story explains it. raised: source lines of the error. event: number of the last
+    event before it, from 1, or 0. event_text: that event.
     """
 
     code: int
@@ -58,6 +55,8 @@ class Failure:
     at: int
     about: tuple[About, ...] = ()
     raised: tuple[SourceLine, ...] = ()
+    event: int = 0
+    event_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,13 @@ def generate(
     level: Level = "every",
     checks: Sequence[str] | None = None,
     command: str = "",
+    against: bool | None = None,
+    follow: Callable[[Hand], None] | None = None,
 ) -> Outcome:
-    """Draws and plays a tape. checks: names of the checks to run; default all. command: the command
-    that plays it again, for reports.
+    """Draws and plays a tape. operations: number of entries; a longer swarm has more of them.
+    checks: names of the checks to run; default all. command: the command that plays it again, for
+    reports. against: whether to compare with the specification; default if all checks run after
+    every event. follow: called with the hand before it plays.
     """
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
@@ -94,11 +97,16 @@ def generate(
         pairs=swarm.pairs,
     )
     hand = hand_of(tape, Watch(level, command, asked))
+    _compare(hand, level, checks, against)
+    if follow is not None:
+        follow(hand)
     entries: list[Entry] = []
     failure = None
     try:
-        for index in range(operations):
-            entry = next_entry(hand, swarm, ops, seed, index)
+        length = max(operations, min(MOST_LENGTHENED, operations * swarm.longer))
+        for index in range(length):
+            entry = last_entry(hand, ops, seed) if index == length - 1 else None
+            entry = entry or next_entry(hand, swarm, ops, seed, index)
             if entry is not None:
                 entries.append(entry)
                 step(hand, ops, entry)
@@ -106,7 +114,10 @@ def generate(
     except Exception as error:
         failure = _told(error, len(entries), command, hand)
     _close(hand, failure)
-    return Outcome(replace(tape, entries=tuple(entries)), failure, hand)
+    tape = replace(tape, entries=tuple(entries))
+    if failure is None and level == "every":
+        failure = _without_host(tape, ops, command)
+    return Outcome(tape, failure, hand)
 
 
 @often_swept()
@@ -117,9 +128,10 @@ def replay(
     name: str = "",
     checks: Sequence[str] | None = None,
     follow: Callable[[Hand], None] | None = None,
+    against: bool | None = None,
 ) -> Outcome:
     """Plays a tape, and its twin if the notes name one. checks: names of the checks to run; default
-    all. follow: called with the hand before it plays.
+    all. follow: called with the hand before it plays. against: as for `generate`.
 
     Raises CallerError for an invalid entry, before anything is played.
     """
@@ -127,10 +139,10 @@ def replay(
     twin = twins.named(tape, tape.notes[twins.NOTE]) if twins.NOTE in tape.notes else None
     shown = shlex.quote(name if name.isprintable() else ascii(name)[1:-1])
     command = f"hicache fuzz --replay {shown}" if name else ""
-    outcome = _played(tape, ops, level, command, checks, follow)
+    outcome = _played(tape, ops, level, command, checks, follow, against)
     if twin is None or outcome.failure is not None:
         return outcome
-    failure = compared(outcome, _played(twin, ops, level, command, checks))
+    failure = compared(outcome, _played(twin, ops, level, command, checks, None, against))
     if failure is not None and command and "\nreplay: " not in failure.text:
         failure = replace(failure, text=f"{failure.text}\nreplay: {command}")
     return replace(outcome, failure=failure)
@@ -155,10 +167,12 @@ def _played(
     level: Level,
     command: str,
     checks: Sequence[str] | None,
-    follow: Callable[[Hand], None] | None = None,
+    follow: Callable[[Hand], None] | None,
+    against: bool | None,
 ) -> Outcome:
     asked = None if checks is None else [load_check(one) for one in checks]
     hand = hand_of(tape, Watch(level, command, asked))
+    _compare(hand, level, checks, against)
     if follow is not None:
         follow(hand)
     failure = None
@@ -171,7 +185,32 @@ def _played(
     except Exception as error:
         failure = _told(error, done, command, hand)
     _close(hand, failure)
+    if failure is None and level == "every":
+        failure = _without_host(tape, ops, command)
     return Outcome(tape, failure, hand)
+
+
+def _without_host(tape: Tape, ops: dict[str, Operation], command: str) -> Failure | None:
+    """Plays a clean tape beside a core without a host, if it must be clean there, too."""
+    if not hosted.applies(tape):
+        return None
+    hand, done = hosted.HostedHand(tape), 0
+    try:
+        for entry in hosted.calm(tape).entries:
+            done += 1
+            step(hand, ops, entry)
+            if done % hosted.EVERY == 0:
+                hand.probe()
+        hand.probe()
+    except Exception as error:
+        return _told(error, done, command, hand)
+    return None
+
+
+def _compare(hand: Hand, level: Level, checks: Sequence[str] | None, against: bool | None) -> None:
+    """Compares the core of the hand with the specification, after the checks, if that is wanted."""
+    if against or (against is None and level == "every" and checks is None):
+        hand.observe_last(Against(hand.config))
 
 
 def _close(hand: Hand, failure: Failure | None) -> None:
@@ -264,7 +303,10 @@ def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
     blamed = registry.blamed(error)
     if blamed:
         raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error
-    failure = replace(failure_of(error, at), raised=raised(error))
+    last = "" if hand.last is None else brief(hand.last)
+    failure = replace(
+        failure_of(error, at), raised=raised(error), event=hand.events, event_text=last
+    )
     lines = [failure.text.rstrip("\n")]
     if STORY not in failure.text:
         story = hand.watch.story_of(failure.about)
@@ -279,6 +321,10 @@ def failure_of(error: Exception, at: int) -> Failure:
     about, text = getattr(error, "about", ()), str(error)
     if isinstance(error, Violation):
         return Failure(error.exit_code, error.check, text, at, about)
+    if isinstance(error, hosted.HostCosts):
+        return Failure(INVARIANT, "HOST-TIER", text, at, about)
+    if isinstance(error, NotSpecifiedError):
+        return Failure(INVARIANT, error.kind, text, at, about)
     if isinstance(error, WrongContent):
         return Failure(WRONG_BYTES, "BYTES by content", text, at, about)
     if isinstance(error, RankError):

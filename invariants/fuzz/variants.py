@@ -21,12 +21,15 @@ _TRANSFERS = (Load.__name__, Backup.__name__)
 
 
 def played_twins(
-    first: Outcome, ops: dict[str, Operation], level: Level = "every"
+    first: Outcome,
+    ops: dict[str, Operation],
+    level: Level = "every",
+    against: bool | None = None,
 ) -> Iterator[Outcome]:
     """Yields the outcome of each twin. One with other answers fails under the tape of `first`."""
     tape = first.tape
     for twin in twins.twins(tape):
-        other = replay(twin.tape, ops, level)
+        other = replay(twin.tape, ops, level, against=against)
         if other.failure is None:
             noted = replace(first, tape=replace(tape, notes=tape.notes | {twins.NOTE: twin.name}))
             other = Outcome(noted.tape, compared(noted, other), other.hand)
@@ -34,9 +37,13 @@ def played_twins(
 
 
 def failed_transfers(
-    first: Outcome, ops: dict[str, Operation], level: Level = "every"
+    first: Outcome,
+    ops: dict[str, Operation],
+    level: Level = "every",
+    against: bool | None = None,
 ) -> Iterator[Outcome]:
     """Yields the outcome of the tape with its k-th transfer failing, for each k."""
     for entry, turn, action in first.hand.issued:
         if entry >= 0 and action in _TRANSFERS:
-            yield replay(with_fault(first.tape, entry, turn, "fail"), ops, level)
+            failing = with_fault(first.tape, entry, turn, "fail")
+            yield replay(failing, ops, level, against=against)

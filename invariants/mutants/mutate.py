@@ -102,7 +102,7 @@ def counted(places: tuple[str, ...] = CORE) -> Iterator[None]:
             for place, node in defined(source(module)).items():
                 if place in known and _has_loop(node):
                     before.append((known[place], known[place].__code__))
-                    known[place].__code__ = _compiled(module, place, deepcopy(node), True)
+                    known[place].__code__ = compiled(module, place, deepcopy(node), True)
         with limited(Steps()):
             yield
     finally:
@@ -116,11 +116,13 @@ def code_of(mutant: Mutant, counted: bool = False) -> CodeType:
     node, _ = list(sites(function))[mutant.site]
     _, made = changes(node)[mutant.choice]
     _Exchange(node, made).visit(function)
-    return _compiled(mutant.module, mutant.place, function, counted)
+    return compiled(mutant.module, mutant.place, function, counted)
 
 
-def _compiled(module: str, place: Place, function: ast.FunctionDef, counted: bool) -> CodeType:
-    """Compiles a function within the classes of its qualified name."""
+def compiled(module: str, place: Place, function: ast.FunctionDef, counted: bool) -> CodeType:
+    """Compiles a function within the classes of its qualified name. counted: its loops count their
+    steps; this changes the function in place.
+    """
     name, line = place
     node: ast.stmt = counting(function) if counted else function
     for outer in reversed(name.split(".")[:-1]):

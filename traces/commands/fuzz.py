@@ -19,16 +19,17 @@ from pathlib import Path
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
+from invariants.fuzz.against import AGAINST, SPEC
 from invariants.fuzz.device import real
 from invariants.fuzz.executors import REAL
 from invariants.fuzz.reach import probes, rates
-from invariants.fuzz.swarm import COMPONENTS
 from invariants.fuzz.tapes.tape import MOST_RANKS
 from invariants.watch import Level
 
-from ..fuzzing import planting
+from ..fuzzing import option_values, planting
 from ..fuzzing.executors import base as executors
 from ..fuzzing.files import Files
+from ..fuzzing.hunting import hunt
 from ..fuzzing.replaying import replay
 from ..fuzzing.report import Kind, Tally, document, reached, show
 from ..fuzzing.words import conclusions
@@ -39,14 +40,13 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 
 SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # a tape of this length can still be read
 CANARY_SURVIVED = 19
-BAD_INPUT = 2
 FOLDER = "fuzz-failures"
 
 
@@ -63,6 +63,7 @@ class Options(OptionRecord):
     eviction: str | None
     ranks: int
     check: Level
+    against: str
     jobs: int | None
     executor: str
     twice: int
@@ -75,6 +76,7 @@ class Options(OptionRecord):
     device: str | None
     twins: bool
     fail_each_transfer: bool
+    first: bool
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--components",
-        type=_components,
+        type=option_values.components,
         default=(),
         metavar="LIST",
         help="components, such as full,swa (default: drawn)",
@@ -115,7 +117,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         add(flag, type=entries.entry(package), metavar="POLICY", help=help_)
     add(
         "--ranks",
-        type=_ranks,
+        type=option_values.ranks,
         default=0,
         metavar="N",
         help=f"number of ranks, 1 to {MOST_RANKS} (default: drawn)",
@@ -135,17 +137,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--twice",
-        type=_percent,
+        type=option_values.percent,
         default=10,
         metavar="PERCENT",
-        help="percentage of sequences that run again in a new process with another hash seed",
+        help="percentage of sequences that run again in a process with another hash seed; those "
+        "with several ranks always do, unless it is 0",
     )
     _add_names(parser)
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name a file or a planted bug."""
+    """Adds the options that name what is compared, a file or a planted bug."""
     add = parser.add_argument
+    add(
+        "--against",
+        type=read.choice(AGAINST),
+        default=SPEC,
+        help="what every outcome is compared with: spec, the executable specification, or none",
+    )
     add(
         "--device",
         type=read.choice(REAL),
@@ -183,6 +192,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write how often each state was reached (rates.json)",
     )
+    add("--first", action="store_true", help="stop at the first failure")
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--replay",
@@ -208,6 +218,11 @@ def _check(options: Options) -> None:
             f"{other}: expected no --twins or --fail-each-transfer beside it, found one; a tape of "
             "a twin plays its twin by itself"
         )
+    if options.first and (options.canary or options.replay):
+        other = "--canary" if options.canary else "--replay"
+        raise CallerError(
+            f"{other}: expected no --first beside it, found it; it ends at the first failure anyway"
+        )
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
 
@@ -216,9 +231,8 @@ def run(options: Options, command: str) -> int:
     """Returns 0, or the exit code of the worst failure."""
     _check(options)
     if options.replay:
-        return replay(
-            options.replay, options.plant, options.device, options.check, options.json, command
-        )
+        judged = options.device, options.check, options.against
+        return replay(options.replay, options.plant, *judged, options.json, command)
     if options.device:
         real.check(options.device)
     executor = executors.load(options.executor)
@@ -248,16 +262,18 @@ def run(options: Options, command: str) -> int:
         device=options.device or "",
         twins=options.twins,
         fail_each_transfer=options.fail_each_transfer,
+        against=options.against,
     )
     if options.sequences is None and options.seconds is None:
         options = replace(options, seconds=SECONDS)
     tally = Tally()
     files = Files(Path(options.output))
     with closing(executor.run(work, _seeds(seed, options), options.jobs or 0)) as results:
-        complete, lost = _hunt(results, tally, files, options.canary)
+        complete, lost = hunt(results, tally, files, options.canary, options.first)
         files.restore_missing(tally)
         settings = _settings(options, seed)
-        tally.missed = _missed(tally, options) if complete else []
+        stopped = options.first and bool(tally.kinds)
+        tally.missed = _missed(tally, options) if complete and not stopped else []
         code = lost or tally.code() or (0 if complete else INTERRUPTED)
         if options.canary and complete:
             code = 0 if tally.kinds else CANARY_SURVIVED
@@ -276,30 +292,6 @@ def run(options: Options, command: str) -> int:
         if options.rates and complete:
             write_json(options.rates, rates.document(reached(tally), probes.expected()))
     return code
-
-
-def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) -> tuple[bool, int]:
-    """Adds all results to the tally.
-
-    Returns whether the run was complete, and the exit code of what ended it, or 0.
-    """
-    complete, lost = True, 0
-    try:
-        for result in results:
-            failure = tally.add(result)
-            if failure is not None and not canary:
-                files.keep(failure, tally)
-            if canary and tally.kinds:
-                break
-    except KeyboardInterrupt:
-        complete = False
-        print_error("interrupted; found so far:")
-    except (executors.WorkerLost, CallerError) as error:
-        if not tally.sequences and isinstance(error, CallerError):
-            raise
-        complete, lost = False, getattr(error, "exit_code", BAD_INPUT)
-        print_error(str(error))
-    return complete, lost
 
 
 def _hint(work: Work, kind: Kind) -> str:
@@ -361,29 +353,10 @@ def _settings(options: Options, seed: int) -> dict[str, object]:
         "ranks": options.ranks or "",
         "planted": options.plant,
         "checks": options.check,
+        "compared with": options.against,
         "device": options.device or "",
         "twins": "yes" if options.twins else "",
         "each transfer fails": "yes" if options.fail_each_transfer else "",
         "executor": options.executor,
         "jobs": options.jobs or "",
     }
-
-
-def _ranks(text: str) -> int:
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_RANKS:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"expected 1 to {MOST_RANKS}, found {text!r}")
-
-
-def _components(text: str) -> tuple[str, ...]:
-    given = tuple(part.strip() for part in text.split(","))
-    if given not in COMPONENTS:
-        known = " or ".join(",".join(components) for components in COMPONENTS)
-        raise argparse.ArgumentTypeError(f"expected {known}, found {text!r}")
-    return given
-
-
-def _percent(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) > 100:
-        raise argparse.ArgumentTypeError(f"expected a percentage from 0 to 100, found {text!r}")
-    return int(text)

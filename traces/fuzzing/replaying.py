@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from hicache.core.errors import CallerError
 from invariants.fuzz import play
+from invariants.fuzz.against import SPEC
 from invariants.fuzz.device import real
 from invariants.fuzz.executors import on_device
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.play import Outcome
 from invariants.fuzz.tapes.tape import Tape
-from invariants.watch import Level
+from invariants.watch import Level, excuses_by_check
 
 from ..terminal.output import write_json
 from ..terminal.streams import ignore_broken_pipe
@@ -28,18 +29,26 @@ FORMAT, VERSION = "hicache-fuzz-replay", 1
 
 
 def replay(
-    path: str, given: str | None, device: str | None, level: Level, json: str | None, command: str
+    path: str,
+    given: str | None,
+    device: str | None,
+    level: Level,
+    against: str,
+    json: str | None,
+    command: str,
 ) -> int:
     """Plays one tape exactly and prints the result. Returns the exit code.
 
-    given: the bug that was asked for. device: the device that was asked for.
+    given: the bug that was asked for. device: the device that was asked for. against: what the core
+    is compared with.
     """
     tape = open_tape(path)
     if device:
         tape = moved(tape, device, path)
     plant = planting.wanted(given, tape, path)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
-        outcome = play.replay(tape, operations.load(), level, path)
+        ops, compares = operations.load(), against == SPEC
+        outcome = play.replay(tape, ops, level, path, against=compares)
     code = outcome.failure.code if outcome.failure else 0
     stream = sys.stderr if json == "-" else sys.stdout
     with ignore_broken_pipe():
@@ -86,4 +95,5 @@ def _document(outcome: Outcome, code: int, command: str) -> dict[str, object]:
         "events": hand.events,
         "counts": dict(sorted(hand.counts.items())),
         "probes": dict(sorted(hand.probes.seen.items())),
+        "excuses": excuses_by_check(hand.watch.excuses),
     }

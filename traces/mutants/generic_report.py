@@ -48,7 +48,7 @@ def whole_row(one: TimedHunt) -> dict[str, object]:
         "seed": hunt.seed,
         "seconds": round(one.seconds, 3),
     }
-    return found | {"differs": hunt.differs, "reached": hunt.reached, "decisions": hunt.decisions}
+    return found | {"differs": hunt.differs, "reached": hunt.reached}
 
 
 def show(
@@ -65,7 +65,7 @@ def show(
     out = console(stream)
     by_module = table(
         title,
-        "module", "mutants", "checks", "decisions", "equivalent", "alive", "killed",
+        "module", "mutants", "checks", "specification", "equivalent", "alive", "killed",
     )  # fmt: skip
     by_module.columns[0].no_wrap = True
     for module, count in (*sum_.by_module.items(), ("together", sum_.total)):
@@ -75,7 +75,7 @@ def show(
         out.print(f"  interrupted: {left:,} more are undecided and not counted")
     total = sum_.total
     rows = [("of those that are not equivalent, by checks", percent(total.by_checks_alone))]
-    rows += [("by checks or recorded decisions", percent(total.rate))]
+    rows += [("by checks or the specification", percent(total.rate))]
     rows += [(f"killed by {kind}", f"{count:,}") for kind, count in sum_.by_kind[:_KINDS]]
     out.print(pairs("killed by", rows))
     hunts = {one.hunt.name: one.hunt for one in generic}
@@ -90,5 +90,6 @@ def show(
 
 
 def _cells(count: Count) -> tuple[str, ...]:
-    numbers = (count.mutants, count.by_checks, count.by_decisions, count.equivalent, count.alive)
+    killed = count.by_checks, count.by_specification
+    numbers = (count.mutants, *killed, count.equivalent, count.alive)
     return (*(f"{number:,}" for number in numbers), f"{count.rate * 100:.1f} %")

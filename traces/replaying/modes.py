@@ -21,7 +21,7 @@ from hicache.runtime.driver import Observer
 from invariants.accounts.accounts import Accounts
 from invariants.books.garbage import garbage_report
 from invariants.books.kinds import KNOWN
-from invariants.watch import Watch
+from invariants.watch import Watch, excuses_by_check
 from sim.recorder import Recorder
 
 from ..formats.base import Paged, Trace
@@ -241,4 +241,5 @@ def _checks(settings: Settings, watch: Watch | None, bytes_: int = 0, accesses: 
         bytes_,
         accesses,
         watch.unjudged,
+        excuses_by_check(watch.excuses),
     )

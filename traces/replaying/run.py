@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -65,7 +65,8 @@ class Checks:
     """How much was checked: operations seen, incremental and full checks, violations.
 
     byte_checks, access_checks: in timed mode, pages compared by SHA-256, and accesses ordered by
-    the hazard detector. unjudged: in words, what no check could judge.
+    the hazard detector. unjudged: in words, what no check could judge. excuses: judgements that a
+    check forgave, by check and reason.
     """
 
     level: str
@@ -76,6 +77,7 @@ class Checks:
     byte_checks: int = 0
     access_checks: int = 0
     unjudged: str = ""
+    excuses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,19 @@
+"""The executable specification: every decision of the cache, written a second time.
+
+Read it to learn how the cache decides. `specification` has one rule for each event, and names the
+page on which the rule goes on:
+
+    kinds          what each kind of attention requires; what each policy says
+    cache          the state, and the quantities that the rules ask for
+    matching       how much of a prompt is known, and where it can be reused
+    admission      what a request reuses, loads and takes when it starts
+    growth         chunks, decode, windows that have passed, slots for states
+    insertion      how computed pages become part of the tree
+    copies         copies between the tiers
+    eviction       what leaves a tier, and in which order
+    refusals       what a refusal says
+
+It is written for reading: plain loops over a small state, no heaps, no counts that are kept. It
+knows the vocabulary of the core (events, outcomes, configuration) and none of its decisions.
+`lockstep` compares the two after every event. A difference is a fault in one of them.
+"""

@@ -1,0 +1,287 @@
+"""The state of the specified cache, and the quantities that the rules ask for.
+
+Nothing is counted ahead: how many pages are free, what is locked, which copies a later request
+could need is worked out from the records below each time a rule asks.
+
+    page    a number that is given out once and never again, so equal numbers mean equal contents
+    hold    a set of pages that somebody uses. A page in no hold is unlocked
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from hicache.core.actions import KvRemoved, KvStored, Outcome
+from hicache.core.config import Config
+from hicache.core.types import Key, Pages, Tier, chain_digests, root_digest
+
+from .kinds import FULL, ORDERS, WRITES, kinds_of
+
+DEVICE, HOST = Tier.DEVICE, Tier.HOST
+PROTECTED_HITS = 2  # slru: more uses than this count as this many
+Hold = set[int]
+
+
+class Node:
+    """A run of pages below its parent. copies[tier][kind]: its pages, or None. A copy of a state is
+    one page."""
+
+    def __init__(self, parent: Node | None, namespace: str, rows: list[bytes], kinds: int) -> None:
+        self.parent = parent
+        self.namespace = namespace
+        self.rows = rows
+        self.end: int = len(rows) + (parent.end if parent is not None else 0)
+        self.children: list[Node] = []
+        self.copies: list[list[list[int] | None]] = [[None] * kinds, [None] * kinds]
+        self.last_use = [0] * kinds
+        self.inserted = 0
+        self.hits = 0
+        self.priority = 0
+        self.refused_by_host: set[int] = set()  # kinds
+
+    @property
+    def start(self) -> int:
+        return self.end - len(self.rows)
+
+    def has(self, tier: int, kind: int) -> bool:
+        return self.copies[tier][kind] is not None
+
+    def anywhere(self, kind: int) -> bool:
+        return self.has(DEVICE, kind) or self.has(HOST, kind)
+
+
+class Move(NamedTuple):
+    """One page that a transfer copies."""
+
+    kind: int
+    source: int
+    target: int
+
+
+@dataclass(eq=False)
+class Flight:
+    """An action without its reply. to: the tier that it copies to; None for a pass.
+
+    moves: what is copied. hold: what it uses. lent: by kind, the pages that a pass may write or
+    read. request: whose it is; None if nobody's. frees: by kind, the device pages that can go when
+    this copy to host has ended, if an eviction waits for it. gives_up: by kind, the host pages that
+    it frees when it has landed.
+    """
+
+    number: int
+    to: Tier | None
+    request: Request | None = None
+    moves: list[Move] = field(default_factory=list)
+    hold: Hold = field(default_factory=set)
+    lent: dict[int, set[int]] = field(default_factory=dict)
+    frees: dict[int, int] = field(default_factory=dict)
+    gives_up: dict[int, int] = field(default_factory=dict)
+    end_token: int = 0
+    checkpoints: list[tuple[int, int, int]] = field(default_factory=list)  # kind, tokens, slot
+
+
+@dataclass(eq=False)
+class Request:
+    """A waiting or running request.
+
+    tables: by kind, device pages by position (None: no page), or slots of states: working, then two
+    checkpoints. shared: leading pages that belong to nodes. computed: leading tokens that are
+    computed. filled: leading pages for which windows have pages. cleared: by kind, leading pages
+    whose window has passed. branch: pages of the prompt that the tree knew at admission. states: by
+    kind, the tokens of the state in each checkpoint slot, 0 for none. refilled: tokens that it may
+    have computed when it last got a slot back. sources: by kind, the state that its next pass
+    starts from.
+    """
+
+    number: int
+    key: Key
+    length: int
+    match_pages: int
+    priority: int
+    may_load: bool = True
+    hold: Hold = field(default_factory=set)
+    tables: list[list[int | None]] = field(default_factory=list)
+    shared: int = 0
+    computed: int = 0
+    filled: int = 0
+    cleared: list[int] = field(default_factory=list)
+    branch: int = 0
+    states: list[list[int]] = field(default_factory=list)
+    refilled: int = 0
+    sources: list[int | None] = field(default_factory=list)
+    load: Flight | None = None
+    prefill: Flight | None = None
+
+
+class Cache:
+    """Everything that the specified cache remembers between two events."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.kinds = kinds_of(config)
+        self.writes = WRITES[config.write_policy]
+        self.order = ORDERS[config.eviction_policy]
+        self.windows = [at for at, one in enumerate(self.kinds) if one.per_page and at != FULL]
+        self.stateful = [at for at, one in enumerate(self.kinds) if not one.per_page]
+        self.interval = max(one.interval for one in self.kinds)
+        self.root = Node(None, "", [], len(self.kinds))
+        self.requests: dict[int, Request] = {}
+        self.running: list[Request] = []  # in the order of admission
+        self.flights: dict[int, Flight] = {}  # in the order in which they began
+        self.tick = 0
+        self.last_page = self.last_flight = 0
+        self.lost: list[Node] = []  # see eviction.delete_lost
+        self.out: list[Outcome] = []
+
+    # -- the tree
+
+    def nodes(self) -> list[Node]:
+        """Every node but the root, parents first."""
+        found = list(self.root.children)
+        for node in found:
+            found += node.children
+        return found
+
+    def path_to(self, node: Node) -> list[Node]:
+        path = []
+        while node.parent is not None:
+            path.append(node)
+            node = node.parent
+        return path[::-1]
+
+    def in_tree(self, node: Node) -> bool:
+        return node.parent is not None and node in node.parent.children
+
+    def owner(self, tier: int, kind: int, page: int) -> Node | None:
+        """The node that has this page."""
+        for node in self.nodes():
+            if page in (node.copies[tier][kind] or ()):
+                return node
+        return None
+
+    # -- pages
+
+    def capacity(self, tier: int, kind: int) -> int:
+        return (self.config.host_pages if tier else self.config.device_pages)[kind]
+
+    def cached(self, tier: int, kind: int) -> set[int]:
+        return {page for node in self.nodes() for page in node.copies[tier][kind] or ()}
+
+    def lent(self, tier: int, kind: int) -> set[int]:
+        """Pages that a transfer reads, or that a pass reads or writes."""
+        found: set[int] = set()
+        for flight in self.flights.values():
+            if flight.to is not None and flight.to != tier:
+                found.update(move.source for move in flight.moves if move.kind == kind)
+            if tier == DEVICE:
+                found |= flight.lent.get(kind, set())
+        return found
+
+    def had(self, tier: int, kind: int) -> set[int]:
+        """Pages that belong to a node, a request or a transfer that fills them."""
+        found = self.cached(tier, kind)
+        for flight in self.flights.values():
+            if flight.to == tier:
+                found.update(move.target for move in flight.moves if move.kind == kind)
+        if tier == DEVICE:
+            for request in self.running:
+                found.update(self.own(request, kind))
+        return found
+
+    def own(self, request: Request, kind: int) -> list[int]:
+        """Device pages of a running request that no node has."""
+        first = request.shared if self.kinds[kind].per_page else 0
+        return [page for page in request.tables[kind][first:] if page is not None]
+
+    def used(self, tier: int, kind: int) -> set[int]:
+        """Pages that are not free."""
+        return self.had(tier, kind) | self.lent(tier, kind)
+
+    def free(self, tier: int, kind: int) -> int:
+        return self.capacity(tier, kind) - len(self.used(tier, kind))
+
+    def available(self, tier: int, kind: int) -> int:
+        """Pages that are free, or that an eviction could free: cached and in nobody's hold."""
+        return self.free(tier, kind) + len(self.cached(tier, kind) - self.held())
+
+    def held(self) -> Hold:
+        """All pages in a hold."""
+        return set().union(
+            *(request.hold for request in self.running),
+            *(flight.hold for flight in self.flights.values()),
+        )
+
+    def take(self, count: int) -> list[int]:
+        """Pages that were free. That there are enough is for the rules to see to."""
+        self.last_page += count
+        return list(range(self.last_page - count + 1, self.last_page + 1))
+
+    def pages_of(self, tokens: int) -> int:
+        return -(-tokens // self.config.page_size)
+
+    # -- use
+
+    def rank(self, node: Node, kind: int) -> tuple[int, ...]:
+        """The values by which the eviction policy compares copies; the smallest goes first."""
+        facts = {
+            "last_use": node.last_use[kind],
+            "inserted": node.inserted,
+            "hits": node.hits,
+            "reused": min(node.hits, PROTECTED_HITS),
+            "priority": node.priority,
+        }
+        return tuple(facts[name] for name in self.order)
+
+    def is_live(self, node: Node) -> bool:
+        """Whether a request could reuse the prefix that ends with this node: each kind has what it
+        requires, on either tier. Full attention is on one of them at every node."""
+        for kind in (*self.stateful, *self.windows):
+            above = node
+            while above.parent is not None and node.end - above.end < self.kinds[kind].window:
+                if not above.anywhere(kind):
+                    return False
+                above = above.parent
+        return True
+
+    def is_garbage(self, node: Node, kind: int) -> bool:
+        """Whether no live end at or below the node requires its copy of this kind."""
+        found = [node]
+        for below in found:
+            if self.is_live(below):
+                return False
+            window = self.kinds[kind].window
+            found += [one for one in below.children if one.end - node.end < window]
+        return True
+
+    def hopeful(self) -> set[Node]:
+        """The nodes that have a live end at or below them."""
+        found: set[Node] = set()
+        for node in reversed(self.nodes()):
+            if not found.isdisjoint(node.children) or self.is_live(node):
+                found.add(node)
+        return found
+
+    # -- outcomes
+
+    def say(self, outcome: Outcome) -> None:
+        self.out.append(outcome)
+
+    def tell_routers(self, tier: Tier, node: Node, rows: slice, stored: bool) -> None:
+        """KV events: these rows of the node's run are now on the tier, or left it."""
+        if self.config.kv_events:
+            digest = root_digest(node.namespace)
+            chain: list[bytes] = []
+            for above in self.path_to(node):
+                raw = b"".join(above.rows)
+                chain = chain_digests(digest, raw, len(above.rows[0]))
+                digest = chain[-1]
+            self.say((KvStored if stored else KvRemoved)(tier, tuple(chain[rows])))
+
+
+def as_pages(pages: Sequence[int | None]) -> Pages:
+    """int64[n], with -1 where there is no page."""
+    return np.array([-1 if page is None else page for page in pages], dtype=np.int64)

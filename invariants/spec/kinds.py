@@ -1,0 +1,87 @@
+"""What each kind of attention requires of a prefix, and what each policy says: the constants of the
+rules.
+
+    full     every page of the prefix
+    swa      the pages that hold the last `window` tokens of the prefix
+    mamba    one state, at exactly the end of the prefix
+
+    write policy     when a copy to host begins             eviction policy    what goes first
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hicache.core.config import Config
+
+FULL = 0  # every node has full attention; the other kinds come after it
+FOREVER = 1 << 62
+
+
+class Kind(NamedTuple):
+    """One component of the model.
+
+    per_page     whether a node has one page of it for each page of its run; otherwise it has one
+                 state, at its end.
+    window       how many pages right above a boundary the boundary requires.
+    interval     tokens between depths at which it can have a boundary.
+    states       the largest number of states on one path; 0 means no limit.
+    """
+
+    name: str
+    per_page: bool
+    window: int
+    interval: int
+    states: int = 0
+
+
+class Writes(NamedTuple):
+    """uses: uses of a node from which on it is copied to host; 0 means never. before_eviction:
+    whether a copy is made when the device pages are wanted."""
+
+    uses: int
+    before_eviction: bool
+
+
+WRITES = {
+    "write_through": Writes(1, False),
+    "write_through_selective": Writes(2, False),
+    "write_back": Writes(0, True),
+}
+
+# The facts that are compared, in turn; the copy with the smallest values is evicted first.
+ORDERS = {
+    "lru": ("last_use",),
+    "lru_path": ("last_use",),
+    "fifo": ("inserted",),
+    "lfu": ("hits", "last_use"),
+    "slru": ("reused", "last_use"),
+    "priority": ("priority", "last_use"),
+}
+
+
+def kinds_of(config: Config) -> tuple[Kind, ...]:
+    settings = {one.component: one for one in config.settings}
+    kinds = []
+    for name in config.components:
+        told, page = settings.get(name), config.page_size
+        if name == "full":
+            kinds.append(Kind(name, True, FOREVER, page))
+        elif name == "swa":
+            tokens: int = getattr(told, "window_tokens", 1)
+            kinds.append(Kind(name, True, -(-tokens // page), page))
+        else:
+            interval: int = getattr(told, "interval_tokens", 0)
+            kinds.append(
+                Kind(name, False, 1, interval or page, getattr(told, "states_per_path", 0))
+            )
+    return tuple(kinds)
+
+
+def is_specified(config: Config) -> bool:
+    """Whether the rules cover this configuration: all of its policies and kinds of attention."""
+    return (
+        config.write_policy in WRITES
+        and config.eviction_policy in ORDERS
+        and {"full", "swa", "mamba"} >= set(config.components)
+    )

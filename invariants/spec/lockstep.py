@@ -1,0 +1,236 @@
+"""Runs the specification beside a core and compares the outcomes of every event.
+
+Outcomes must be equal and in the same order, with these liberties:
+
+    page numbers     names. Two pages are the same if the outcomes before named them together, until
+                     the specification has no use for the page any more
+    flight numbers   names, paired when the action appears
+    evictions        `Evicted`, and the KV events of routers, may stand anywhere among the outcomes
+                     of an event, page by page; what they say of one page is in order
+
+Knows outcomes only: it reads nothing from the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hicache.core.actions import (
+    Backup,
+    Cached,
+    Evicted,
+    Granted,
+    KvRemoved,
+    KvStored,
+    Load,
+    Outcome,
+    Prefill,
+    StateSlots,
+)
+from hicache.core.config import Config
+from hicache.core.events import BackupDone, Event, LoadDone, PrefillDone
+from hicache.core.types import Tier
+
+from .specification import Specification
+
+_REPLIES = (BackupDone, LoadDone, PrefillDone)
+_ACTIONS = (Backup, Load, Prefill)
+_ANYWHERE = (Evicted, KvStored, KvRemoved)
+Place = tuple[int, str, int]  # tier, component, page
+
+
+class Differs(AssertionError):
+    """The core answers otherwise than the specification. at: the index of the core's outcome that
+    differs, or the number of its outcomes if one is missing. expected, found: the outcomes."""
+
+    def __init__(self, text: str, at: int, expected: Outcome | None, found: Outcome | None) -> None:
+        super().__init__(text)
+        self.at = at
+        self.expected = expected
+        self.found = found
+
+
+class Lockstep:
+    """One specification beside one core. events: number of events compared."""
+
+    def __init__(self, config: Config) -> None:
+        self.specification = Specification(config)
+        self.config = config
+        self.events = 0
+        self._flights: dict[int, int] = {}  # of the core: that of the specification
+        self._pages: dict[Place, int] = {}  # of the core: that of the specification
+        self._paired: dict[int, int] = {}  # page of the specification: number in the core
+        self._used: dict[tuple[int, str], set[int]] = {}  # in the current comparison
+        self._per_page = [kind.name for kind in self.specification.cache.kinds if kind.per_page]
+
+    def compare(self, event: Event, found: Sequence[Outcome]) -> None:
+        """Raises Differs if the specification answers otherwise to an event that a core took."""
+        self.events += 1
+        if isinstance(event, _REPLIES):
+            event = event._replace(flight=self._flights.pop(event.flight))
+        expected = self.specification.handle(event)
+        self._used.clear()
+        evicted = _by_page(item for item in expected if isinstance(item, Evicted))
+        waiting = [item for item in expected if not isinstance(item, _ANYWHERE)]
+        for at, item in enumerate(found):
+            if isinstance(item, Evicted):
+                self._compare_eviction(at, item, evicted)
+            elif not isinstance(item, _ANYWHERE):
+                if not waiting:
+                    raise Differs("expected no further outcome", at, None, item)
+                self._compare_item(at, waiting.pop(0), item)
+        if waiting:
+            raise Differs("an outcome is missing", len(found), waiting[0], None)
+        if evicted:
+            missing = next(item for item in expected if isinstance(item, Evicted))
+            raise Differs(f"{len(evicted)} evictions are missing", len(found), missing, None)
+        mine, other = _router_news(expected), _router_news(found)
+        for tier, digest in sorted({*mine, *other}):
+            one = mine.get((tier, digest), "nothing"), other.get((tier, digest), "nothing")
+            if one[0] != one[1]:
+                where = f"KV events of page {digest.hex()[:8]} on {Tier(tier).name.lower()}"
+                text = f"{where}: expected {one[0]}, found {one[1]}"
+                raise Differs(text, len(found), None, None)
+
+    def in_numbers_of_core(self, item: Any) -> Any:
+        """An outcome of the specification with the core's page and flight numbers; -1 where the
+        core has not named the page or flight yet."""
+        if isinstance(item, np.ndarray):
+            return np.array([self._paired.get(page, -1) for page in item.tolist()], dtype=np.int64)
+        if isinstance(item, StateSlots):
+            one, other = item.checkpoint_slots
+            return item._replace(
+                source=self._paired.get(item.source, -1),
+                working=self._paired.get(item.working, -1),
+                checkpoint_slots=(self._paired.get(one, -1), self._paired.get(other, -1)),
+                checkpoints=tuple(
+                    (at, self._paired.get(page, -1)) for at, page in item.checkpoints
+                ),
+            )
+        if not isinstance(item, tuple):
+            return item
+        names = getattr(item, "_fields", ())
+        if not names:
+            return tuple(self.in_numbers_of_core(one) for one in item)
+        flights = {mine: other for other, mine in self._flights.items()}
+        values: list[Any] = []
+        for name, value in zip(names, item, strict=True):
+            if name == "after" and isinstance(value, tuple):
+                values.append(tuple(flights.get(one, -1) for one in value))
+            elif name in ("flight", "after") and value:
+                values.append(flights.get(value, -1))
+            else:
+                values.append(self.in_numbers_of_core(value))
+        made: Any = type(item)
+        return made(*values)
+
+    def _compare_item(self, at: int, expected: Outcome, found: Outcome) -> None:
+        if type(expected) is not type(found):
+            raise Differs("another outcome was expected", at, expected, found)
+        if isinstance(expected, _ACTIONS) and isinstance(found, _ACTIONS):
+            self._flights[found.flight] = expected.flight
+        fields: Any = zip(expected._fields, expected, found, strict=True)
+        for name, one, other in fields:
+            if name in ("flight", "copies", "tables"):
+                continue
+            if name == "states":
+                one, other = [_without_pages(one), _without_pages(other)]
+            elif name == "after":
+                other = self._renamed(other)
+            if one != other:
+                raise Differs(f"{name}: expected {one}, found {other}", at, expected, found)
+        places, others = list(self._places(expected)), list(self._places(found))
+        if [place[:2] for place in places] != [place[:2] for place in others]:
+            raise Differs("expected pages of other tables or copies", at, expected, found)
+        for (_, _, page), place in zip(places, others, strict=True):
+            if self._pages.get(place, -1) != page:
+                self._pair(at, page, place, expected, found)
+
+    def _renamed(self, after: Any) -> Any:
+        if isinstance(after, tuple):
+            return tuple(self._flights.get(one, -1) for one in after)
+        return self._flights.get(after, -1) if after else 0
+
+    def _pair(self, at: int, page: int, place: Place, expected: Outcome, found: Outcome) -> None:
+        """From now on these two pages are the same. Neither may still be another one."""
+        tier, component, number = place
+        here = f"{Tier(tier).name.lower()} page {number} of {component}"
+        if page < 0:
+            raise Differs(f"expected no page of {component}, found {here}", at, expected, found)
+        if number < 0:
+            raise Differs(f"expected a page of {component}, found none", at, expected, found)
+        if self._pages.get(place) in self._in_use(tier, component):
+            raise Differs(f"{here} still has other content", at, expected, found)
+        if page in self._paired:
+            raise Differs(f"{here}: expected page {self._paired[page]}", at, expected, found)
+        self._pages[place], self._paired[page] = page, number
+
+    def _in_use(self, tier: int, component: str) -> set[int]:
+        """The pages of a pool that are in use after the event, as the specification numbers
+        them."""
+        used = self._used.get((tier, component))
+        if used is None:
+            kind = self.config.components.index(component)
+            used = self.specification.cache.used(tier, kind)
+            self._used[tier, component] = used
+        return used
+
+    def _compare_eviction(
+        self, at: int, found: Evicted, evicted: dict[Place, tuple[int, bool]]
+    ) -> None:
+        tier, name = int(found.tier), found.component
+        for number in found.pages.tolist():
+            page = self._pages.get((tier, name, number), -1)
+            expected = evicted.pop((tier, name, page), None)
+            if expected is None:
+                raise Differs(f"page {number} was not to be evicted", at, None, found)
+            if expected != (found.last_use, found.demoted):
+                text = f"eviction of page {number}: expected last use and demoted {expected}"
+                raise Differs(text, at, None, found)
+
+    def _places(self, item: Outcome) -> Iterable[Place]:
+        """Every page that an outcome names, in order."""
+        if isinstance(item, Load | Backup):
+            source, target = (1, 0) if isinstance(item, Load) else (0, 1)
+            for copy in item.copies:
+                for one, other in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
+                    yield source, copy.component, one
+                    yield target, copy.component, other
+        elif isinstance(item, Prefill | Granted | Cached):
+            for component, table in zip(self._per_page, item.tables, strict=True):
+                for page in table.tolist():
+                    yield 0, component, page
+            for slots in item.states:
+                stored = (page for _, page in slots.checkpoints)
+                for page in (slots.source, slots.working, *slots.checkpoint_slots, *stored):
+                    yield 0, slots.component, page
+
+
+def _without_pages(states: Iterable[StateSlots]) -> list[tuple[Any, ...]]:
+    return [
+        (slots.component, slots.interval, [depth for depth, _ in slots.checkpoints])
+        for slots in states
+    ]
+
+
+def _by_page(items: Iterable[Evicted]) -> dict[Place, tuple[int, bool]]:
+    return {
+        (int(item.tier), item.component, page): (item.last_use, item.demoted)
+        for item in items
+        for page in item.pages.tolist()
+    }
+
+
+def _router_news(items: Iterable[Outcome]) -> dict[tuple[int, bytes], str]:
+    """By tier and page digest: what KV events say of it, in order."""
+    news: dict[tuple[int, bytes], str] = {}
+    for item in items:
+        if isinstance(item, KvStored | KvRemoved):
+            word = "stored" if isinstance(item, KvStored) else "removed"
+            for digest in item.digests:
+                before = news.get((int(item.tier), digest), "")
+                news[int(item.tier), digest] = f"{before} {word}".strip()
+    return news

@@ -1,0 +1,223 @@
+"""The rule for each event: given the same events, the core answers with the same outcomes.
+
+Page numbers and flight numbers are names: the specification has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hicache.core.actions import NO_REQUEST, Cached, Outcome, Released, Restarted
+from hicache.core.config import Config
+from hicache.core.events import (
+    Aborted,
+    AdmitWanted,
+    Arrived,
+    BackupDone,
+    ContinueWanted,
+    Event,
+    EvictWanted,
+    Finished,
+    Flushed,
+    LoadDone,
+    MatchWanted,
+    PagesWanted,
+    PrefillDone,
+    Retracted,
+)
+from hicache.core.types import Key
+
+from . import admission, copies, eviction, growth, matching
+from .cache import DEVICE, HOST, Cache, Node, Request
+from .insertion import insert
+from .kinds import FULL
+from .refusals import refuse
+
+
+class Specification:
+    """One specified cache. Expects events that the core accepted."""
+
+    def __init__(self, config: Config) -> None:
+        self.cache = Cache(config)
+
+    def handle(self, event: Event) -> list[Outcome]:
+        self.cache.out = []
+        RULES[type(event)](self.cache, event)
+        return self.cache.out
+
+
+# -- a request waits
+
+
+def arrive(cache: Cache, event: Arrived) -> None:
+    request = Request(event.request, event.key, event.length, event.match_pages, event.priority)
+    cache.requests[request.number] = request
+    matching.report_match(cache, request)
+
+
+def want_match(cache: Cache, event: MatchWanted) -> None:
+    matching.report_match(cache, cache.requests[event.request])
+
+
+def admit(cache: Cache, event: AdmitWanted) -> None:
+    admission.admit(cache, cache.requests[event.request], event.chunk)
+
+
+# -- a request runs
+
+
+def prefill_done(cache: Cache, event: PrefillDone) -> None:
+    """A pass ended. What it loaded has landed, and what it computed goes into the tree."""
+    flight = cache.flights[event.flight]
+    request = flight.request
+    if request is not None and event.ok and request.load is not None:
+        copies.land(cache, request.load)
+    copies.end(cache, flight)
+    if request is None:
+        return
+    request.prefill = None
+    if not event.ok:
+        restart(cache, request)
+        return
+    start, request.computed = request.computed, flight.end_token
+    for kind, tokens, slot in flight.checkpoints:
+        request.states[kind][slot] = tokens
+    new = growth.boundaries_of_pass(cache, request, start, flight.end_token)
+    path = insert(cache, request, request.key, new, ending=False)
+    growth.release_behind(cache, request, request.computed)
+    tables, slots = growth.tables_of(cache, request), growth.slots_of(cache, request)
+    cache.say(Cached(request.number, request.shared, tables, slots))
+    copies.copy_after_use(cache, path)
+
+
+def continue_prefill(cache: Cache, event: ContinueWanted) -> None:
+    growth.continue_prefill(cache, cache.requests[event.request], event.chunk)
+
+
+def want_pages(cache: Cache, event: PagesWanted) -> None:
+    growth.grow(cache, cache.requests[event.request], event.length, event.computed_tokens)
+
+
+# -- a request ends
+
+
+def finish(cache: Cache, event: Finished) -> None:
+    request = cache.requests.pop(event.request)
+    _commit(cache, request, event.key, event.length)
+
+
+def retract(cache: Cache, event: Retracted) -> None:
+    """The request gives everything back and waits again, with what it generated in its prompt."""
+    request = cache.requests[event.request]
+    committed = event.key.first(event.committed_tokens // cache.config.page_size)
+    _commit(cache, request, committed, event.committed_tokens)
+    _wait_again(cache, request, event.key, event.length, event.match_pages, request.may_load)
+
+
+def abort(cache: Cache, event: Aborted) -> None:
+    _withdraw(cache, cache.requests.pop(event.request))
+    cache.say(Released(event.request))
+
+
+def restart(cache: Cache, request: Request) -> None:
+    """A load or a pass failed. The request waits again, and will compute instead of loading."""
+    _withdraw(cache, request)
+    key, length, pages = request.key, request.length, request.match_pages
+    _wait_again(cache, request, key, length, pages, may_load=False)
+    cache.say(Restarted(request.number))
+
+
+def _commit(cache: Cache, request: Request, key: Key, tokens: int) -> None:
+    growth.note_decoded(cache, request, tokens)
+    new = growth.boundaries_at_end(cache, request, key.pages, tokens)
+    path = insert(cache, request, key, new, ending=True)
+    copies.copy_after_use(cache, path)
+    _withdraw(cache, request)
+    cache.say(Released(request.number))
+
+
+def _withdraw(cache: Cache, request: Request) -> None:
+    """The request has no pages and holds nothing any more. What is in flight for it goes on for
+    nobody; a pass takes over what the request held, since it still reads it."""
+    if request not in cache.running:
+        return
+    cache.running.remove(request)
+    if request.load is not None:
+        request.load.request = None
+    if request.prefill is not None:
+        request.prefill.request = None
+        request.prefill.hold = request.hold
+
+
+def _wait_again(
+    cache: Cache, request: Request, key: Key, length: int, match_pages: int, may_load: bool
+) -> None:
+    number, priority = request.number, request.priority
+    cache.requests[number] = Request(number, key, length, match_pages, priority, may_load)
+
+
+# -- a copy ends
+
+
+def load_done(cache: Cache, event: LoadDone) -> None:
+    flight = cache.flights[event.flight]
+    if not event.ok:
+        if flight.request is not None:
+            restart(cache, flight.request)
+        copies.end(cache, flight)
+        return
+    copies.land(cache, flight)
+    nodes = copies.landed_nodes(cache, flight)
+    copies.end(cache, flight)
+    if cache.config.exchange_pages:
+        eviction.give_up_host(cache, nodes)
+
+
+def backup_done(cache: Cache, event: BackupDone) -> None:
+    copies.end_backup(cache, cache.flights[event.flight], event.ok)
+
+
+# -- on demand
+
+
+def evict(cache: Cache, event: EvictWanted) -> None:
+    kind = cache.config.components.index(event.component)
+    if event.tier == DEVICE:
+        eviction.evict_device(cache, kind, event.pages)
+    else:
+        eviction.evict_host(cache, kind, event.pages)
+
+
+def flush(cache: Cache, event: Flushed) -> None:
+    """Forgets everything that is cached, unless a request runs or a pass is in flight. Transfers in
+    flight go on, for nobody."""
+    passes = sum(flight.to is None for flight in cache.flights.values())
+    busy = max(len(cache.running), passes)
+    if busy:
+        refuse(cache, NO_REQUEST, "running", busy, 0)
+        return
+    for node in cache.nodes():
+        for tier in (DEVICE, HOST):
+            if node.has(tier, FULL):
+                cache.tell_routers(tier, node, slice(None), stored=False)
+    cache.root = Node(None, "", [], len(cache.kinds))
+    for flight in cache.flights.values():
+        flight.hold, flight.frees = set(), {}
+
+
+RULES: dict[type, Callable[[Cache, Any], None]] = {
+    Arrived: arrive,
+    MatchWanted: want_match,
+    AdmitWanted: admit,
+    PrefillDone: prefill_done,
+    ContinueWanted: continue_prefill,
+    PagesWanted: want_pages,
+    Finished: finish,
+    Retracted: retract,
+    Aborted: abort,
+    LoadDone: load_done,
+    BackupDone: backup_done,
+    EvictWanted: evict,
+    Flushed: flush,
+}

@@ -1,0 +1,295 @@
+"""The executable specification: what it may know, that it agrees with the core, and that a core
+that decides otherwise is found."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hicache.core.actions import Backup, Copy, Evicted, Prefill, Refused
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.events import (
+    AdmitWanted,
+    Arrived,
+    BackupDone,
+    Event,
+    EvictWanted,
+    Finished,
+    MatchWanted,
+    PrefillDone,
+)
+from hicache.core.types import Key, Tier
+from invariants import spec
+from invariants.base import INVARIANT
+from invariants.fuzz.against import Against, NotSpecifiedError
+from invariants.fuzz.generate import weights_of
+from invariants.fuzz.ops.base import load
+from invariants.fuzz.play import generate, replay
+from invariants.fuzz.swarm import draw_swarm
+from invariants.fuzz.tapes import corpus
+from invariants.spec import eviction, kinds, refusals
+from invariants.spec.lockstep import Differs, Lockstep
+from invariants.spec.specification import RULES, Specification
+
+OPS = load()
+WEIGHTS = weights_of(OPS)
+PAGES = Path(spec.__file__).parent
+CORPUS = Path(__file__).parents[1] / "corpus"
+TAPES = [path for folder in (CORPUS, CORPUS / "decisions") for path in corpus.paths(folder)]
+VOCABULARY = {"types", "events", "actions", "config"}
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.py")), ids=lambda path: path.stem)
+def test_it_knows_the_vocabulary_of_the_core_and_nothing_else(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hicache"):
+            parts = (node.module or "").split(".")
+            assert parts[:2] == ["hicache", "core"]
+            assert parts[2] in VOCABULARY
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            assert node.level == 1, f"{path.name} imports {node.module} from outside of its folder"
+
+
+def test_each_rule_of_the_page_exists_in_both() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "specification.md").read_text()
+    rows = re.findall(r"`([a-z_]+\.[a-z_.A-Z]+)` \| `([a-z_]+\.[a-z_.A-Z]+)` \|", page)
+    assert len(rows) > 50
+    for one, other in rows:
+        assert callable(resolve_name(f"invariants.spec.{one}"))
+        found = resolve_name(f"hicache.core.{other}")
+        assert callable(found) or isinstance(found, property)
+
+
+def test_there_is_a_rule_for_each_event() -> None:
+    assert set(RULES) == set(Event.__args__)  # type: ignore[attr-defined]
+
+
+def test_every_policy_and_component_of_the_project_is_specified() -> None:
+    root = Path(__file__).parents[2] / "hicache" / "core"
+    for folder, known in (
+        ("write_policies", kinds.WRITES),
+        ("eviction_policies", kinds.ORDERS),
+        ("components", {"full", "swa", "mamba"}),
+    ):
+        stems = {path.stem for path in (root / folder).glob("*.py")} - {"__init__", "base"}
+        assert stems == set(known)
+
+
+@pytest.mark.parametrize("seed", range(4000, 4024))
+def test_the_core_agrees_on_drawn_sequences(seed: int) -> None:
+    swarm = replace(draw_swarm(seed, WEIGHTS), ranks=1)
+    outcome = generate(swarm, OPS, seed, 120, "off", against=True)
+    assert outcome.failure is None, outcome.failure.text
+
+
+@pytest.mark.parametrize("path", TAPES, ids=lambda path: path.stem)
+def test_the_core_agrees_on_every_tape(path: Path) -> None:
+    failure = replay(corpus.read(path), OPS, "off", against=True).failure
+    assert failure is None, failure.text
+
+
+# -- a comparison finds what differs
+
+
+def answered(config: Config, events: list[Event]) -> list[tuple[Event, list[Any]]]:
+    core = Core(config)
+    return [(event, core.handle(event)) for event in events]
+
+
+def key(*rows: int) -> Key:
+    return Key.from_page_ids(rows)
+
+
+CONFIG = Config(4, (6,), (6,))
+ONE = [
+    Arrived(1, key(1, 2), 8, 2),
+    AdmitWanted(1, 8),
+    PrefillDone(1),
+    BackupDone(2),
+    Finished(1, key(1, 2), 8),
+    EvictWanted(Tier.DEVICE, "full", 1),
+    Arrived(2, key(3, 4, 5, 6, 7, 8), 24, 6),
+    AdmitWanted(2, 24),
+]
+TWO = [
+    Arrived(3, key(1, 9), 8, 2),
+    AdmitWanted(3, 8),
+    PrefillDone(3),
+    BackupDone(4),
+    Finished(3, key(1, 9), 8),
+    EvictWanted(Tier.DEVICE, "full", 3),
+]
+
+
+def compared(change: Callable[[Any], Any]) -> Differs | None:
+    """The difference that is found when each outcome of a short life is changed."""
+    lockstep = Lockstep(CONFIG)
+    for event, outcomes in answered(CONFIG, ONE):
+        found = [one for one in map(change, outcomes) if one is not None]
+        try:
+            lockstep.compare(event, found)
+        except Differs as difference:
+            return difference
+    return None
+
+
+def test_equal_outcomes_are_equal() -> None:
+    assert compared(lambda outcome: outcome) is None
+
+
+@pytest.mark.parametrize("kind", [Backup, Evicted, Prefill])
+def test_a_missing_outcome_is_found(kind: type) -> None:
+    difference = compared(lambda outcome: None if isinstance(outcome, kind) else outcome)
+    assert difference is not None
+    assert isinstance(difference.expected, kind)
+
+
+def test_a_page_that_still_has_other_content_is_found() -> None:
+    def second_is_first(outcome: Any) -> Any:
+        if isinstance(outcome, Prefill):
+            table = outcome.tables[0].copy()
+            table[1] = table[0]
+            return outcome._replace(tables=(table, *outcome.tables[1:]))
+        return outcome
+
+    difference = compared(second_is_first)
+    assert difference is not None
+    assert "page" in str(difference)
+
+
+def test_a_copy_to_a_page_in_use_is_found() -> None:
+    def to_one_page(outcome: Any) -> Any:
+        if isinstance(outcome, Backup):
+            (copy,) = outcome.copies
+            return outcome._replace(
+                copies=(Copy(copy.component, copy.source, np.repeat(copy.target[:1], 2)),)
+            )
+        return outcome
+
+    assert compared(to_one_page) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("last_use", 7), ("demoted", False), ("pages", np.array([5]))]
+)
+def test_an_eviction_of_another_kind_is_found(name: str, value: object) -> None:
+    difference = compared(
+        lambda one: one._replace(**{name: value}) if isinstance(one, Evicted) else one
+    )
+    assert difference is not None
+    assert "page" in str(difference)
+
+
+def test_the_order_of_evictions_in_one_event_is_open() -> None:
+    lockstep, turned = Lockstep(CONFIG), 0
+    for event, outcomes in answered(CONFIG, [*ONE[:5], *TWO]):
+        evicted = [one for one in outcomes if isinstance(one, Evicted)]
+        others = [one for one in outcomes if not isinstance(one, Evicted)]
+        lockstep.compare(event, [*reversed(evicted), *others])
+        turned += len(evicted) > 1
+    assert turned
+
+
+def test_flight_and_page_numbers_are_names() -> None:
+    class Renamed:
+        """Gives every flight and device page of a core another number."""
+
+        def event(self, event: Any) -> Any:
+            return event._replace(flight=event.flight + 100) if hasattr(event, "flight") else event
+
+        def outcome(self, one: Any) -> Any:
+            if isinstance(one, Prefill):
+                tables = tuple(np.where(table < 0, -1, 5 - table) for table in one.tables)
+                return one._replace(flight=one.flight + 100, tables=tables)
+            if isinstance(one, Backup):
+                copies = tuple(Copy(c.component, 5 - c.source, c.target) for c in one.copies)
+                return one._replace(flight=one.flight + 100, copies=copies)
+            if isinstance(one, Evicted):
+                return one._replace(pages=5 - one.pages)
+            if hasattr(one, "tables"):
+                return one._replace(tables=tuple(5 - table for table in one.tables))
+            return one
+
+    renamed, lockstep = Renamed(), Lockstep(CONFIG)
+    for event, outcomes in answered(CONFIG, ONE):
+        lockstep.compare(renamed.event(event), [renamed.outcome(one) for one in outcomes])
+
+
+def wrong_victim(cache: Any, tier: Tier, kind: int) -> Any:
+    nodes = [node for node in cache.nodes() if node.has(tier, kind) and not node.children]
+    held = cache.held()
+    free = [node for node in nodes if held.isdisjoint(node.copies[tier][kind])]
+    return max(free, key=lambda node: cache.rank(node, kind), default=None)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "wrong"),
+    [
+        (eviction, "victim", wrong_victim),
+        (eviction, "kept_free", lambda cache, kind: 1),
+        (refusals, "_reply_that_frees", lambda cache, kind, needed: 0),
+    ],
+)
+def test_a_core_that_decides_otherwise_is_found(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, wrong: Callable[..., Any]
+) -> None:
+    """The specification is made wrong instead of the core: the comparison is the same."""
+    monkeypatch.setattr(module, name, wrong)
+    for seed in range(200):
+        swarm = replace(draw_swarm(seed, WEIGHTS, executor="replies"), ranks=1)
+        outcome = generate(swarm, OPS, seed, 80, "off", against=True)
+        if outcome.failure is not None and outcome.failure.kind.startswith("SPEC"):
+            assert outcome.failure.code == INVARIANT
+            assert "The core answers each event as the specification does." in outcome.failure.text
+            again = replay(outcome.tape, OPS).failure
+            assert again is not None
+            assert again.kind == outcome.failure.kind
+            assert "story:" in again.text
+            return
+    raise AssertionError(f"no sequence tells {name} apart")
+
+
+def test_free_pages_are_compared_too() -> None:
+    core, against = Core(CONFIG), Against(CONFIG)
+    assert against.lockstep is not None
+    against.lockstep.specification = _Taking(CONFIG)
+    against.on_outcomes(ONE[0], core.handle(ONE[0]), core.view)  # counts those of host
+    found = core.handle(MatchWanted(1))
+    with pytest.raises(NotSpecifiedError, match="free device pages of full: expected 4, found 6"):
+        against.on_outcomes(MatchWanted(1), found, core.view)
+
+
+class _Taking(Specification):
+    """A specification with one page in use that no outcome names."""
+
+    def handle(self, event: Event) -> list[Any]:
+        found = super().handle(event)
+        self.cache.root.children.append(
+            node := type(self.cache.root)(self.cache.root, "", [b""], 1)
+        )
+        node.copies[0][0] = self.cache.take(1)
+        return found
+
+
+def test_policies_from_outside_are_not_compared() -> None:
+    config = replace(CONFIG, eviction_policy="mine")
+    assert not kinds.is_specified(config)
+    assert Against(config).lockstep is None
+
+
+def test_a_refusal_names_the_flight_of_the_core() -> None:
+    lockstep = Lockstep(CONFIG)
+    for event, outcomes in answered(CONFIG, ONE[:4]):
+        lockstep.compare(event, outcomes)
+    refusal = Refused(9, "no_pages", 1, 1, -1, "full", 3)
+    with pytest.raises(Differs, match="expected no further outcome"):
+        lockstep.compare(EvictWanted(Tier.DEVICE, "full", 0), [refusal])
