@@ -82,9 +82,9 @@ def _tags(key: Key) -> list[int]:
 # -- accesses
 
 
-def _config(window: int, interval: int) -> Config:
+def _config(window: int, interval: int, size: int = PAGE) -> Config:
     return Config(
-        page_size=PAGE,
+        page_size=size,
         device_pages=(60, 60, 60),
         host_pages=(0, 0, 0),
         components=("full", "swa", "mamba"),
@@ -95,20 +95,21 @@ def _config(window: int, interval: int) -> Config:
 def accesses_are_plain() -> None:
     """Reads of all whole pages that a token attends to, writes of all that it fills, in order."""
     for seed in range(60):
-        window, interval = 1 + draw(20, seed, "window"), PAGE * (1 + draw(3, seed, "interval"))
-        config = _config(window, interval)
+        size = (PAGE, 1)[seed % 4 == 3]
+        window, interval = 1 + draw(20, seed, "window"), size * (1 + draw(3, seed, "interval"))
+        config = _config(window, interval, size)
         accesses = Accesses(config, Core(config).view.components)
-        assert accesses.page_size == PAGE
+        assert accesses.page_size == size
         start, more = draw(40, seed, "start"), draw(12, seed, "more")
         end, windows = start + more, (1 << 40, window)
-        tables = tuple(np.arange(first, first + 20, dtype=np.int64) for first in (0, 30))
+        tables = tuple(np.arange(first, first + 60, dtype=np.int64) for first in (0, 80))
         source = draw(3, seed, "source") - 1
         marks = [depth for depth in range(start + 1, end + 1) if not draw(3, seed, depth)]
         pairs = tuple((depth, 40 + at) for at, depth in enumerate(marks))
         turns = (draw(3, seed, "one") and 51, 52 if draw(3, seed, "two") else -1)
         states = (StateSlots("mamba", source, 9, turns, interval, pairs),)
         prefill = Prefill(1, 2, start, end, tables, (), True, states)
-        reads, writes = _reads(tables, windows, start), _writes(tables, start, end)
+        reads, writes = _reads(tables, windows, start, size), _writes(tables, start, end, size)
         if source >= 0:
             first: list[Told] = [_state("r", source, start), _state("w", 9, start)]
         else:
@@ -120,7 +121,7 @@ def accesses_are_plain() -> None:
         since = [_state("r", 9, start), _state("w", 9, end), *_turns(turns, interval, start, end)]
         found = accesses.decoded(tables, states, start, end, "why")
         assert _told(found) == reads + writes + since, f"decode {seed}"
-        held = _reads(tables, windows, end) + ([_state("r", 9, end)] if end else [])
+        held = _reads(tables, windows, end, size) + ([_state("r", 9, end)] if end else [])
         assert _told(accesses.held(tables, states, end, "why")) == held, f"held {seed}"
     _impossible()
 
@@ -133,20 +134,20 @@ def _state(mode: str, page: int, depth: int) -> Told:
     return ("mamba", mode, [page], [depth], True)
 
 
-def _reads(tables: tuple[Pages, ...], windows: tuple[int, ...], at: int) -> list[Told]:
+def _reads(tables: tuple[Pages, ...], windows: tuple[int, ...], at: int, size: int) -> list[Told]:
     found: list[Told] = []
     for name, table, window in zip(("full", "swa"), tables, windows, strict=True):
         met = [token for token in range(at) if token > at - window]
-        pages = sorted({token // PAGE for token in met if (token // PAGE + 1) * PAGE <= at})
+        pages = sorted({token // size for token in met if (token // size + 1) * size <= at})
         if pages:
-            depths = [(page + 1) * PAGE for page in pages]
+            depths = [(page + 1) * size for page in pages]
             found.append((name, "r", [int(table[page]) for page in pages], depths, False))
     return found
 
 
-def _writes(tables: tuple[Pages, ...], start: int, end: int) -> list[Told]:
-    pages = sorted({token // PAGE for token in range(start, end)})
-    depths = [min((page + 1) * PAGE, end) for page in pages]
+def _writes(tables: tuple[Pages, ...], start: int, end: int, size: int) -> list[Told]:
+    pages = sorted({token // size for token in range(start, end)})
+    depths = [min((page + 1) * size, end) for page in pages]
     return [
         (name, "w", [int(table[page]) for page in pages], depths, False)
         for name, table in zip(("full", "swa"), tables, strict=True)
@@ -214,9 +215,10 @@ def every_page_is_audited() -> None:
                 place = (tier, component.name)
                 for page in pages[[0, -1]]:
                     rows = memory._rows[place][:, page].copy()
-                    memory._rows[place][-1, page] ^= np.uint64(1)
-                    assert raised(lambda: audit(view, memory), WrongBytesError) is not None
-                    memory._rows[place][:, page] = rows
+                    for layer in (0, -1):
+                        memory._rows[place][layer, page] ^= np.uint64(1)
+                        assert raised(lambda: audit(view, memory), WrongBytesError) is not None
+                        memory._rows[place][:, page] = rows
     assert copies > 20
     before = memory.checked
     audit(view, memory)

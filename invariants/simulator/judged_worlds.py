@@ -20,7 +20,7 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-from hicache.core import registry
+from hicache.core.actions import Refused
 from hicache.core.components import mamba, swa
 from hicache.core.config import Config
 from hicache.core.core import Core
@@ -31,18 +31,13 @@ from sim.errors import StuckError, WrongBytesError
 from sim.hardware.profile import scaled_host_bandwidth
 from sim.machine import group_bytes
 from sim.options import EngineOptions, WorldOptions
-from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
 from sim.world import World
 
-from ..contracts.schedulers import wrong
 from .cases import MODEL, PROFILE, drawn
 from .found_out import raised, refused
-from .line import Line
 from .runs import idle, plain, simulated
 from .workloads import PAGE, Prompts, alone, hybrid
-
-_ORDERS = ("fcfs", "longest-prefix", "priority", "round-robin")
 
 
 def options_are_checked() -> None:
@@ -163,6 +158,7 @@ def stuck_runs_say_so() -> None:
     told = "0 transfers unanswered, and nothing is scheduled; last refusal: Refused(request=2, "
     assert told in str(error), str(error)
     _collection_is_restored()
+    _too_large_is_refused()
 
 
 def _collection_is_restored() -> None:
@@ -179,6 +175,19 @@ def _collection_is_restored() -> None:
             assert (seen, gc.isenabled()) == ([False], on)
         finally:
             gc.enable()
+
+
+def _too_large_is_refused() -> None:
+    """What can never fit is an error of the caller, with the pool and its size."""
+    world = _world(alone([0], 8, 2), _config(6))
+    running, sequence = world.engine._running, Sequence(Job(3, 0, 8, 2), 2, 8, 0)
+    told = Refused(3, "too_large", 5, 2, -1, "swa")
+    text = "device pool of swa: expected at least 5 pages for request 3, found 2"
+    refused(lambda: running.refusal_of([told], sequence), text)
+    short = told._replace(reason="no_pages")
+    assert running.refusal_of([short, told], sequence) is short
+    assert (running.last_refusal, sequence.refusals) == (short, 1)
+    assert running.refusal_of([], sequence) is None
 
 
 def growth_is_limited() -> None:
@@ -276,54 +285,6 @@ def faster_links_load_sooner() -> None:
     }
 
 
-class _Waiting:
-    """A request in a queue."""
-
-    def __init__(self, index: int, seed: int) -> None:
-        self.job = Job(index, index, 1 + index % 5, 1, -1, index % 4 - 1, (index * seed) % 3)
-        self.length, self.arrival_ns, self.retractions = index * seed % 7, index, 0
-
-
-def orders_are_plain() -> None:
-    """Each order serves as a plain list with its rule does."""
-    assert {*_ORDERS} <= {*registry.names(registry.SCHEDULERS)}
-    for name in _ORDERS:
-        assert not wrong(registry.load(registry.SCHEDULERS, name).scheduler)
-        for seed in range(1, 6):
-            for window in (1, 3):
-                _same_order(make(name, window), Line(name, window), seed)
-    refused(lambda: make("lifo", 1), "schedulers: expected one of ")
-    try:
-        Scheduler[Any]().best(lambda _: 0)
-    except NotImplementedError:
-        return
-    raise AssertionError("the base class has no order")
-
-
-def _same_order(real: Scheduler[Any], plain: Line, seed: int) -> None:
-    coming = [_Waiting(index, seed) for index in range(20)]
-    back: list[Any] = []
-    for turn in range(60):
-        for one in coming[:1]:
-            real.push(one)
-            plain.push(one)
-        coming = coming[1:]
-        assert len(real) == len(plain.waiting)
-        if turn * seed % 5 == 1 and back:
-            one = back.pop()
-            real.push_front(one)
-            plain.push_front(one)
-        if len(real) and turn * seed % 3:
-            asked: tuple[list[Any], list[Any]] = ([], [])
-            best = real.best(lambda one, to=asked[0]: to.append(one) or one.length)  # type: ignore[misc]
-            same: Any = plain.best(lambda one, to=asked[1]: to.append(one) or one.length)  # type: ignore[misc]
-            assert best is same, f"{plain.order}: {best.job.index}, expected {same.job.index}"
-            assert asked[0] == asked[1], "another number of requests was asked about"
-            real.remove(best)
-            plain.remove(best)
-            back.append(best)
-
-
 def wrong_content_is_found() -> None:
     """The pages of another request, read or kept, end the run; the message names the prompts."""
     prompts = [list(range(40)), list(range(100, 140)), list(range(40))]
@@ -360,6 +321,5 @@ JUDGES: tuple[Callable[[], None], ...] = (
     levels_and_steps_agree,
     busy_time_is_work,
     faster_links_load_sooner,
-    orders_are_plain,
     wrong_content_is_found,
 )

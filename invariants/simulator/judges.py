@@ -15,6 +15,7 @@ from . import (
     judged_costs,
     judged_forward,
     judged_link,
+    judged_orders,
     judged_poison,
     judged_profile,
     judged_worlds,
@@ -23,7 +24,7 @@ from . import (
 )
 from .runs import Case
 
-_CASES = 20
+_CASES = (*range(20), 130)  # in 130 a request restarts that has had its first token
 _CROWDED = (3, 9, 11, 17, 23)
 
 
@@ -38,9 +39,10 @@ def named() -> dict[str, Callable[[], None]]:
     """The judges, in words: single properties, then whole runs of both engines."""
     parts = (
         *(judged_costs, judged_profile, judged_link, judged_bytes, judged_content),
-        *(judged_copies, judged_poison, judged_forward, judged_worlds, queueing),
+        *(judged_copies, judged_poison, judged_forward, judged_orders),
+        *(judged_worlds, queueing),
     )
     found = {judge.__name__.replace("_", " "): judge for part in parts for judge in part.JUDGES}
-    drawn = {f"both engines agree on case {seed}": (cases.drawn, seed) for seed in range(_CASES)}
+    drawn = {f"both engines agree on case {seed}": (cases.drawn, seed) for seed in _CASES}
     crowded = {f"both engines agree on crowd {seed}": (cases.crowded, seed) for seed in _CROWDED}
     return found | {name: _agrees(*each) for name, each in (drawn | crowded).items()}

@@ -18,7 +18,7 @@ from traces.replaying.account import Account
 from traces.replaying.run import Latency
 from traces.replaying.tally import Tally
 
-BUILT_IN = ["replay", "--limit", "70", "--device-tokens", "9000", "--check", "every"]
+BUILT_IN = ["replay", "--limit", "45", "--device-tokens", "8000", "--check", "every"]
 HYBRID = [*BUILT_IN, "--components", "full,swa,mamba", "--swa-window", "1024"]
 
 

@@ -64,11 +64,6 @@ def test_a_judge_kills_a_mutant_and_a_survivor_is_told(tmp_path: Path) -> None:
     done = [TimedHunt(killed, 0.1), TimedHunt(alive, 0.2)]
     sum_ = judged_run._summed(TARGETS["sim"], done, whole=False)
     found = json.loads(json.dumps(judged_run.document(done, sum_, "sim")))
-    assert found["generic"]["total"] == {
-        "mutants": 2,
-        "by_checks": 1,
-        "by_decisions": 0,
-        "equivalent": 0,
-        "alive": 1,
-    }
+    total = found["generic"]["total"]
+    assert [total[key] for key in ("mutants", "by_checks", "equivalent", "alive")] == [2, 1, 0, 1]
     assert [row["killed"] for row in found["mutants"]] == [True, False]

@@ -332,10 +332,16 @@ def _replays(mode: str, make: Callable[[int, int, int], Trace], at: int) -> Call
     return replay
 
 
+def _many_pages() -> None:
+    """So many pages that the tables of the history grow."""
+    given = options(mode="hits", page_size=1, device_pages=2800, host_pages=2000)
+    judge(blocks(2, 36, 2), given)
+
+
 def named() -> dict[str, Callable[[], None]]:
     """The judges, in words."""
     found = {judge.__name__.replace("_", " "): judge for judge in judged_figures.JUDGES}
-    made: dict[str, Callable[[], None]] = {**found}
+    made: dict[str, Callable[[], None]] = {**found, "many pages": _many_pages}
     for mode in ("hits", "timed"):
         for make in (blocks, talks):
             for at in range(len(_SIZES)):

@@ -107,7 +107,7 @@ class _Deep:
     page_size, knows_output = 10, False
 
     def __init__(self, chains: list[list[int]] | None = None) -> None:
-        deep = [*range(3000)], [70000, 200000], [*range(3000), 250000], [70000, 250001]
+        deep = [*range(3000)], [65536], [*range(3000), 250000], [65536, 250001]
         self.chains = list(deep) if chains is None else chains
         self.jobs = Jobs()
         for chain in self.chains:
