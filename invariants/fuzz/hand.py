@@ -77,6 +77,7 @@ class Hand:
         self.never = LOST  # due time of a lost reply
         self.counts: Counter[str] = Counter()
         self.events = 0
+        self.last: Event | None = None  # the event fed last
         self.acts: tuple[Act, ...] = ()
         self.entry = -1  # the current entry, or -1
         self.issued: list[Issued] = []
@@ -101,6 +102,7 @@ class Hand:
         entry.
         """
         self.events += 1
+        self.last = event
         outcomes = self._driver.feed(event)
         for item in outcomes:
             if isinstance(item, Prefill):

@@ -89,7 +89,7 @@ def draw_swarm(
     on = tuple(
         (name, weight * draws.one((1, 1, 2)))
         for name, weight in weights.items()
-        if name in needed or draws.chance(80)
+        if weight and (name in needed or draws.chance(80))
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
     if chosen != REPLIES and "torn" not in dict(faults):  # only copies can fail this way

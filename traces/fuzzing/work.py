@@ -21,13 +21,14 @@ from invariants.fuzz.against import SPEC
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.play import Failure, Outcome, Stuck
+from invariants.fuzz.plain import Stuck
+from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.reach.gauges import Readings
 from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
-from invariants.watch import Level
+from invariants.watch import Excuses, Level
 
 from ..outside import entries
 from ..terminal.alarm import alarm
@@ -48,7 +49,8 @@ class FoundFailure:
     """A failure, the tape that repeats it, and the name of its files.
 
     at: entries of the tape that were played, with the one that failed. hash_seed: of the process
-    that found it; empty if it was not set.
+    that found it; empty if it was not set. event: number of the last event before it, from 1; 0 if
+    two runs of the tape differ. event_text: that event.
     """
 
     code: int
@@ -58,12 +60,15 @@ class FoundFailure:
     tape: str
     name: str
     hash_seed: str = ""
+    event: int = 0
+    event_text: str = ""
 
 
 @dataclass(frozen=True)
 class Result:
     """The result of one sequence. operations: entries of the tape. variants: twins and failing
-    transfers that were played, too. events: handled by the core, with those of variants.
+    transfers that were played, too. events: handled by the core, with those of variants. excuses:
+    judgements that checks forgave, by check and reason.
     """
 
     seed: int
@@ -77,6 +82,7 @@ class Result:
     readings: Readings = field(default_factory=Counter)
     components: tuple[str, ...] = ()
     failure: FoundFailure | None = None
+    excuses: Excuses = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,7 @@ class Work:
             hand.gauges.readings,
             hand.config.components,
             failure,
+            hand.watch.excuses,
         )
 
     @property
@@ -190,6 +197,8 @@ class Work:
                 f"REPLAY: A tape must fail as it did when it was drawn.\n    drawn: {first.code} "
                 f"{first.kind}, replayed: {result}\n{first.text}",
                 first.at,
+                event=first.event,
+                event_text=first.event_text,
             )
             return found_failure(mismatch, outcome.tape, self.path(name_of(mismatch, outcome.tape)))
         if self.canary:
@@ -260,7 +269,17 @@ def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
     if seed:
         lines.insert(-1, f"hash seed: {seed} (PYTHONHASHSEED={seed} sets it again)")
     text, name = "\n".join(lines), name_of(failure, tape)
-    return FoundFailure(failure.code, failure.kind, text, failure.at, tapes.dumps(tape), name, seed)
+    return FoundFailure(
+        failure.code,
+        failure.kind,
+        text,
+        failure.at,
+        tapes.dumps(tape),
+        name,
+        seed,
+        failure.event,
+        failure.event_text,
+    )
 
 
 def name_of(failure: Failure, tape: Tape) -> str:

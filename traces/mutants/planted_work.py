@@ -86,7 +86,7 @@ class Row:
 
     noticed: the checks that notice the failing tape, with `kill.ALWAYS` if the tape fails without
     any check. seconds: until the kill, or all the time given. others: only if one check alone
-    noticed the bug.
+    noticed the bug. differs: whether the specification alone notices the tape.
     """
 
     name: str
@@ -99,6 +99,7 @@ class Row:
     noticed: tuple[str, ...] = ()
     small: Small | None = None
     others: Others | None = None
+    differs: bool = False
 
     @property
     def killed(self) -> bool:
@@ -174,7 +175,8 @@ def work(job: BugJob) -> Row:
     if job.shrink:
         tape, small = _small(job.name, tape)
         row = replace(row, small=small)
-    row = replace(row, noticed=kill.noticers(job.name, tape))
+    noticed, differs = kill.noticers(job.name, tape), kill.differs(job.name, tape)
+    row = replace(row, noticed=noticed, differs=differs)
     return replace(row, others=_others(row))
 
 
@@ -209,7 +211,7 @@ def _small(name: str, tape: Tape) -> tuple[Tape, Small | None]:
     """The tape shrunk within SHRINK_S. After that time a play counts as no failure."""
     ops = load()
     with planted(name):
-        failed = replay(tape, ops)
+        failed = replay(tape, ops, against=False)
         if failed.failure is None:
             return tape, None
         began = time.process_time()
@@ -217,7 +219,7 @@ def _small(name: str, tape: Tape) -> tuple[Tape, Small | None]:
 
         def play(one: Tape) -> Outcome:
             if time.process_time() - began < SHRINK_S:
-                return replay(one, ops)
+                return replay(one, ops, against=False)
             late.append(True)
             return replace(failed, failure=None)
 

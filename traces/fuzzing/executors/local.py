@@ -42,9 +42,10 @@ def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Resul
 class _Workers:
     """The results of a pool of processes.
 
-    An exception, also Ctrl-C, cancels what has not started; only `close` waits for the rest. The
-    wait is needed: the pool's thread closes a pipe when it ends, and an interpreter that exits at
-    that moment writes to the pipe and prints an OSError.
+    `close` ends the workers, even within a sequence, and waits for the pool. The wait is needed:
+    the pool's thread closes a pipe when it ends, and an interpreter that exits at that moment
+    writes to the pipe and prints an OSError. Nothing is cancelled, because the thread fails when
+    it finds a cancelled future after a worker is gone.
     """
 
     def __init__(self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> None:
@@ -53,6 +54,7 @@ class _Workers:
         first = list(islice(seeds, 1))
         seeds = chain(first, seeds)
         self._hash_seed = int(hash_seed() or sum(first))
+        self._under_way: dict[Future[Result], int] = {}
         try:
             self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), ignore_signals)
         except (OSError, ImportError, NotImplementedError) as error:
@@ -67,27 +69,26 @@ class _Workers:
 
     def close(self) -> None:
         self._results.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if not all(future.done() for future in self._under_way):
+            for worker in self._workers:
+                worker.kill()
+        self._pool.shutdown(wait=True)
 
     def _played(
         self, work: Callable[[int], Result], seeds: Iterator[int], most: int
     ) -> Generator[Result]:
-        under_way: dict[Future[Result], int] = {}
-        try:
-            while True:
-                for seed in islice(seeds, max(0, most - len(under_way))):
-                    under_way[self._submitted(work, seed)] = seed
-                if not under_way:
-                    return
-                # `wait` holds locks of futures, which Ctrl-C within it would leave locked
-                with deferring_signals():
-                    done, _ = wait(under_way, _POLL_S, return_when=FIRST_COMPLETED)
-                for future in sorted(done, key=under_way.__getitem__):
-                    seed = under_way.pop(future)
-                    yield self._result(future, seed, most)
-        finally:
-            for future in under_way:
-                future.cancel()
+        under_way = self._under_way
+        while True:
+            for seed in islice(seeds, max(0, most - len(under_way))):
+                under_way[self._submitted(work, seed)] = seed
+            if not under_way:
+                return
+            # `wait` holds locks of futures, which Ctrl-C within it would leave locked
+            with deferring_signals():
+                done, _ = wait(under_way, _POLL_S, return_when=FIRST_COMPLETED)
+            for future in sorted(done, key=under_way.__getitem__):
+                seed = under_way.pop(future)
+                yield self._result(future, seed, most)
 
     def _submitted(self, work: Callable[[int], Result], seed: int) -> Future[Result]:
         """Submits a sequence, which may start a worker."""
