@@ -8,6 +8,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.story import node
+from invariants.books.tickets import Ticket
 
 
 class WorkBound(Check):
@@ -47,7 +48,16 @@ class WorkBound(Check):
         if book.left is not None:
             tags.append(book.left[1])
         found = sum(tag in book.nodes.at for one in tags for tag in one.tolist())
-        return found + sum(ticket.path for ticket in (*book.tickets.fresh, book.answered) if ticket)
+        tickets = [one for one in (*book.tickets.fresh, book.answered) if one is not None]
+        return found + sum(_pinned(book, ticket) for ticket in tickets)
+
+
+def _pinned(book: Book, ticket: Ticket) -> int:
+    """Number of nodes on the path of a transfer: when it began, or more if one of them was split
+    since, because its locks are on both halves then.
+    """
+    now = len(book.nodes.path(ticket.nodes[0])) if ticket.nodes else 0
+    return max(ticket.path, now)
 
 
 def check() -> WorkBound:

@@ -2,7 +2,7 @@
 
 Pools come in three sizes. *usual*: small, so that pages are short. *least*: some or all device
 pools have the smallest size that the core accepts, and host has none, one or a few pages. *large*:
-hundreds of pages, in which a tree can grow; such a sequence is also longer. Does not draw
+80 pages and more, in which a tree can grow; such a sequence is also longer. Does not draw
 operations, faults or schedules (see swarm).
 """
 

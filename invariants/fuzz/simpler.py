@@ -263,7 +263,11 @@ def _rescaled(tape: Tape, page: int) -> Iterator[Tape]:
             **{name: whole(document(config)[name]) for name in token_settings(config)},
         },
     ):
-        for rounded in (whole, lambda tokens: max(1, tokens * page // old)):
+        for rounded in (
+            whole,
+            lambda tokens: max(1, tokens * page // old),
+            lambda tokens: tokens // old * page + min(page - 1, tokens % old) or 1,
+        ):
             entries = tuple(_rescaled_entry(entry, old, page, rounded) for entry in tape.entries)
             yield replace(settings, entries=entries)
 

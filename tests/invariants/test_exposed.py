@@ -44,7 +44,7 @@ def test_each_kind_of_fault_exposes_a_bug_or_is_on_the_list() -> None:
 @pytest.mark.parametrize(("name", "fault"), SOME)
 def test_a_fault_exposes_its_bug(name: str, fault: str) -> None:
     assert fault in base.load(name).FAULTS  # type: ignore[attr-defined]
-    assert exposed.hunt(name, fault, range(6), 60).failure is not None
+    assert exposed.hunt(name, fault, range(12), 60).failure is not None
 
 
 @pytest.mark.parametrize("name", [name for name, _ in SOME[::2]])

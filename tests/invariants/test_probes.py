@@ -134,7 +134,7 @@ AUDIT = {
     gauges.HOST: (90, 20, 100),
     gauges.MOST_NODES: (90, 10, 200),
     gauges.EVENTS: (50, 60, 400),
-    gauges.SEATED: (50, 6, 60),
+    gauges.ADMITTED: (50, 6, 60),
     gauges.HITTING: (50, 20, 80),
 }
 

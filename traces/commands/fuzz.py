@@ -140,8 +140,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=option_values.percent,
         default=10,
         metavar="PERCENT",
-        help="percentage of sequences that run again in a process with another hash seed; those "
-        "with several ranks always do, unless it is 0",
+        help="percentage of sequences that run again in a process with another hash seed",
     )
     _add_names(parser)
 

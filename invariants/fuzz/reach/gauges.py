@@ -32,11 +32,11 @@ DEVICE = "device pages in use, percent"
 HOST = "host pages in use, percent"
 MOST_NODES = "most nodes, of a sequence"
 EVENTS = "events, of a sequence"
-SEATED = "requests seated, of a sequence"
+ADMITTED = "requests admitted, of a sequence"
 HITTING = "of those with a hit, percent"
 QUANTITIES = (
     *(DEPTH, NODES, LENGTH, HIT, LOADED, FLIGHTS, LOADING, DEVICE, HOST),
-    *(MOST_NODES, EVENTS, SEATED, HITTING),
+    *(MOST_NODES, EVENTS, ADMITTED, HITTING),
 )
 LEAST_DEVICE = "every device pool at its legal minimum"
 SOME_LEAST = "some device pool at its legal minimum"
@@ -56,7 +56,7 @@ class Gauges:
         self.readings: Readings = Counter()
         self._config = config
         self._events, self._look_at = 0, LOOK_EVERY
-        self._nodes = self._seated = self._hitting = 0
+        self._nodes = self._admitted = self._hitting = 0
 
     def on_event(self, event: Event, view: CoreView) -> None:
         """Does nothing: values are counted after the event."""
@@ -72,7 +72,7 @@ class Gauges:
         for item in outcomes:
             if type(item) is Admitted and item.request < LEAST_MADE_UP:
                 read[HIT, item.device_pages + item.host_pages] += 1
-                self._seated += 1
+                self._admitted += 1
                 self._hitting += item.device_pages + item.host_pages > 0
                 if any(item.loaded_pages):
                     read[LOADED, sum(item.loaded_pages)] += 1
@@ -99,9 +99,9 @@ class Gauges:
         read, config = self.readings, self._config
         read[MOST_NODES, self._nodes] += 1
         read[EVENTS, self._events] += 1
-        read[SEATED, self._seated] += 1
-        if self._seated:
-            read[HITTING, 100 * self._hitting // self._seated] += 1
+        read[ADMITTED, self._admitted] += 1
+        if self._admitted:
+            read[HITTING, 100 * self._hitting // self._admitted] += 1
         least = [
             pages == least
             for pages, least in zip(config.device_pages, least_device_pages(config), strict=True)

@@ -66,7 +66,8 @@ WAYS: dict[str, tuple[str, ...]] = {
     _FAILED_PASS: IN_PASS,
 }
 LOAD_REPLY, PASS_REPLY, BACKUP_REPLY = "reply of its load", "reply of its pass", "reply of a backup"
-FOLLOWS = ("device eviction", "host eviction", "flush", "admission", "growth")
+FLUSH = "flush"
+FOLLOWS = ("device eviction", "host eviction", FLUSH, "admission", "growth")
 AWAITED = "while another waits for its load"
 GROWTHS = "no page left at one growth, some at the next"
 LANDED_ABOVE = "backup landed under a load of a child of its node"
@@ -84,7 +85,9 @@ def names(components: Sequence[str]) -> Iterator[str]:
                 replies += (PASS_REPLY,)
             if "a backup" in point:
                 replies += (BACKUP_REPLY,)
-            yield from (f"{way} {point}, then {one}" for one in (*FOLLOWS, *replies))
+            # a flush is refused until the request that loads has ended, which takes too long
+            follows = [one for one in FOLLOWS if point != ARRIVING or one != FLUSH]
+            yield from (f"{way} {point}, then {one}" for one in (*follows, *replies))
         yield f"{way} {AWAITED}"
     yield from (f"{name}: {GROWTHS}" for name in components)
     yield LANDED_ABOVE
@@ -193,7 +196,7 @@ class Lives:
         if kind is EvictWanted:
             name = FOLLOWS[event.tier]  # type: ignore[union-attr]
         elif kind is Flushed:
-            name = "" if outcomes and type(outcomes[0]) is Refused else "flush"
+            name = "" if outcomes and type(outcomes[0]) is Refused else FLUSH
         elif kind is AdmitWanted:
             name = "admission" if any(type(item) is Admitted for item in outcomes) else ""
         elif kind is PagesWanted:
