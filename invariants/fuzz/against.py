@@ -62,7 +62,7 @@ class Against:
         try:
             self.lockstep.compare(event, outcomes)
         except Differs as difference:
-            raise _told(event, difference) from None
+            raise _told(event, difference, self.lockstep) from None
         turn, tiers = self.lockstep.events, (Tier.DEVICE, Tier.HOST)
         tier, kind = tiers[turn % 2], turn // 2 % len(view.components)
         pool, free = view.pool(tier, kind), self.lockstep.specification.cache.free(tier, kind)
@@ -75,13 +75,15 @@ class Against:
             )
 
 
-def _told(event: Event, difference: Differs) -> NotSpecifiedError:
-    expected, found = difference.expected, difference.found
+def _told(event: Event, difference: Differs, lockstep: Lockstep) -> NotSpecifiedError:
+    """The failure, in the core's page and flight numbers."""
+    expected, found = lockstep.in_numbers_of_core(difference.expected), difference.found
     whose = expected if expected is not None else found
     kind = "KV events" if whose is None else type(whose).__name__
     lines = [f"{brief(event)}: {difference}"]
-    lines.append(f"expected {brief(expected) if expected is not None else 'none'}")
-    lines.append(f"found    {brief(found) if found is not None else 'none'}")
+    if expected is not None or found is not None:
+        lines.append(f"expected {brief(expected) if expected is not None else 'none'}")
+        lines.append(f"found    {brief(found) if found is not None else 'none'}")
     about = [one for item in (event, expected, found) if item is not None for one in named_by(item)]
     text = "\n    ".join(lines)
     whom = list(dict.fromkeys(about))

@@ -197,10 +197,6 @@ class Cache:
         first = request.shared if self.kinds[kind].per_page else 0
         return [page for page in request.tables[kind][first:] if page is not None]
 
-    def retiring(self, tier: int, kind: int) -> int:
-        """Pages that were given back, and that something in flight still uses."""
-        return len(self.lent(tier, kind) - self.had(tier, kind))
-
     def used(self, tier: int, kind: int) -> set[int]:
         """Pages that are not free."""
         return self.had(tier, kind) | self.lent(tier, kind)

@@ -15,7 +15,7 @@ import traces.commands.shrink
 from invariants.mutants.score import Hunt
 from traces.cli import main
 from traces.commands import mutants
-from traces.mutants import fresh_work
+from traces.mutants import fresh_work, judged_run
 from traces.mutants.generic_work import TimedHunt
 from traces.mutants.planted_work import Others, Row, Small, Trial
 
@@ -168,7 +168,8 @@ def test_mutants() -> None:
         [TimedHunt(hunt, 0.5) for hunt in hunts],
     )
     document = mutants.document(done, mutants.generic_report.summed(done.generic, False), "", True)
-    compare("hicache mutants", [json.loads(json.dumps(document))])
+    of_sim = judged_run.document(done.generic, mutants.generic_report.summed([], False), "sim")
+    compare("hicache mutants", [json.loads(json.dumps(one)) for one in (document, of_sim)])
 
 
 def test_drawn_bugs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,16 @@ from invariants.mutants.mutate import Mutant
 from invariants.mutants.score import Score
 from invariants.planted.base import names as planted_names
 
-from ..mutants import fresh_run, generic_report, generic_work, planted_report, planted_work
+from ..mutants import (
+    fresh_run,
+    generic_report,
+    generic_work,
+    judged_run,
+    planted_report,
+    planted_work,
+)
 from ..mutants.fresh_run import Fresh
+from ..mutants.judged_run import Judged
 from ..mutants.limits import TimedHunt
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -46,6 +54,7 @@ _MOST_FRESH = 100_000
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
     kind: str | None
+    of: str | None
     only: str | None
     sample: int
     fresh: int
@@ -67,6 +76,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.choice(KINDS),
         help="mutants, planted bugs, or kinds of faults (default: all)",
     )
+    of = "hunt the generic mutants of other code, with its judges (default: of the core)"
+    add("--of", type=read.choice(judged_run.NAMES), help=of)
     add(
         "--only",
         type=read.name,
@@ -135,6 +146,8 @@ def run(options: Options, command: str) -> int:
         return _run_fresh(options, command)
     if options.budget is not None:
         raise CallerError("--budget: expected with --fresh, found without it; use --seconds")
+    if options.of:
+        return _run_judged(options, options.of, command)
     if options.record:
         for path in generic_work.record():
             print(path)
@@ -169,9 +182,29 @@ def run(options: Options, command: str) -> int:
     return HARNESS if short or sum_.survivors or sum_.stale else 0
 
 
+def _run_judged(options: Options, of: str, command: str) -> int:
+    """Hunts mutants beside the core. Raises CallerError for an option that they do not have."""
+    given = {"kind": options.kind not in (None, "generic"), "shrink": options.shrink}
+    given |= {"record": options.record}
+    for name, found in given.items():
+        if found:
+            raise CallerError(f"--{name}: expected without --of, found with it; leave one out")
+    asked = Judged(
+        of,
+        options.only,
+        options.sample,
+        options.seed or 0,
+        _seconds(options),
+        options.jobs or cores(),
+        options.json,
+        options.list,
+    )
+    return judged_run.run(asked, VERSION, command)
+
+
 def _run_fresh(options: Options, command: str) -> int:
     """Hunts drawn bugs. Raises CallerError for an option that they do not have."""
-    given = ("kind", "sample", "seconds", "shrink", "record")
+    given = ("kind", "of", "sample", "seconds", "shrink", "record")
     for name in given:
         if getattr(options, name):
             raise CallerError(f"--{name}: expected without --fresh, found with it; leave one out")
@@ -287,19 +320,5 @@ def document(done: Done, sum_: Score, command: str, complete: bool) -> dict[str,
         "complete": complete,
         **planted_report.document(done.planted, done.trials),
         "generic": generic_report.document(done.generic, sum_),
-        "mutants": [_row(one) | generic_report.row(one) for one in done.generic],
-    }
-
-
-def _row(one: TimedHunt) -> dict[str, object]:
-    hunt = one.hunt
-    return {
-        "name": hunt.name,
-        "killed": hunt.killed,
-        "code": hunt.code,
-        "check": hunt.kind,
-        "operations": hunt.operations,
-        "sequences": hunt.sequences,
-        "seed": hunt.seed,
-        "seconds": round(one.seconds, 3),
+        "mutants": [generic_report.whole_row(one) for one in done.generic],
     }
