@@ -67,11 +67,14 @@ def _defined() -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 class _Body:
-    """A function, read once: what it touches itself, and its calls."""
+    """A function, read once: what it touches itself, its calls, and the attributes that it reads,
+    which may be properties.
+    """
 
     def __init__(self, function: ast.FunctionDef) -> None:
         nodes = list(ast.walk(function))
         self._calls = [node for node in nodes if isinstance(node, ast.Call)]
+        self._attributes = {f".{one.attr}" for one in nodes if isinstance(one, ast.Attribute)}
         own = [touched(node, {}) for node in nodes if not isinstance(node, ast.Call)]
         self._reads = frozenset(entry for one in own for entry in one.reads)
         self._writes = frozenset(entry for one in own for entry in one.writes)
@@ -79,6 +82,7 @@ class _Body:
 
     def footprint(self, found: Mapping[str, Footprint]) -> Footprint:
         called = [_called(one, found) for one in self._calls]
+        called += [found[name] for name in self._attributes if name in found]
         reads = self._reads.union(*(one.reads for one in called))
         writes = self._writes.union(*(one.writes for one in called))
         inside = {entry for name in writes if name[0] != "." for entry in self._meant.get(name, ())}
@@ -106,8 +110,10 @@ def touched(node: ast.AST, found: Mapping[str, Footprint]) -> Footprint:
     that a name holds are entries without a dot.
     """
     if isinstance(node, ast.Attribute):
-        entry = frozenset({f".{node.attr}"})
-        return Footprint(entry) if isinstance(node.ctx, ast.Load) else Footprint(writes=entry)
+        name = f".{node.attr}"
+        if not isinstance(node.ctx, ast.Load):
+            return Footprint(writes=frozenset({name}))
+        return Footprint(found.get(name, Footprint()).reads | {name})  # it may be a property
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         return Footprint(writes=frozenset({_container(node)}))
     if isinstance(node, ast.AugAssign):

@@ -16,4 +16,5 @@ def wilson(hits: int, tries: int) -> tuple[float, float]:
     square = Z95 * Z95
     middle = (hits + square / 2) / (tries + square)
     half = Z95 / (tries + square) * sqrt(hits * (tries - hits) / tries + square / 4)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # exact at the ends, where rounding would leave a little
+    return (middle - half if hits else 0.0), (middle + half if hits < tries else 1.0)

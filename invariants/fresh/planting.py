@@ -59,9 +59,8 @@ def _changed(nodes: list[ast.expr], values: tuple[Any, ...] | None) -> tuple[Any
 
 
 def _value(node: ast.expr | None, value: Any) -> Any:
-    """The value of a default that is written as a number or truth value; else the one it had."""
-    plain = isinstance(node, ast.Constant) and type(node.value) in (bool, int)
-    return node.value if plain and isinstance(node, ast.Constant) else value
+    """The value of a default that is written as a constant; else the one it had."""
+    return node.value if isinstance(node, ast.Constant) and node.value is not None else value
 
 
 def essence(module: str, place: Place, function: ast.FunctionDef) -> Essence:

@@ -136,11 +136,11 @@ def _sets_element(one: ast.stmt) -> bool:
 # -- names that are read before they are set
 
 
-def names_set(function: ast.FunctionDef) -> set[str]:
-    """The local names that the function sets."""
+def names_set(code: ast.stmt) -> set[str]:
+    """The local names that a function or a statement sets."""
     return {
         node.id
-        for node in ast.walk(function)
+        for node in ast.walk(code)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
 

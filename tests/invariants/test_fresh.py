@@ -63,6 +63,11 @@ EXAMPLES: list[tuple[str, str, tuple[str, ...]]] = [
     ("stale-value", "g(a)\nreturn pool.free", ("_before = pool.free\ng(a)\nreturn _before",)),
     (
         "stale-value",
+        "g(a)\nx = 1\nreturn pool.free + x",
+        ("_before = pool.free\ng(a)\nx = 1\nreturn _before + x",),
+    ),
+    (
+        "stale-value",
         "for x in a:\n    b = pool.free\n    g(b)",
         ("b = pool.free\nfor x in a:\n    g(b)",),
     ),
@@ -151,6 +156,7 @@ def test_asserts_messages_and_what_changes_nothing_are_left_alone(kind: str, bod
         ("if a:\n    continue", "c = 1", False),
         ("release(a, b)", "c = b.tick", True),  # what the project's functions write is known
         ("release(a, b)", "c = b.locked", False),
+        ("b.take(a)", "c = b.free", False),  # a property reads what the call changes
     ],
 )
 def test_statements_that_may_change_places(one: str, other: str, free: bool) -> None:
@@ -354,6 +360,13 @@ def test_recorded_decisions_judge_nothing(tapes: list[Tape]) -> None:
 )
 def test_the_interval_is_wilsons(hits: int, tries: int, least: float, most: float) -> None:
     assert wilson(hits, tries) == pytest.approx((least, most), abs=5e-5)
+
+
+def test_the_interval_contains_the_share_itself() -> None:
+    for tries in range(1, 40):
+        for hits in range(tries + 1):
+            least, most = wilson(hits, tries)
+            assert 0 <= least <= hits / tries <= most <= 1
 
 
 def test_more_hits_than_tries_are_refused() -> None:

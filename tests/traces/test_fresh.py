@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from invariants.fresh import judging
 from invariants.fresh.drawing import Bug, draw
 from invariants.fresh.judging import Verdict
 from invariants.fresh.triage import Traces
@@ -20,7 +21,8 @@ from traces.mutants.fresh_work import Job, Row
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No tapes of the corpus, and one compared sequence."""
+    """No tapes of the corpus, three drawn sequences for each bug, and one that is compared."""
+    monkeypatch.setattr(judging, "seeds", lambda seed, number: iter(range(number, number + 3)))
     monkeypatch.setattr(fresh_work.generic_work, "corpus_tapes", lambda: iter(()))
     monkeypatch.setattr(fresh_work, "COMPARED", 1)
 
@@ -54,11 +56,9 @@ def test_a_set_runs_through_in_workers(
     assert "95 % confidence" in said
 
 
-@pytest.mark.usefixtures("quick")
-def test_one_bug_of_a_set(tmp_path: Path, bugs: list[Bug]) -> None:
-    options = ("--fresh", "3", "--seed", "1", "--only", "2", "--jobs", "1")
-    _, found = run(tmp_path, *options)
-    assert [row["name"] for row in found["fresh"]] == [bugs[1].name]
+def test_one_bug_of_a_set(bugs: list[Bug], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mutants", "--fresh", "3", "--seed", "1", "--only", "2", "--list"]) == 0
+    assert capsys.readouterr().out == f"{bugs[1].name}  {' + '.join(bugs[1].edits)}\n"
 
 
 def test_without_a_seed_every_set_is_new(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 
 from ..kinds import Kinds
-from ..syntax import Block, blocks, commute, editable, effects, exchange, heads, place
+from ..syntax import Block, blocks, commute, editable, effects, exchange, heads, names_set, place
 from .base import Change
 
 TITLE = "reuse a stale value: read it before a change, or once before a loop"
@@ -18,14 +17,26 @@ _NAME = "_before"
 
 def changes(function: ast.FunctionDef, kinds: Kinds) -> Iterator[Change]:
     for block, owner in blocks(function):
-        for one, other in pairwise(block):
-            if editable(one) and editable(other) and effects(one).outside:
-                for read in _reads(other):
-                    hoisted = _taken(read)
-                    if kinds.may_change(read) and not commute(one, hoisted):
-                        yield Change(other, partial(_hoist, block, one, other, read, hoisted))
+        for at, other in enumerate(block):
+            for read in _reads(other) if editable(other) else ():
+                hoisted = _taken(read)
+                one = _changing(block[:at], hoisted) if kinds.may_change(read) else None
+                if one is not None:
+                    yield Change(other, partial(_hoist, block, one, other, read, hoisted))
         if isinstance(owner, ast.For | ast.While) and owner.body is block:
             yield from _out_of_loop(function, owner)
+
+
+def _changing(before: Block, hoisted: ast.Assign) -> ast.stmt | None:
+    """The last of these statements that may change what is read. None if there is none, or if it,
+    or one behind it, sets a name that is needed to read it."""
+    names = {name for name in effects(hoisted).reads if not name.startswith(".")}
+    for one in reversed(before):
+        if names_set(one) & names:
+            return None
+        if not commute(one, hoisted):
+            return one if editable(one) and effects(one).outside else None
+    return None
 
 
 def _reads(one: ast.stmt) -> Iterator[ast.expr]:
@@ -70,9 +81,8 @@ def _out_of_loop(function: ast.FunctionDef, loop: ast.For | ast.While) -> Iterat
             yield Change(one, partial(_above, function, loop, one))
 
 
-def _above(function: ast.FunctionDef, loop: ast.stmt, one: ast.stmt) -> None:
-    inside = getattr(loop, "body")  # noqa: B009
-    place(inside, one, [])
+def _above(function: ast.FunctionDef, loop: ast.For | ast.While, one: ast.stmt) -> None:
+    place(loop.body, one, [])
     for block, _ in blocks(function):
         if any(held is loop for held in block):
             place(block, loop, [one, loop])
