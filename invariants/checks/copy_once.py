@@ -47,7 +47,7 @@ class CopyOnce(Check):
         elif type(item) is BackupDone and not self._forgotten:
             if item.ok:
                 self._backed_up(book, book.answered)
-            else:
+            elif not book.writes.threshold:
                 self._failed.update(self._uses(book, book.answered))
         elif type(item) is LoadDone:
             if item.ok and item.flight not in self._landed:

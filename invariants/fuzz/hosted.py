@@ -23,7 +23,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hicache.core import registry
-from hicache.core.actions import Admitted, Backup, Granted, Matched, Outcome, Prefill, Refused
+from hicache.core.actions import (
+    Action,
+    Admitted,
+    Backup,
+    Granted,
+    Matched,
+    Outcome,
+    Prefill,
+    Refused,
+)
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
@@ -41,13 +50,15 @@ from invariants.books.orders import RECENCY
 from invariants.watch import Watch
 
 from .faults.errors import KINDS as ERRORS
-from .hand import Hand
+from .hand import LOST, Hand
 from .records import Pending
 from .tapes.tape import Tape
 
 NO_LOADS = 1 << 30
 PROBE = 1 << 40  # request number from which prompts are looked for
 EVERY = 8  # entries, after which they are
+# Times by which copies to host take longer, by the tape's seed; the last ends when it is waited for
+LATER = (0, 400, LOST)
 RULE = "HOST-TIER: A host tier costs no device hit: the same events find the same on device."
 
 
@@ -77,6 +88,12 @@ class HostedHand(Hand):
         self.bare = Driver(Core(bare), self)
         self.passes: dict[int, int] = {}  # flights of the core without host, by those of the other
         self.waits = self.probed = 0
+        self._later = LATER[tape.seed % len(LATER)]
+
+    def submit(self, action: Action) -> None:
+        super().submit(action)
+        if isinstance(action, Backup):
+            self.pending[-1] = self.pending[-1]._replace(due=self.pending[-1].due + self._later)
 
     def feed(self, event: Event) -> list[Outcome]:
         if isinstance(event, BackupDone | LoadDone):
