@@ -1,11 +1,12 @@
 """Source lines and functions of the core: those that are running, and those that are called.
 
-Lives here: naming a line, the lines that run now, and reporting calls of functions. Does not change
-any values at these lines (see explain/instruments).
+Lives here: naming a line and its function, the lines that run now, and reporting calls of
+functions. Does not change any values at these lines (see explain/instruments).
 """
 
 from __future__ import annotations
 
+import ast
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,7 +19,11 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 HICACHE = ROOT / "hicache"
 PLANTED = ROOT / "invariants" / "planted"
+_PLANTED = "invariants/planted/"
 DRIVER = "hicache/runtime/driver.py"  # the driver stands between the core and its caller
+
+
+_STAND_INS: dict[SourceLine, list[SourceLine]] = {}
 
 
 class SourceLine(NamedTuple):
@@ -44,10 +49,47 @@ class Call(NamedTuple):
 def line_of(function: Any) -> SourceLine | None:
     """Returns the first line of a function of hicache or of a planted bug, else None."""
     code = getattr(function, "__code__", None)
-    return _source_line(code, code.co_firstlineno) if code is not None else None
+    return line_in(code, code.co_firstlineno) if code is not None else None
 
 
-def _source_line(code: Any, line: int) -> SourceLine | None:
+def stand_in(replacement: Any, original: Any) -> Callable[[], None]:
+    """Says that `replacement` stands in the place of `original`, until the returned call: it then
+    counts as that function wherever functions are compared.
+    """
+    new, old = line_of(replacement), line_of(original)
+    if new is None or old is None:
+        return lambda: None
+    _STAND_INS.setdefault(new, []).append(old)
+    return lambda: _STAND_INS[new].remove(old)
+
+
+def function_of(source_line: SourceLine) -> SourceLine | None:
+    """Returns the first line of the function that contains this line. None for a helper of a
+    planted bug, which belongs to the function that calls it.
+    """
+    found = _functions(source_line.file).get(source_line.line)
+    if found is None or not found.file.startswith(_PLANTED):
+        return found
+    originals = _STAND_INS.get(found, [])
+    return originals[0] if len(originals) == 1 else None
+
+
+@cache
+def _functions(file: str) -> dict[int, SourceLine]:
+    """The innermost function around each line of a file. A decorator is part of its function, as
+    for Python.
+    """
+    found: dict[int, SourceLine] = {}
+    for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):  # outer functions come first
+            start = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            lines = range(start, (node.end_lineno or start) + 1)
+            found.update(dict.fromkeys(lines, SourceLine(file, start, node.name)))
+    return found
+
+
+def line_in(code: Any, line: int) -> SourceLine | None:
+    """Returns a line of a code object of hicache or of a planted bug, else None."""
     file = _file(code.co_filename)
     return SourceLine(file, line, code.co_name) if file else None
 
@@ -66,7 +108,7 @@ def running_lines() -> tuple[SourceLine, ...]:
     found = []
     frame: Any = sys._getframe(2)
     while frame is not None:
-        source_line = _source_line(frame.f_code, frame.f_lineno)
+        source_line = line_in(frame.f_code, frame.f_lineno)
         if source_line is not None and source_line.file == DRIVER:
             break
         if source_line is not None:
@@ -78,7 +120,7 @@ def running_lines() -> tuple[SourceLine, ...]:
 def raised(error: Exception) -> tuple[SourceLine, ...]:
     """Returns the lines of hicache in the traceback of an error, innermost first."""
     lines = traceback.walk_tb(error.__traceback__)
-    found = (_source_line(frame.f_code, line) for frame, line in lines)
+    found = (line_in(frame.f_code, line) for frame, line in lines)
     return tuple(
         source_line
         for source_line in found

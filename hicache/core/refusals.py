@@ -70,12 +70,12 @@ def _reply_that_frees(state: State, component: int, needed: int) -> FlightId:
 
 def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
     """(flight, device pages that its reply frees or unlocks), in the order in which the flights
-    began. A page that several flights lock counts for the last of them."""
+    began. A page that several flights lock or use counts for the last of them."""
     ends = {one.receipt.id: one.id for one in state.flights.values() if one.receipt is not None}
     coming = dict.fromkeys(state.flights, 0)
-    retiring = state.pools[Tier.DEVICE][component].counts[PageState.RETIRING]
-    if retiring and coming:
-        coming[next(iter(coming))] = retiring
+    if state.pools[Tier.DEVICE][component].counts[PageState.RETIRING]:
+        for last in _last_users(state, component).values():
+            coming[last] += 1
     locked: dict[int, Node] = {}
     for flight in state.flights.values():
         if flight.kind is FlightKind.LOAD and flight.request == NO_REQUEST:
@@ -89,3 +89,17 @@ def _coming(state: State, component: int) -> list[tuple[FlightId, int]]:
         if pages is not None and holders.keys() <= ends.keys():
             coming[max(ends[holder] for holder in holders)] += len(pages)
     return [(flight, pages) for flight, pages in coming.items() if pages]
+
+
+def _last_users(state: State, component: int) -> dict[int, FlightId]:
+    """For each device page that was given back on loan, the last flight that uses it."""
+    pages = state.pools[Tier.DEVICE][component].state
+    last: dict[int, FlightId] = {}
+    for flight in state.flights.values():
+        lent = flight.lent[component : component + 1]
+        if flight.kind is FlightKind.BACKUP:
+            lent = [leg.source for leg in flight.legs if leg.component == component]
+        for part in lent:
+            retiring = part[pages[part] == PageState.RETIRING]
+            last.update(dict.fromkeys(retiring.tolist(), flight.id))
+    return last

@@ -28,6 +28,7 @@ class CopyOnce(Check):
     watches = (Backup, Load, BackupDone, LoadDone, PrefillDone)
 
     def __init__(self) -> None:
+        super().__init__()
         self._forgotten = False  # the tree was flushed since the answered action began
         self._landed: set[int] = set()  # loads in flight that have landed
         # by component and tag, the last use of a page when its write-back failed
@@ -87,7 +88,7 @@ class CopyOnce(Check):
                     yield from book.pool(source, one.at).content[one.source].tolist()
 
     def _written_back(self, book: Book, view: CoreView) -> None:
-        begun = view.writing_back(0) - book.writing_back_before[0]
+        begun = view.writing_back(0) - book.writing_back_before[0].most
         if begun > 0 and begun > wanted(book, 0):
             self.fail(
                 f"{type(book.event).__name__}: {begun} pages are being written back for an "

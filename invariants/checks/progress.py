@@ -43,6 +43,7 @@ class Progress(Check):
     watches = (Refused, Admitted, Granted, Prefill, Released)
 
     def __init__(self) -> None:
+        super().__init__()
         self._waiting: dict[RequestId, Waiting] = {}
 
     def totals(self, book: Book, view: CoreView) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.memory import arrays_of, kept_bytes, needed_bytes
+
+from ._memory import arrays_of, kept_bytes, needed_bytes
 
 SLACK = 1  # a node that came and went within one operation
 
@@ -19,6 +20,7 @@ class RssBound(Check):
     )
 
     def __init__(self) -> None:
+        super().__init__()
         self._most = 0  # nodes
 
     def totals(self, book: Book, view: CoreView) -> None:

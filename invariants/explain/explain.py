@@ -156,7 +156,7 @@ def rows(account: Account, one: About) -> list[Row]:
     found: list[Row] = []
     kept: dict[object, tuple[tuple[str, int], str]] = {}  # current holders or locks
     for step in account.steps:
-        some = [change for change in step.changes if _concerns(change, one)]
+        some = [change for change in step.changes if concerns(change, one)]
         if not some and _names(step, one):
             found.append(Row(step, ""))
         for change in some:
@@ -191,7 +191,7 @@ def _is_over(step: Step, whom: tuple[str, int]) -> bool:
     return isinstance(step.event, _REPLIES) and step.event.flight == number
 
 
-def _concerns(change: Change, one: About) -> bool:
+def concerns(change: Change, one: About) -> bool:
     if one.kind == "node":
         return change.node == one.number
     if one.kind in ("page", "pool"):

@@ -21,6 +21,7 @@ from ..spec.lockstep import Differs, Lockstep
 
 SPEC = "spec"
 AGAINST = (SPEC, "none")
+SPEC_KIND = "SPEC "  # how the kinds of these failures begin
 SENTENCE = "The core answers each event as the specification does."
 
 
@@ -46,7 +47,8 @@ class NotSpecifiedError(AssertionError):
 
 
 class Against:
-    """Observes one core. Raises NotSpecifiedError at the first difference."""
+    """Observes one core. Raises NotSpecifiedError at the first difference. After each event it also
+    counts the free pages of one pool, of each in turn."""
 
     def __init__(self, config: Config) -> None:
         self.lockstep = Lockstep(config) if is_specified(config) else None
@@ -60,27 +62,29 @@ class Against:
         try:
             self.lockstep.compare(event, outcomes)
         except Differs as difference:
-            raise _told(event, difference) from None
-        cache = self.lockstep.specification.cache
-        for tier in (Tier.DEVICE, Tier.HOST):
-            for kind, pool in enumerate(view.pools(tier)):
-                free = cache.free(tier, kind)
-                if free != pool.free:
-                    where = f"free {tier.name.lower()} pages of {pool.component}"
-                    raise NotSpecifiedError(
-                        "SPEC free pages",
-                        f"{brief(event)}\n    {where}: expected {free}, found {pool.free}",
-                        [*named_by(event), About("pool", -1, int(tier), pool.component)],
-                    )
+            raise _told(event, difference, self.lockstep) from None
+        turn, tiers = self.lockstep.events, (Tier.DEVICE, Tier.HOST)
+        tier, kind = tiers[turn % 2], turn // 2 % len(view.components)
+        pool, free = view.pool(tier, kind), self.lockstep.specification.cache.free(tier, kind)
+        if free != pool.free:
+            where = f"free {tier.name.lower()} pages of {pool.component}"
+            raise NotSpecifiedError(
+                f"{SPEC_KIND}free pages",
+                f"{brief(event)}\n    {where}: expected {free}, found {pool.free}",
+                [*named_by(event), About("pool", -1, int(tier), pool.component)],
+            )
 
 
-def _told(event: Event, difference: Differs) -> NotSpecifiedError:
-    expected, found = difference.expected, difference.found
-    kind = type(expected if expected is not None else found).__name__
+def _told(event: Event, difference: Differs, lockstep: Lockstep) -> NotSpecifiedError:
+    """The failure, in the core's page and flight numbers."""
+    expected, found = lockstep.in_numbers_of_core(difference.expected), difference.found
+    whose = expected if expected is not None else found
+    kind = "KV events" if whose is None else type(whose).__name__
     lines = [f"{brief(event)}: {difference}"]
-    lines.append(f"expected {brief(expected) if expected is not None else 'none'}")
-    lines.append(f"found    {brief(found) if found is not None else 'none'}")
+    if expected is not None or found is not None:
+        lines.append(f"expected {brief(expected) if expected is not None else 'none'}")
+        lines.append(f"found    {brief(found) if found is not None else 'none'}")
     about = [one for item in (event, expected, found) if item is not None for one in named_by(item)]
     text = "\n    ".join(lines)
-    at = difference.at
-    return NotSpecifiedError(f"SPEC {kind}", text, list(dict.fromkeys(about)), at, expected, found)
+    whom = list(dict.fromkeys(about))
+    return NotSpecifiedError(SPEC_KIND + kind, text, whom, difference.at, expected, found)

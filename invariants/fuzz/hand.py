@@ -65,7 +65,7 @@ class Hand:
         self._silent = Driver(self.core, self)
         self.content: Content | None = Content(config, pairs) if remember else None
         self.probes = Probes(config)
-        self.gauges = Gauges()
+        self.gauges = Gauges(config)
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that see nothing
         self.slow: dict[str, int] = {}  # by kind of action, no reply before this time
@@ -77,6 +77,7 @@ class Hand:
         self.never = LOST  # due time of a lost reply
         self.counts: Counter[str] = Counter()
         self.events = 0
+        self.last: Event | None = None  # the event fed last
         self.acts: tuple[Act, ...] = ()
         self.entry = -1  # the current entry, or -1
         self.issued: list[Issued] = []
@@ -101,6 +102,7 @@ class Hand:
         entry.
         """
         self.events += 1
+        self.last = event
         outcomes = self._driver.feed(event)
         for item in outcomes:
             if isinstance(item, Prefill):

@@ -19,6 +19,7 @@ from hicache.core.ledger import Pool
 from hicache.core.types import PageState, Tier
 from hicache.runtime.group import RankError
 from invariants.base import CRASH, HAZARD, INVARIANT, LIVENESS, WRONG_BYTES, Violation, load_check
+from invariants.books.story import brief
 from invariants.watch import Level, Watch
 from sim.errors import HazardError, StuckError, WrongBytesError
 
@@ -36,6 +37,7 @@ from .swarm import Swarm
 from .tapes.tape import Entry, Tape
 
 ROUNDS = 60
+MOST_LENGTHENED = 1000  # entries
 STORY = "\nstory:\n"
 HARNESS = 17
 
@@ -43,7 +45,8 @@ HARNESS = 17
 @dataclass(frozen=True)
 class Failure:
     """A failure. kind: equal for failures of the same sort. at: number of entries played. about:
-    objects whose story explains it. raised: source lines of the error.
+    objects whose story explains it. raised: source lines of the error. event: number of the last
+    event before it, from 1, or 0. event_text: that event.
     """
 
     code: int
@@ -52,6 +55,8 @@ class Failure:
     at: int
     about: tuple[About, ...] = ()
     raised: tuple[SourceLine, ...] = ()
+    event: int = 0
+    event_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,12 @@ def generate(
     checks: Sequence[str] | None = None,
     command: str = "",
     against: bool | None = None,
+    follow: Callable[[Hand], None] | None = None,
 ) -> Outcome:
-    """Draws and plays a tape. checks: names of the checks to run; default all. command: the command
-    that plays it again, for reports. against: whether to compare with the specification; default if
-    all checks run after every event.
+    """Draws and plays a tape. operations: number of entries; a longer swarm has more of them.
+    checks: names of the checks to run; default all. command: the command that plays it again, for
+    reports. against: whether to compare with the specification; default if all checks run after
+    every event. follow: called with the hand before it plays.
     """
     asked = None if checks is None else [load_check(name) for name in checks]
     command = command or f"hicache fuzz --seed {seed} --sequences 1"
@@ -91,11 +98,14 @@ def generate(
     )
     hand = hand_of(tape, Watch(level, command, asked))
     _compare(hand, level, checks, against)
+    if follow is not None:
+        follow(hand)
     entries: list[Entry] = []
     failure = None
     try:
-        for index in range(operations):
-            entry = last_entry(hand, ops, seed) if index == operations - 1 else None
+        length = max(operations, min(MOST_LENGTHENED, operations * swarm.longer))
+        for index in range(length):
+            entry = last_entry(hand, ops, seed) if index == length - 1 else None
             entry = entry or next_entry(hand, swarm, ops, seed, index)
             if entry is not None:
                 entries.append(entry)
@@ -293,7 +303,10 @@ def _told(error: Exception, at: int, command: str, hand: Hand) -> Failure:
     blamed = registry.blamed(error)
     if blamed:
         raise CallerError(f"{blamed}; to repeat it: {command}" if command else blamed) from error
-    failure = replace(failure_of(error, at), raised=raised(error))
+    last = "" if hand.last is None else brief(hand.last)
+    failure = replace(
+        failure_of(error, at), raised=raised(error), event=hand.events, event_text=last
+    )
     lines = [failure.text.rstrip("\n")]
     if STORY not in failure.text:
         story = hand.watch.story_of(failure.about)

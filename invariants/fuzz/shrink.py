@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from hicache.core.errors import CallerError
 
@@ -30,7 +31,7 @@ FEW = 10  # up to this many entries, every pair is tried
 @dataclass(frozen=True)
 class Shrunk:
     """The result. tape: fails with `failure`. others: kinds of other failures that were rejected.
-    whole: False if the limit of plays ended the search.
+    whole: False if the search was ended before it had tried everything.
     """
 
     tape: Tape
@@ -45,22 +46,56 @@ class _Enough(Exception):
     """The limit of plays is reached."""
 
 
-class _Search:
-    """The smallest tape so far, and the tapes that were tried."""
+class _Best(NamedTuple):
+    """The smallest tape so far. One record, so that an interrupted search has no half of it."""
 
-    def __init__(self, tape: Tape, failure: Failure, play: Play, most: int) -> None:
+    tape: Tape
+    failure: Failure
+    weight: tuple[int, ...]
+
+
+class Search:
+    """The smallest tape so far, and the tapes that were tried. An exception of `play` ends `run`,
+    and `shrunk` is valid at any time.
+    """
+
+    def __init__(self, tape: Tape, failure: Failure, play: Play, most: int = MOST_PLAYS) -> None:
         self.play, self.most = play, most
-        self.plays = 0
+        self.plays = self.rounds = 0
+        self.whole = False
         self.others: Counter[tuple[int, str]] = Counter()
         self.tried: set[str] = set()
-        self.tape, self.failure = _cut(tape, failure), failure
-        self.weight = simpler.weight(self.tape)
+        self._keep(tape, failure)
+
+    @property
+    def tape(self) -> Tape:
+        return self._best.tape
+
+    def run(self) -> None:
+        """Searches until nothing smaller is found, with at most `most` plays."""
+        try:
+            while not self.whole:
+                self.rounds += 1
+                before = self._best.weight
+                _round(self)
+                self.whole = self._best.weight == before
+        except _Enough:
+            pass
+
+    def shrunk(self) -> Shrunk:
+        """The smallest tape so far."""
+        tape, failure, _ = self._best
+        return Shrunk(tape, failure, self.plays, self.rounds, dict(self.others), self.whole)
+
+    def _keep(self, tape: Tape, failure: Failure) -> None:
+        small = _cut(tape, failure)
+        self._best = _Best(small, failure, simpler.weight(small))
 
     def take(self, tape: Tape) -> bool:
         """Plays a tape and keeps it if it is smaller and fails the same way. Returns whether it was
         kept.
         """
-        if simpler.weight(tape) >= self.weight:
+        if simpler.weight(tape) >= self._best.weight:
             return False
         text = dumps(tape)
         if text in self.tried:
@@ -75,11 +110,11 @@ class _Search:
             return False  # the core rejects these settings
         if found is None:
             return False
-        if (found.code, found.kind) != (self.failure.code, self.failure.kind):
+        wanted = self._best.failure
+        if (found.code, found.kind) != (wanted.code, wanted.kind):
             self.others[found.code, found.kind] += 1
             return False
-        self.tape, self.failure = _cut(tape, found), found
-        self.weight = simpler.weight(self.tape)
+        self._keep(tape, found)
         return True
 
     def take_any(self, tapes: Callable[[Tape], Iterable[Tape]]) -> None:
@@ -96,20 +131,12 @@ class _Search:
 
 def shrink(tape: Tape, failure: Failure, play: Play, most: int = MOST_PLAYS) -> Shrunk:
     """Returns the smallest tape found that fails like `failure`, with at most `most` plays."""
-    search = _Search(tape, failure, play, most)
-    rounds, whole = 0, False
-    try:
-        while not whole:
-            rounds += 1
-            before = search.weight
-            _round(search)
-            whole = search.weight == before
-    except _Enough:
-        pass
-    return Shrunk(search.tape, search.failure, search.plays, rounds, dict(search.others), whole)
+    search = Search(tape, failure, play, most)
+    search.run()
+    return search.shrunk()
 
 
-def _round(search: _Search) -> None:
+def _round(search: Search) -> None:
     for tape in simpler.plain(search.tape):  # try everything at once first
         search.take(tape)
     _delete(search)
@@ -131,7 +158,7 @@ def _cut(tape: Tape, failure: Failure) -> Tape:
     return replace(tape, entries=tape.entries[: failure.at])
 
 
-def _delete(search: _Search) -> None:
+def _delete(search: Search) -> None:
     """Deletes requests and kinds of operations, then runs of entries: halves, quarters, single
     ones.
     """

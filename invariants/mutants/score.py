@@ -3,12 +3,12 @@
 Lives here: the hunt for one mutant, the reviewed list of equivalent mutants, and the sums. Does not
 use clocks or processes (the command line decides when a hunt ends) and does not print.
 
-    by a check      a check, the content, an assert of the core, the end of a sequence, or the
-                    limit of steps reports a failure
-    by decisions    no failure, but a recorded tape has other decisions
-    equivalent      on the reviewed list
-    alive           the rest. `reached`: some tape runs its line; `differs`: some tape without
-                    recorded decisions has other decisions
+    by a check          a check, the content, an assert of the core, the end of a sequence, or the
+                        limit of steps reports a failure
+    by specification    no check fails, but the core answers otherwise than the specification
+    equivalent          on the reviewed list
+    alive               the rest. `reached`: some tape runs its line; `differs`: some tape has other
+                        page numbers or counts
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from pathlib import Path
 
 from hicache.core.errors import CallerError
 
+from ..fuzz.against import SPEC_KIND
 from ..fuzz.draws import Draws
 from .contracts import broken
-from .ground import NOTE, Ground, play
+from .ground import Ground, play
 from .mutate import Mutant, applied
 from .steps import Endless, Steps, limited
 
@@ -39,8 +40,7 @@ class Hunt:
     """The result of a hunt.
 
     code, kind: of the failure, 0 and "" if the mutant survived. operations: number of events, over
-    all sequences. seed: of the failing sequence. decisions: seed of the recorded tape with other
-    decisions, or "".
+    all sequences. seed: of the failing sequence.
     """
 
     name: str
@@ -51,7 +51,6 @@ class Hunt:
     seed: int = -1
     differs: bool = False
     reached: bool = True
-    decisions: str = ""
 
     @property
     def killed(self) -> bool:
@@ -64,15 +63,15 @@ class Count:
 
     mutants: int = 0
     by_checks: int = 0
-    by_decisions: int = 0
+    by_specification: int = 0
     equivalent: int = 0
     alive: int = 0
 
     @property
     def rate(self) -> float:
-        """Share of non-equivalent mutants that a check or decisions noticed."""
+        """Share of non-equivalent mutants that a check or the specification noticed."""
         counted = self.mutants - self.equivalent
-        return (self.by_checks + self.by_decisions) / counted if counted else 1.0
+        return (self.by_checks + self.by_specification) / counted if counted else 1.0
 
     @property
     def by_checks_alone(self) -> float:
@@ -148,21 +147,6 @@ def _broken(mutant: Mutant, guard: Guard) -> str:
         return ENDLESS
 
 
-def decides(mutant: Mutant, recorded: Sequence[Ground], guard: Guard = unguarded) -> str:
-    """Returns the seed of the first recorded tape with other decisions, or ""."""
-    for ground in recorded:
-        if not ground.runs(mutant.module, mutant.lines):
-            continue
-        try:
-            with guard(), applied(mutant, counted=True):
-                _, digest, _ = play(ground.tape, ground.most, checked=False)
-        except Endless:
-            digest = ENDLESS
-        if digest != ground.tape.notes[NOTE]:
-            return str(ground.tape.seed)
-    return ""
-
-
 def sample(mutants: Sequence[Mutant], count: int, seed: int = 0) -> list[Mutant]:
     """Returns `count` mutants, drawn by name, in their order; all if count is 0."""
     if not count or count >= len(mutants):
@@ -172,9 +156,9 @@ def sample(mutants: Sequence[Mutant], count: int, seed: int = 0) -> list[Mutant]
     return [one for one in mutants if one.name in kept]
 
 
-def equivalent(text: str | None = None) -> dict[str, str]:
+def equivalent(text: str | None = None, file: str = EQUIVALENT.name) -> dict[str, str]:
     """The reviewed equivalent mutants: names and reasons. Raises CallerError for a line without a
-    reason.
+    reason. text: of the list in another file.
     """
     found: dict[str, str] = {}
     lines = (EQUIVALENT.read_text(encoding="utf-8") if text is None else text).splitlines()
@@ -184,7 +168,7 @@ def equivalent(text: str | None = None) -> dict[str, str]:
         name, _, reason = line.partition("  ")
         if not reason.strip():
             raise CallerError(
-                f"{EQUIVALENT.name}:{number}: expected a name, two spaces and a reason, "
+                f"{file}:{number}: expected a name, two spaces and a reason, "
                 f"found {line!r}; say why nothing can tell it from the original"
             )
         found[name] = reason.strip()
@@ -209,7 +193,7 @@ def score(
         names.setdefault(verdict, []).append(one.name)
     total = sum(rows.values(), Counter())
     kinds = Counter(one.kind for one in done if one.killed)
-    seen = [one.name for one in done if (one.killed or one.decisions) and one.name in listed]
+    seen = [one.name for one in done if one.killed and one.name in listed]
     gone = [name for name in listed if known is not None and name not in known]
     return Score(
         _count(total),
@@ -223,9 +207,7 @@ def score(
 
 def _verdict(one: Hunt, listed: dict[str, str]) -> str:
     if one.killed:
-        return "by_checks"
-    if one.decisions:
-        return "by_decisions"
+        return "by_specification" if one.kind.startswith(SPEC_KIND) else "by_checks"
     return "equivalent" if one.name in listed else "alive"
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from invariants.base import check_names, load_check
+from invariants.fuzz.against import SPEC_KIND
 from invariants.fuzz.executors import REPLIES
 from invariants.fuzz.generate import weights_of
+from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import Failure, generate, replay
 from invariants.fuzz.swarm import Swarm, draw_swarm
@@ -48,7 +51,8 @@ def hunt(
     checks: Iterable[str] | None = None,
     shape: Callable[[Swarm], Swarm] = lambda swarm: swarm,
 ) -> Hunt:
-    """Plays a sequence per seed with the bug planted, until one fails.
+    """Plays a sequence per seed with the bug planted, until one fails. The checks must find it
+    without the specification.
 
     checks: names of the checks to run; default all. The core's asserts, the contents and the checks
     at the end always run. shape: changes the drawn swarm. If kinds of faults expose the bug, one of
@@ -66,7 +70,7 @@ def hunt(
                 seed, weights, components, ranks=ranks, executor=executor, eviction=eviction
             )
             swarm = shape(_beside(drawn, bug, seed))
-            outcome = generate(swarm, ops, seed, operations, checks=asked)
+            outcome = generate(swarm, ops, seed, operations, checks=asked, against=False)
             events += outcome.hand.events
             count += 1
             if outcome.failure is not None:
@@ -93,6 +97,18 @@ def noticers(name: str, tape: Tape) -> tuple[str, ...]:
     """
     noticed: list[str] = []
     with planted(name):
-        failure = replay(tape, load(), follow=lambda hand: hand.watch.note(noticed)).failure
+        follow = partial(_note, noticed)
+        failure = replay(tape, load(), follow=follow, against=False).failure
     alone = [check for check in check_names() if load_check(check).name in noticed]
     return tuple([ALWAYS, *alone] if failure is not None else alone)
+
+
+def _note(noticed: list[str], hand: Hand) -> None:
+    hand.watch.note(noticed)
+
+
+def differs(name: str, tape: Tape) -> bool:
+    """Whether the specification alone notices the bug on this tape."""
+    with planted(name):
+        failure = replay(tape, load(), "off", against=True).failure
+    return failure is not None and failure.kind.startswith(SPEC_KIND)

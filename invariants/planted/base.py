@@ -14,6 +14,8 @@ project uses it. Each file defines
     EVICTION    optional: the only eviction policy that shows the bug
     RANKS   optional: number of ranks that the bug needs
     EXECUTOR    optional: executor of its hunts; default: replies
+    HASHED  optional: True if the bug shows only in a process with another hash seed. A hunt plays
+            each sequence in such a process, too
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
 Does not define a bug or hunt one (see _kill, _exposed).
@@ -32,6 +34,8 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from hicache.core.errors import CallerError
+
+from ..source_lines import SourceLine, line_of, stand_in
 
 ROW = re.compile(r"[A-N][1-9][0-9]?")
 Patch = Callable[[Any, str, Any], None]
@@ -70,6 +74,17 @@ def load(name: str) -> PlantedBug:
     return module  # type: ignore[no-any-return]
 
 
+def patched(name: str) -> list[SourceLine]:
+    """Returns the functions of the project that a bug replaces, by their first line."""
+    found: list[SourceLine | None] = []
+
+    def note(owner: Any, attribute: str, replacement: Any) -> None:
+        found.append(line_of(vars(owner)[attribute]))
+
+    load(name).plant(note)
+    return [one for one in found if one is not None]
+
+
 @contextmanager
 def planted(name: str) -> Iterator[PlantedBug]:
     """Plants the bug within the block."""
@@ -94,6 +109,7 @@ def _replace(owner: Any, attribute: str, replacement: Any) -> Iterator[Undo]:
     if attribute not in vars(owner):
         raise CallerError(f"patch: expected a name that {owner!r} defines, found {attribute!r}")
     original = vars(owner)[attribute]
+    yield stand_in(replacement, original)
     if not isinstance(owner, ModuleType):
         setattr(owner, attribute, replacement)
         yield lambda: setattr(owner, attribute, original)

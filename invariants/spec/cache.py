@@ -19,7 +19,7 @@ from hicache.core.actions import KvRemoved, KvStored, Outcome
 from hicache.core.config import Config
 from hicache.core.types import Key, Pages, Tier, chain_digests, root_digest
 
-from .kinds import FOREVER, FULL, ORDERS, WRITES, kinds_of
+from .kinds import FULL, ORDERS, WRITES, kinds_of
 
 DEVICE, HOST = Tier.DEVICE, Tier.HOST
 PROTECTED_HITS = 2  # slru: more uses than this count as this many
@@ -34,7 +34,7 @@ class Node:
         self.parent = parent
         self.namespace = namespace
         self.rows = rows
-        self.start: int = parent.end if parent is not None else 0
+        self.end: int = len(rows) + (parent.end if parent is not None else 0)
         self.children: list[Node] = []
         self.copies: list[list[list[int] | None]] = [[None] * kinds, [None] * kinds]
         self.last_use = [0] * kinds
@@ -44,8 +44,8 @@ class Node:
         self.refused_by_host: set[int] = set()  # kinds
 
     @property
-    def end(self) -> int:
-        return self.start + len(self.rows)
+    def start(self) -> int:
+        return self.end - len(self.rows)
 
     def has(self, tier: int, kind: int) -> bool:
         return self.copies[tier][kind] is not None
@@ -197,13 +197,12 @@ class Cache:
         first = request.shared if self.kinds[kind].per_page else 0
         return [page for page in request.tables[kind][first:] if page is not None]
 
-    def retiring(self, tier: int, kind: int) -> int:
-        """Pages that were given back, and that something in flight still uses."""
-        return len(self.lent(tier, kind) - self.had(tier, kind))
+    def used(self, tier: int, kind: int) -> set[int]:
+        """Pages that are not free."""
+        return self.had(tier, kind) | self.lent(tier, kind)
 
     def free(self, tier: int, kind: int) -> int:
-        used = self.had(tier, kind) | self.lent(tier, kind)
-        return self.capacity(tier, kind) - len(used)
+        return self.capacity(tier, kind) - len(self.used(tier, kind))
 
     def available(self, tier: int, kind: int) -> int:
         """Pages that are free, or that an eviction could free: cached and in nobody's hold."""
@@ -239,30 +238,32 @@ class Cache:
 
     def is_live(self, node: Node) -> bool:
         """Whether a request could reuse the prefix that ends with this node: each kind has what it
-        requires, on either tier."""
-        path = self.path_to(node)
-        return all(
-            above.anywhere(at)
-            for at, kind in enumerate(self.kinds)
-            for above in path
-            if node.end - above.end < kind.window
-        )
-
-    def reach(self) -> dict[Node, int]:
-        """For each node, the pages from its end to the nearest live end at or below it; FOREVER if
-        there is none."""
-        nodes = self.nodes()
-        if not self.windows and not self.stateful:
-            return dict.fromkeys(nodes, 0)
-        found: dict[Node, int] = {}
-        for node in reversed(nodes):
-            below = (len(child.rows) + found[child] for child in node.children)
-            found[node] = 0 if self.is_live(node) else min(below, default=FOREVER)
-        return found
+        requires, on either tier. Full attention is on one of them at every node."""
+        for kind in (*self.stateful, *self.windows):
+            above = node
+            while above.parent is not None and node.end - above.end < self.kinds[kind].window:
+                if not above.anywhere(kind):
+                    return False
+                above = above.parent
+        return True
 
     def is_garbage(self, node: Node, kind: int) -> bool:
         """Whether no live end at or below the node requires its copy of this kind."""
-        return self.reach()[node] >= self.kinds[kind].window
+        found = [node]
+        for below in found:
+            if self.is_live(below):
+                return False
+            window = self.kinds[kind].window
+            found += [one for one in below.children if one.end - node.end < window]
+        return True
+
+    def hopeful(self) -> set[Node]:
+        """The nodes that have a live end at or below them."""
+        found: set[Node] = set()
+        for node in reversed(self.nodes()):
+            if not found.isdisjoint(node.children) or self.is_live(node):
+                found.add(node)
+        return found
 
     # -- outcomes
 

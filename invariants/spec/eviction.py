@@ -16,7 +16,7 @@ from hicache.core.types import Tier
 
 from . import copies
 from .cache import DEVICE, HOST, Cache, Node, as_pages
-from .kinds import FOREVER, FULL
+from .kinds import FULL
 from .matching import split
 
 
@@ -59,10 +59,10 @@ def evict_device(cache: Cache, kind: int, count: int) -> None:
         node = victim(cache, DEVICE, kind)
         if node is None:
             return
-        before = cache.reach()
+        before = cache.hopeful()
         if kind != FULL:
             _evict_copy(cache, node, kind, short)
-        elif before[node] < FOREVER and waiting and cache.rank(node, FULL) > min(waiting):
+        elif node in before and waiting and cache.rank(node, FULL) > min(waiting):
             return
         else:
             above = evict_leaf(cache, node, kind, min(short, len(node.rows)))
@@ -77,7 +77,7 @@ def being_written_back(cache: Cache, kind: int) -> int:
 
 
 def victim(cache: Cache, tier: Tier, kind: int) -> Node | None:
-    reach, held, window = cache.reach(), cache.held(), cache.kinds[kind].window
+    held = cache.held()
 
     def is_held(node: Node, kind: int) -> bool:
         return not held.isdisjoint(node.copies[tier][kind] or ())
@@ -93,7 +93,7 @@ def victim(cache: Cache, tier: Tier, kind: int) -> Node | None:
     def order(node: Node) -> tuple[object, ...]:
         kinds = range(len(cache.kinds)) if kind == FULL else [kind]
         only = any(node.has(HOST, one) and not node.has(DEVICE, one) for one in kinds)
-        needed = reach[node] < window
+        needed = not cache.is_garbage(node, kind)
         return needed, tier == HOST and not only, cache.rank(node, kind), -node.end
 
     return min(filter(can_go, cache.nodes()), key=order, default=None)
@@ -183,7 +183,7 @@ def evict_host(cache: Cache, kind: int, count: int) -> None:
         node = victim(cache, HOST, kind)
         if node is None:
             return
-        before, held = cache.reach(), cache.held()
+        before, held = cache.hopeful(), cache.held()
         on_device, tail = node.has(DEVICE, FULL), min(short, len(node.rows))
         in_use = any(not held.isdisjoint(pages or ()) for pages in node.copies[HOST])
         if kind == FULL and on_device:
@@ -263,6 +263,7 @@ def delete_tail(cache: Cache, node: Node, tier: Tier, count: int) -> None:
         return
     cache.tell_routers(tier, node, slice(keep, None), stored=False)
     node.rows, node.copies[tier][FULL] = node.rows[:keep], full[:keep]
+    node.end -= count
     name = cache.kinds[FULL].name
     cache.say(Evicted(tier, name, as_pages(full[keep:]), node.last_use[FULL], False))
 
@@ -284,20 +285,19 @@ def delete(cache: Cache, node: Node) -> None:
     cache.lost.append(above)
 
 
-def delete_lost(cache: Cache, before: dict[Node, int]) -> None:
+def delete_lost(cache: Cache, before: set[Node]) -> None:
     """Deletes the leaves that lost their last live end with this eviction, and then their parents
-    where the same is true of them. What is in a hold stays. before: `reach` before it."""
+    where the same is true of them. What is in a hold stays. before: `hopeful` before it."""
     note_lost(cache, before)
     while cache.lost:
         node = cache.lost.pop()
-        if not cache.in_tree(node) or node.children or cache.reach()[node] < FOREVER:
+        if not cache.in_tree(node) or node.children or not cache.is_garbage(node, FULL):
             continue
         held = cache.held()
         if all(held.isdisjoint(pages or ()) for tier in node.copies for pages in tier):
             delete(cache, node)
 
 
-def note_lost(cache: Cache, before: dict[Node, int]) -> None:
-    """Notes the nodes that have no live end at or below them any more. before: `reach` before."""
-    now = cache.reach()
-    cache.lost += [node for node, far in before.items() if far < FOREVER == now.get(node)]
+def note_lost(cache: Cache, before: set[Node]) -> None:
+    """Notes the nodes that have no live end at or below them any more. before: `hopeful` before."""
+    cache.lost += before.difference(cache.hopeful())

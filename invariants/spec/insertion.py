@@ -201,7 +201,7 @@ def _limit_states(cache: Cache, path: list[Node]) -> None:
             if excess <= 0 or in_use or len(node.children) > 1:
                 continue
             excess -= 1
-            before = cache.reach()
+            before = cache.hopeful()
             for tier in (HOST, DEVICE):
                 if node.has(tier, kind):
                     tombstone(cache, node, tier, kind)

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from hicache.core.actions import (
     Backup,
     Cached,
@@ -61,6 +63,7 @@ class Lockstep:
         self._flights: dict[int, int] = {}  # of the core: that of the specification
         self._pages: dict[Place, int] = {}  # of the core: that of the specification
         self._paired: dict[int, int] = {}  # page of the specification: number in the core
+        self._used: dict[tuple[int, str], set[int]] = {}  # in the current comparison
         self._per_page = [kind.name for kind in self.specification.cache.kinds if kind.per_page]
 
     def compare(self, event: Event, found: Sequence[Outcome]) -> None:
@@ -69,6 +72,7 @@ class Lockstep:
         if isinstance(event, _REPLIES):
             event = event._replace(flight=self._flights.pop(event.flight))
         expected = self.specification.handle(event)
+        self._used.clear()
         evicted = _by_page(item for item in expected if isinstance(item, Evicted))
         waiting = [item for item in expected if not isinstance(item, _ANYWHERE)]
         for at, item in enumerate(found):
@@ -83,8 +87,45 @@ class Lockstep:
         if evicted:
             missing = next(item for item in expected if isinstance(item, Evicted))
             raise Differs(f"{len(evicted)} evictions are missing", len(found), missing, None)
-        if _router_news(expected) != _router_news(found):
-            raise Differs("KV events differ", len(found), None, None)
+        mine, other = _router_news(expected), _router_news(found)
+        for tier, digest in sorted({*mine, *other}):
+            one = mine.get((tier, digest), "nothing"), other.get((tier, digest), "nothing")
+            if one[0] != one[1]:
+                where = f"KV events of page {digest.hex()[:8]} on {Tier(tier).name.lower()}"
+                text = f"{where}: expected {one[0]}, found {one[1]}"
+                raise Differs(text, len(found), None, None)
+
+    def in_numbers_of_core(self, item: Any) -> Any:
+        """An outcome of the specification with the core's page and flight numbers; -1 where the
+        core has not named the page or flight yet."""
+        if isinstance(item, np.ndarray):
+            return np.array([self._paired.get(page, -1) for page in item.tolist()], dtype=np.int64)
+        if isinstance(item, StateSlots):
+            one, other = item.checkpoint_slots
+            return item._replace(
+                source=self._paired.get(item.source, -1),
+                working=self._paired.get(item.working, -1),
+                checkpoint_slots=(self._paired.get(one, -1), self._paired.get(other, -1)),
+                checkpoints=tuple(
+                    (at, self._paired.get(page, -1)) for at, page in item.checkpoints
+                ),
+            )
+        if not isinstance(item, tuple):
+            return item
+        names = getattr(item, "_fields", ())
+        if not names:
+            return tuple(self.in_numbers_of_core(one) for one in item)
+        flights = {mine: other for other, mine in self._flights.items()}
+        values: list[Any] = []
+        for name, value in zip(names, item, strict=True):
+            if name == "after" and isinstance(value, tuple):
+                values.append(tuple(flights.get(one, -1) for one in value))
+            elif name in ("flight", "after") and value:
+                values.append(flights.get(value, -1))
+            else:
+                values.append(self.in_numbers_of_core(value))
+        made: Any = type(item)
+        return made(*values)
 
     def _compare_item(self, at: int, expected: Outcome, found: Outcome) -> None:
         if type(expected) is not type(found):
@@ -116,16 +157,26 @@ class Lockstep:
     def _pair(self, at: int, page: int, place: Place, expected: Outcome, found: Outcome) -> None:
         """From now on these two pages are the same. Neither may still be another one."""
         tier, component, number = place
-        cache, kind = self.specification.cache, self.config.components.index(component)
-        used = cache.had(tier, kind) | cache.lent(tier, kind)
         here = f"{Tier(tier).name.lower()} page {number} of {component}"
-        if page < 0 or number < 0:
-            raise Differs(f"{here}: expected one only where there is one", at, expected, found)
-        if self._pages.get(place) in used:
+        if page < 0:
+            raise Differs(f"expected no page of {component}, found {here}", at, expected, found)
+        if number < 0:
+            raise Differs(f"expected a page of {component}, found none", at, expected, found)
+        if self._pages.get(place) in self._in_use(tier, component):
             raise Differs(f"{here} still has other content", at, expected, found)
         if page in self._paired:
             raise Differs(f"{here}: expected page {self._paired[page]}", at, expected, found)
         self._pages[place], self._paired[page] = page, number
+
+    def _in_use(self, tier: int, component: str) -> set[int]:
+        """The pages of a pool that are in use after the event, as the specification numbers
+        them."""
+        used = self._used.get((tier, component))
+        if used is None:
+            kind = self.config.components.index(component)
+            used = self.specification.cache.used(tier, kind)
+            self._used[tier, component] = used
+        return used
 
     def _compare_eviction(
         self, at: int, found: Evicted, evicted: dict[Place, tuple[int, bool]]
@@ -173,11 +224,13 @@ def _by_page(items: Iterable[Evicted]) -> dict[Place, tuple[int, bool]]:
     }
 
 
-def _router_news(items: Iterable[Outcome]) -> dict[tuple[int, bytes], list[bool]]:
-    """By tier and page digest: whether it was stored (or removed), in order."""
-    news: dict[tuple[int, bytes], list[bool]] = {}
+def _router_news(items: Iterable[Outcome]) -> dict[tuple[int, bytes], str]:
+    """By tier and page digest: what KV events say of it, in order."""
+    news: dict[tuple[int, bytes], str] = {}
     for item in items:
         if isinstance(item, KvStored | KvRemoved):
+            word = "stored" if isinstance(item, KvStored) else "removed"
             for digest in item.digests:
-                news.setdefault((int(item.tier), digest), []).append(isinstance(item, KvStored))
+                before = news.get((int(item.tier), digest), "")
+                news[int(item.tier), digest] = f"{before} {word}".strip()
     return news

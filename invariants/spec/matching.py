@@ -100,7 +100,7 @@ def split(cache: Cache, node: Node, at: int) -> Node:
     upper = Node(above, node.namespace, node.rows[:at], len(cache.kinds))
     above.children[above.children.index(node)] = upper
     upper.children = [node]
-    node.parent, node.rows, node.start = upper, node.rows[at:], upper.end
+    node.parent, node.rows = upper, node.rows[at:]
     upper.last_use, upper.inserted = list(node.last_use), node.inserted
     upper.hits, upper.priority = node.hits, node.priority
     upper.refused_by_host = set(node.refused_by_host)

@@ -73,14 +73,15 @@ def _coming(cache: Cache, kind: int) -> list[tuple[Flight, int]]:
     """The flights in the order in which they began, and how many device pages the reply of each
     makes available:
 
-    - pages that were given back while they were in use; they count for the oldest flight,
+    - pages that were given back while in use; they count for the last flight that uses them,
     - the targets of a load that nobody waits for any more,
     - cached pages that only flights hold; they count for the last of these.
     """
     flights = list(cache.flights.values())
     pages = [0] * len(flights)
-    if flights:
-        pages[0] = cache.retiring(DEVICE, kind)
+    for page in cache.lent(DEVICE, kind) - cache.had(DEVICE, kind):
+        users = [at for at, flight in enumerate(flights) if page in _used(cache, flight, kind)]
+        pages[users[-1]] += 1
     for at, flight in enumerate(flights):
         if flight.to == DEVICE and flight.request is None:
             pages[at] += sum(move.kind == kind for move in flight.moves)
@@ -90,3 +91,9 @@ def _coming(cache: Cache, kind: int) -> list[tuple[Flight, int]]:
         if holders:
             pages[holders[-1]] += 1
     return list(zip(flights, pages, strict=True))
+
+
+def _used(cache: Cache, flight: Flight, kind: int) -> set[int]:
+    """The device pages that a flight reads or writes, and that nodes or requests may have had."""
+    sources = {move.source for move in flight.moves if flight.to == HOST and move.kind == kind}
+    return sources | flight.lent.get(kind, set())

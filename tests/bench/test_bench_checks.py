@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from hicache.core.config import Config
+from hicache.runtime.driver import Observer
+from invariants.fuzz.against import Against
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.play import step
 from invariants.fuzz.tapes.tape import Entry
@@ -30,22 +32,24 @@ class NoRecounts(Watch):
         return 1 << 60
 
 
-def drawn() -> list[Entry]:
+def drawn(config: Config, count: int = WARM + MEASURED) -> list[Entry]:
     """Nothing fails, and nothing happens that empties the tree or looks at all of it."""
-    swarm = corner(CONFIG, fail=0, without=(*CLEARING, "misuse"))
+    swarm = corner(config, fail=0, without=(*CLEARING, "misuse"))
     life = Life(swarm, 3, Watch("off"), content=False)
-    life.run(WARM + MEASURED)
+    life.run(count)
     return life.entries
 
 
-def rate(entries: list[Entry], watch: Watch) -> tuple[float, float]:
+def rate(
+    entries: list[Entry], watch: Observer, config: Config = CONFIG, warm: int = WARM
+) -> tuple[float, float]:
     """Operations per second of one core that plays, decides and checks, and mean live nodes."""
-    hand = Hand(CONFIG, "time", watch, remember=False)
+    hand = Hand(config, "time", Watch("off"), remember=False)
     hand._driver.observers = (watch,)  # the probes count for the fuzzer
-    for entry in entries[:WARM]:
+    for entry in entries[:warm]:
         step(hand, OPS, entry)
     before, nodes, start = hand.events, [], process_time()
-    for first in range(WARM, len(entries), MEASURED // 10):
+    for first in range(warm, len(entries), MEASURED // 10):
         for entry in entries[first : first + MEASURED // 10]:
             step(hand, OPS, entry)
         nodes.append(sum(1 for _ in hand.core.view.nodes()))
@@ -54,7 +58,7 @@ def rate(entries: list[Entry], watch: Watch) -> tuple[float, float]:
 
 
 def test_checked_operations_per_second(benchmark: Any, record: Record) -> None:
-    entries = drawn()
+    entries = drawn(CONFIG)
 
     def triples() -> list[tuple[float, float, float, float]]:
         found = []
@@ -70,6 +74,50 @@ def test_checked_operations_per_second(benchmark: Any, record: Record) -> None:
     record(f"checked operations, {nodes:.0f} live nodes", f"{speed:,.0f} /s", ">= 2,000 /s")
     record("the same, incremental checks against none", f"{alone:.2f} x", "<= 2 x")
     record("the same, with recounts, against none", f"{cost:.2f} x", "-")
+
+
+SMALL = Config(16, (56,), (112,), kv_events=True)
+SMALL_HYBRID = configured(
+    16,
+    (64, 40, 20),
+    (128, 80, 40),
+    kv_events=True,
+    components=("full", "swa", "mamba"),
+    swa_window=40,
+    mamba_interval=16,
+)
+
+
+def unchecked(config: Config, entries: list[Entry], *observers: Observer) -> tuple[float, float]:
+    """CPU time of a sequence as `hicache fuzz --check off` plays it; and the nodes at its end."""
+    hand = Hand(config, "time", Watch("off"))
+    for observer in observers:
+        hand.observe_last(observer)
+    start = process_time()
+    for entry in entries:
+        step(hand, OPS, entry)
+    return process_time() - start, sum(1 for _ in hand.core.view.nodes())
+
+
+@pytest.mark.parametrize("config", [SMALL, SMALL_HYBRID], ids=["full", "full,swa,mamba"])
+def test_cost_of_the_specification(config: Config, benchmark: Any, record: Record) -> None:
+    entries = drawn(config, 2_000)
+
+    def pairs() -> list[tuple[float, float, float]]:
+        found = []
+        for _ in range(3):
+            plain, _ = unchecked(config, entries)
+            beside, nodes = unchecked(config, entries, Against(config))
+            alone, _ = rate(entries, Watch("off"), config, 500)
+            core, _ = rate(entries, Against(config), config, 500)
+            found.append((beside / plain, alone / core, nodes))
+        return found
+
+    found = benchmark.pedantic(pairs, rounds=1, iterations=1)
+    cost, bare, nodes = (statistics.median(one) for one in zip(*found, strict=True))
+    names = ",".join(config.components)
+    record(f"the specification, {names}, {nodes:.0f} live nodes", f"{cost:.2f} x", "<= 4 x")
+    record("the same, against a core alone, without contents", f"{bare:.2f} x", "-")
 
 
 FULL = Config(16, (170,), (340,), kv_events=True)

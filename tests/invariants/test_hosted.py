@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hicache.core.config import Config
-from invariants.books.memory import kept_bytes, owner_of
+from invariants.checks._memory import kept_bytes, owner_of
 from invariants.fuzz import hosted
 from invariants.fuzz.ops.base import load
 from invariants.fuzz.play import replay, step

@@ -178,13 +178,12 @@ def test_a_hunt_ends_at_its_deadline_and_an_endless_sequence_is_a_kill(
         assert score.hunt(SPLIT, grounds, more=lambda: False).sequences == 1
 
 
-def test_recorded_decisions_find_mutants_that_no_check_finds(grounds: list[Ground]) -> None:
-    recorded = [replace(one, tape=ground.noted(one.tape, decisions=one.digest)) for one in grounds]
-    order = next(one for one in ALL if one.name.startswith("ledger:Pool._take:minus-dropped:"))
-    assert score.decides(order, recorded)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mutate, "code_of", lambda mutant, counted: tree.split.__code__)
-        assert score.decides(SPLIT, recorded) == ""
+def test_the_specification_finds_mutants_that_no_check_finds(grounds: list[Ground]) -> None:
+    """A leaf goes with all of its components; without the window alone, all books agree."""
+    start = "reclaim:_evict_copy:not-dropped:if free and ("
+    one = next(mutant for mutant in ALL if mutant.name.startswith(start))
+    found = score.hunt(one, grounds)
+    assert found.kind == "SPEC Evicted"
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in contracts.PROMISES])
@@ -209,7 +208,7 @@ def test_a_broken_contract_is_found(kind: str, name: str) -> None:
 def test_the_score_leaves_out_equivalent_mutants() -> None:
     dead, seen, alive, same = (
         score.Hunt("a:f:negated:x", 11, "OWN-D", 9, 1),
-        score.Hunt("a:f:negated:y", 0, "", 9, 1, decisions="7"),
+        score.Hunt("a:f:negated:y", 11, "SPEC Refused", 9, 1),
         score.Hunt("b:f:negated:x", 0, "", 9, 1),
         score.Hunt("a:f:negated:z", 0, "", 9, 1),
     )

@@ -24,6 +24,7 @@ from hicache.core.events import (
     Event,
     EvictWanted,
     Finished,
+    MatchWanted,
     PrefillDone,
 )
 from hicache.core.types import Key, Tier
@@ -261,8 +262,10 @@ def test_free_pages_are_compared_too() -> None:
     core, against = Core(CONFIG), Against(CONFIG)
     assert against.lockstep is not None
     against.lockstep.specification = _Taking(CONFIG)
-    with pytest.raises(NotSpecifiedError, match="free device pages of full: expected 5, found 6"):
-        against.on_outcomes(ONE[0], core.handle(ONE[0]), core.view)
+    against.on_outcomes(ONE[0], core.handle(ONE[0]), core.view)  # counts those of host
+    found = core.handle(MatchWanted(1))
+    with pytest.raises(NotSpecifiedError, match="free device pages of full: expected 4, found 6"):
+        against.on_outcomes(MatchWanted(1), found, core.view)
 
 
 class _Taking(Specification):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hicache.core.errors import CallerError
 from hicache.core.radix import lru
 from invariants.fuzz.tapes import corpus
 from invariants.mutants import ground
@@ -41,16 +40,3 @@ def test_another_eviction_order_is_found_and_can_be_recorded(
     assert changed != there
     assert corpus.paths(tmp_path) == [changed]
     assert corpus.read(changed).entries == tape.entries
-
-
-def test_a_hunt_refuses_tapes_with_stale_decisions(
-    tmp_path: Path,
-) -> None:
-    """Found in a whole run: with one such tape, every mutant that ran it counted as seen."""
-    tape = corpus.read(TAPES[0])
-    corpus.add(tmp_path, tape)
-    assert len(generic_work.as_recorded(tmp_path)) == 1
-    stale = corpus.add(tmp_path, ground.noted(tape, decisions="0" * 32))
-    with pytest.raises(CallerError, match=r"1 of 2 on which it does not .* --record"):
-        generic_work.as_recorded(tmp_path)
-    assert stale.exists()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from hicache.core.errors import About, CallerError
 from invariants.books.story import brief
 from invariants.explain import explain as explainer
+from invariants.explain.explain import Place
+from invariants.explain.ranking import where_to_look
 from invariants.explain.recorder import Account, recorded
 from invariants.fuzz.ops import base as operations
 
@@ -91,6 +93,7 @@ def run(options: Options, command: str) -> int:
     plant = planting.wanted(options.plant, tape, options.tape)
     with planting.planted(plant), limit(allowed_s(len(tape.entries))):
         account = recorded(tape, operations.load(), options.tape)
+        look = where_to_look(account, operations.load())
     about = explainer.chosen(
         account,
         options.page,
@@ -103,20 +106,23 @@ def run(options: Options, command: str) -> int:
     failure = account.outcome.failure
     stream = sys.stderr if "-" in (options.trace, options.json) else sys.stdout
     with ignore_broken_pipe():
-        show(account, about, options.tape, plant, stream)
+        show(account, about, look, options.tape, plant, stream)
     with ignore_broken_pipe():
         if options.trace:
             write_whole(options.trace, timeline(account))
             if options.trace != "-":
                 print(f"\ntrace: {name(options.trace)} (open it in ui.perfetto.dev)", file=stream)
         if options.json:
-            write_json(options.json, document(account, about, command, plant))
+            write_json(options.json, document(account, about, look, command, plant))
     return failure.code if failure else 0
 
 
-def document(account: Account, about: list[About], command: str, plant: str) -> dict[str, object]:
+def document(
+    account: Account, about: list[About], look: list[Place], command: str, plant: str
+) -> dict[str, object]:
     """The content of `--json`. Other programs read it: do not rename its keys."""
     failure, last = account.outcome.failure, account.steps[-1:]
+    difference = account.difference
     summary: dict[str, object] | None = None
     if failure is not None:
         verdict = explainer.verdict(failure)
@@ -138,6 +144,9 @@ def document(account: Account, about: list[About], command: str, plant: str) -> 
         "entries": len(account.outcome.tape.entries),
         "events": len(account.steps),
         "failure": summary,
+        "difference": None
+        if difference is None
+        else {"event": difference.event, "what": difference.what, "text": difference.text},
         "stories": [
             {
                 "about": explainer.title(one),
@@ -161,7 +170,7 @@ def document(account: Account, about: list[About], command: str, plant: str) -> 
                 "why": place.why,
                 "via": [str(source_line) for source_line in place.via],
             }
-            for place in explainer.places(account, explainer.named(account) or about)
+            for place in look
         ],
     }
 

@@ -29,6 +29,7 @@ from invariants.watch import Level
 from ..fuzzing import option_values, planting
 from ..fuzzing.executors import base as executors
 from ..fuzzing.files import Files
+from ..fuzzing.hunting import hunt
 from ..fuzzing.replaying import replay
 from ..fuzzing.report import Kind, Tally, document, reached, show
 from ..fuzzing.words import conclusions
@@ -39,14 +40,13 @@ from ..terminal import options as read
 from ..terminal.options import OptionRecord
 from ..terminal.output import check_folder, check_outputs, write_json
 from ..terminal.signals import INTERRUPTED
-from ..terminal.streams import ignore_broken_pipe, print_error
+from ..terminal.streams import ignore_broken_pipe
 from ..terminal.tables import print_sentences
 
 SUMMARY = "look for bugs: random operations, faults and schedules, every check after each event"
 SECONDS = 60
 MOST_OPERATIONS = 100_000  # a tape of this length can still be read
 CANARY_SURVIVED = 19
-BAD_INPUT = 2
 FOLDER = "fuzz-failures"
 
 
@@ -76,6 +76,7 @@ class Options(OptionRecord):
     device: str | None
     twins: bool
     fail_each_transfer: bool
+    first: bool
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -123,12 +124,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
     add(
-        "--against",
-        type=read.choice(AGAINST),
-        default=SPEC,
-        help="what every outcome is compared with: spec, the executable specification, or none",
-    )
-    add(
         "--jobs",
         type=read.at_least(1),
         metavar="N",
@@ -145,14 +140,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=option_values.percent,
         default=10,
         metavar="PERCENT",
-        help="percentage of sequences that run again in a new process with another hash seed",
+        help="percentage of sequences that run again in a process with another hash seed; those "
+        "with several ranks always do, unless it is 0",
     )
     _add_names(parser)
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name a file or a planted bug."""
+    """Adds the options that name what is compared, a file or a planted bug."""
     add = parser.add_argument
+    add(
+        "--against",
+        type=read.choice(AGAINST),
+        default=SPEC,
+        help="what every outcome is compared with: spec, the executable specification, or none",
+    )
     add(
         "--device",
         type=read.choice(REAL),
@@ -190,6 +192,7 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write how often each state was reached (rates.json)",
     )
+    add("--first", action="store_true", help="stop at the first failure")
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--replay",
@@ -214,6 +217,11 @@ def _check(options: Options) -> None:
         raise CallerError(
             f"{other}: expected no --twins or --fail-each-transfer beside it, found one; a tape of "
             "a twin plays its twin by itself"
+        )
+    if options.first and (options.canary or options.replay):
+        other = "--canary" if options.canary else "--replay"
+        raise CallerError(
+            f"{other}: expected no --first beside it, found it; it ends at the first failure anyway"
         )
     if options.canary and options.plant:
         raise CallerError("--plant: expected no other bug beside --canary, found one; choose one")
@@ -261,10 +269,11 @@ def run(options: Options, command: str) -> int:
     tally = Tally()
     files = Files(Path(options.output))
     with closing(executor.run(work, _seeds(seed, options), options.jobs or 0)) as results:
-        complete, lost = _hunt(results, tally, files, options.canary)
+        complete, lost = hunt(results, tally, files, options.canary, options.first)
         files.restore_missing(tally)
         settings = _settings(options, seed)
-        tally.missed = _missed(tally, options) if complete else []
+        stopped = options.first and bool(tally.kinds)
+        tally.missed = _missed(tally, options) if complete and not stopped else []
         code = lost or tally.code() or (0 if complete else INTERRUPTED)
         if options.canary and complete:
             code = 0 if tally.kinds else CANARY_SURVIVED
@@ -283,30 +292,6 @@ def run(options: Options, command: str) -> int:
         if options.rates and complete:
             write_json(options.rates, rates.document(reached(tally), probes.expected()))
     return code
-
-
-def _hunt(results: executors.Results, tally: Tally, files: Files, canary: bool) -> tuple[bool, int]:
-    """Adds all results to the tally.
-
-    Returns whether the run was complete, and the exit code of what ended it, or 0.
-    """
-    complete, lost = True, 0
-    try:
-        for result in results:
-            failure = tally.add(result)
-            if failure is not None and not canary:
-                files.keep(failure, tally)
-            if canary and tally.kinds:
-                break
-    except KeyboardInterrupt:
-        complete = False
-        print_error("interrupted; found so far:")
-    except (executors.WorkerLost, CallerError) as error:
-        if not tally.sequences and isinstance(error, CallerError):
-            raise
-        complete, lost = False, getattr(error, "exit_code", BAD_INPUT)
-        print_error(str(error))
-    return complete, lost
 
 
 def _hint(work: Work, kind: Kind) -> str:

@@ -39,7 +39,8 @@ from ..terminal.output import (
     write_all,
     write_json,
 )
-from ..terminal.streams import ignore_broken_pipe
+from ..terminal.signals import INTERRUPTED, deferred
+from ..terminal.streams import ignore_broken_pipe, print_error
 from ..terminal.text import command_line
 from ..terminal.text import name as name_of
 from ..terminal.workers import run_child
@@ -132,29 +133,68 @@ def run(options: Options, command: str) -> int:
                 f"{f' with {plant} planted' if plant else ''}; give the bug that it needs "
                 "(--plant), or play it on the version that it failed on"
             )
-        begun = time.perf_counter()
         small = options.output if options.output != "-" else ""
-        shrunk = shrinker.shrink(tape, failure, lambda one: _play(one, ops, small), options.plays)
+        search = shrinker.Search(tape, failure, lambda one: _play(one, ops, small), options.plays)
+        begun, complete, text = time.perf_counter(), True, ""
+        try:
+            search.run()
+            text = _verified(options, search.shrunk(), plant)
+        except KeyboardInterrupt:
+            complete = False
         seconds = time.perf_counter() - begun
-    notes = tape.notes | ({planting.NOTE: plant} if plant else {})
-    shrunk = replace(shrunk, tape=replace(shrunk.tape, notes=notes))
+    with deferred():  # what was found so far is written whole
+        shrunk = _noted(search.shrunk(), plant)
+        result = Result(options, shrunk, plant, len(tape.entries), seconds, complete)
+        written = _write(result, text)
+        _report(result, written)
+    return 0 if complete else INTERRUPTED
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the search found. before: entries of the tape. complete: whether it was not interrupted,
+    so that the small tape is verified.
+    """
+
+    options: Options
+    shrunk: shrinker.Shrunk
+    plant: str
+    before: int
+    seconds: float
+    complete: bool
+
+
+def _noted(shrunk: shrinker.Shrunk, plant: str) -> shrinker.Shrunk:
+    """The result with a note of the planted bug in its tape."""
+    notes = shrunk.tape.notes | ({planting.NOTE: plant} if plant else {})
+    return replace(shrunk, tape=replace(shrunk.tape, notes=notes))
+
+
+def _verified(options: Options, shrunk: shrinker.Shrunk, plant: str) -> str:
+    """The test of the small tape, after both have failed in new processes."""
+    shrunk = _noted(shrunk, plant)
     text = pytest_file(shrunk.tape, shrunk.failure, plant)
-    name = file_name(shrunk.tape, shrunk.failure)
     _verify(shrunk, plant, text, f"\nreplay: {_replay(options.tape, plant)}")
+    return text
+
+
+def _write(result: Result, text: str) -> list[str]:
+    """Writes the small tape, its test (`text`) if that was verified, and the JSON document; returns
+    the paths of the first two.
+    """
+    options, shrunk = result.options, result.shrunk
     written = [options.output] if options.output != "-" else []
     outputs = [(options.output, [tapes.dumps(shrunk.tape)])]
-    if options.export:
-        test = str(Path(options.export) / name)
+    if options.export and result.complete:
+        test = str(Path(options.export) / file_name(shrunk.tape, shrunk.failure))
         check_outputs({"tape": options.tape}, export=test if Path(test).exists() else None)
         written.append(test)
         outputs.append((test, [text]))
     if options.json:
-        result = document(options, shrunk, plant, len(tape.entries), seconds, written)
-        outputs.append((options.json, as_json(result)))
+        outputs.append((options.json, as_json(document(result, written))))
     with ignore_broken_pipe():
-        write_all(outputs, options.export or "")
-    _report(options, shrunk, plant, len(tape.entries), seconds, written)
-    return 0
+        write_all(outputs, (options.export or "") if result.complete else "")
+    return written
 
 
 def _play(tape: Tape, ops: dict[str, Operation], name: str = "") -> Outcome:
@@ -254,47 +294,42 @@ def _run(module: str, arguments: Sequence[str], hash_seed: str) -> str:
 # -- output
 
 
-def document(
-    options: Options,
-    shrunk: shrinker.Shrunk,
-    plant: str,
-    before: int,
-    seconds: float,
-    written: list[str],
-) -> dict[str, object]:
+def document(result: Result, written: list[str]) -> dict[str, object]:
     """The content of `--json`. Other programs read it: do not rename its keys."""
+    options, shrunk = result.options, result.shrunk
     return {
+        "complete": result.complete,
         "tape": options.tape,
-        "plant": plant,
+        "plant": result.plant,
         "failure": asdict(shrunk.failure),
-        "entries": {"before": before, "after": len(shrunk.tape.entries)},
+        "entries": {"before": result.before, "after": len(shrunk.tape.entries)},
         "plays": shrunk.plays,
         "rounds": shrunk.rounds,
-        "seconds": round(seconds, 3),
+        "seconds": round(result.seconds, 3),
         "whole": shrunk.whole,
         "others": [[*kind, times] for kind, times in sorted(shrunk.others.items())],
-        "verified": len(_HASH_SEEDS),
+        "verified": len(_HASH_SEEDS) if result.complete else 0,
         "written": written,
     }
 
 
-def _report(
-    options: Options,
-    shrunk: shrinker.Shrunk,
-    plant: str,
-    before: int,
-    seconds: float,
-    written: list[str],
-) -> None:
+def _report(result: Result, written: list[str]) -> None:
+    options, shrunk = result.options, result.shrunk
     failure, count = shrunk.failure, len(shrunk.tape.entries)
     stream = sys.stderr if "-" in (options.output, options.json) else sys.stdout
     ranks = f" on {shrunk.tape.ranks} ranks" if shrunk.tape.ranks > 1 else ""
-    with_bug = f", with {plant} planted" if plant else ""
+    with_bug = f", with {result.plant} planted" if result.plant else ""
     rest = "" if shrunk.whole else f"; stopped by --plays {options.plays}, it may get smaller"
+    checked = f"the same failure {len(_HASH_SEEDS)} times in fresh processes"
+    if not result.complete:
+        print_error("interrupted; the smallest failing tape so far is kept")
+        rest = "; it may get smaller" * (not shrunk.whole)
+        checked = "not repeated in fresh processes" + ", so no test" * bool(options.export)
     lines = [
         f"{failure.kind}: exit code {failure.code}{with_bug}",
-        f"{before} -> {count} operations{ranks}, {shrunk.plays} plays, {seconds:.1f} s{rest}",
-        f"the same failure {len(_HASH_SEEDS)} times in fresh processes",
+        f"{result.before} -> {count} operations{ranks}, {shrunk.plays} plays, "
+        f"{result.seconds:.1f} s{rest}",
+        checked,
         *(f"    {spoken(entry)}" for entry in shrunk.tape.entries),
     ]
     if shrunk.others:

@@ -16,6 +16,7 @@ from rich.text import Text
 from hicache.core.errors import About
 from invariants.books.story import brief
 from invariants.explain import explain
+from invariants.explain.explain import Place
 from invariants.explain.recorder import Account, Step
 from invariants.fuzz.tapes.spoken import spoken
 from invariants.source_lines import ROOT, SourceLine
@@ -29,11 +30,18 @@ WIDTH, LAST, MOST_OUTCOMES, MOST_CALLS = 100, 6, 6, 30
 INDENT = (0, 0, 0, 2)
 
 
-def show(account: Account, about: Sequence[About], name: str, plant: str, stream: TextIO) -> None:
+def show(
+    account: Account,
+    about: Sequence[About],
+    look: Sequence[Place],
+    name: str,
+    plant: str,
+    stream: TextIO,
+) -> None:
     """Prints the whole explanation.
 
-    about: the pages, nodes, requests or flights to tell about. name: the path of the tape.
-    plant: the planted bug, or "".
+    about: the pages, nodes, requests or flights to tell about. look: where to look. name: the path
+    of the tape. plant: the planted bug, or "".
     """
     out = console(stream, WIDTH)
     failure = account.outcome.failure
@@ -54,7 +62,7 @@ def show(account: Account, about: Sequence[About], name: str, plant: str, stream
     out.print(_last_events(account))
     if account.steps:
         out.print(_calls_of(account.steps[-1]))
-    out.print(_places_to_look(account, about))
+    out.print(_places_to_look(look))
     quoted = command_line([name, *entries.options()])
     option = (
         f" --plant {plant}" if plant and account.outcome.tape.notes.get("plant") != plant else ""
@@ -76,6 +84,10 @@ def _verdict(account: Account) -> Table:
     if account.steps:
         step = account.steps[-1]
         rows.append(("event", f"{step.number}, at {step.now}: {brief(step.event)}"))
+    if account.difference is not None:
+        first = f"from the specification first at event {account.difference.event}"
+        rows += [("differs", f"{first}: {account.difference.what}")]
+        rows += [("", account.difference.text)] if account.difference.text else []
     size = len(tape.entries)
     if account.steps and not account.steps[-1].entry:
         rows.append(("entry", f"after all {size}: everything is released and evicted"))
@@ -135,10 +147,10 @@ def _place(source_line: SourceLine) -> str:
     return f"{source_line.file.rpartition('/')[2]}:{source_line.line}"
 
 
-def _places_to_look(account: Account, about: Sequence[About]) -> Table:
+def _places_to_look(look: Sequence[Place]) -> Table:
     result = table("Where to look, likeliest first", "line", "event", "what it did there")
     result.columns[0].no_wrap, result.columns[2].justify = True, "left"
-    for place in explain.places(account, explain.named(account) or about):
+    for place in look:
         source_line = place.source_line
         source = linecache.getline(str(ROOT / source_line.file), source_line.line).strip()
         why = Text(place.why)

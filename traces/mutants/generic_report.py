@@ -35,21 +35,37 @@ def document(generic: Sequence[TimedHunt], sum_: Score) -> dict[str, object]:
     }
 
 
-def row(one: TimedHunt) -> dict[str, object]:
-    """The fields of one mutant that planted bugs do not have."""
+def whole_row(one: TimedHunt) -> dict[str, object]:
+    """All fields of one mutant."""
     hunt = one.hunt
-    return {"differs": hunt.differs, "reached": hunt.reached, "decisions": hunt.decisions}
+    found = {
+        "name": hunt.name,
+        "killed": hunt.killed,
+        "code": hunt.code,
+        "check": hunt.kind,
+        "operations": hunt.operations,
+        "sequences": hunt.sequences,
+        "seed": hunt.seed,
+        "seconds": round(one.seconds, 3),
+    }
+    return found | {"differs": hunt.differs, "reached": hunt.reached}
 
 
-def show(generic: Sequence[TimedHunt], sum_: Score, left: int, stream: TextIO) -> None:
+def show(
+    generic: Sequence[TimedHunt],
+    sum_: Score,
+    left: int,
+    stream: TextIO,
+    title: str = "generic mutants of hicache.core",
+) -> None:
     """Prints the table by module, the most frequent kinds of kills, and all open names.
 
     left: after an interrupt, the number of mutants without a result.
     """
     out = console(stream)
     by_module = table(
-        "generic mutants of hicache.core",
-        "module", "mutants", "checks", "decisions", "equivalent", "alive", "killed",
+        title,
+        "module", "mutants", "checks", "specification", "equivalent", "alive", "killed",
     )  # fmt: skip
     by_module.columns[0].no_wrap = True
     for module, count in (*sum_.by_module.items(), ("together", sum_.total)):
@@ -59,7 +75,7 @@ def show(generic: Sequence[TimedHunt], sum_: Score, left: int, stream: TextIO) -
         out.print(f"  interrupted: {left:,} more are undecided and not counted")
     total = sum_.total
     rows = [("of those that are not equivalent, by checks", percent(total.by_checks_alone))]
-    rows += [("by checks or recorded decisions", percent(total.rate))]
+    rows += [("by checks or the specification", percent(total.rate))]
     rows += [(f"killed by {kind}", f"{count:,}") for kind, count in sum_.by_kind[:_KINDS]]
     out.print(pairs("killed by", rows))
     hunts = {one.hunt.name: one.hunt for one in generic}
@@ -74,5 +90,6 @@ def show(generic: Sequence[TimedHunt], sum_: Score, left: int, stream: TextIO) -
 
 
 def _cells(count: Count) -> tuple[str, ...]:
-    numbers = (count.mutants, count.by_checks, count.by_decisions, count.equivalent, count.alive)
+    killed = count.by_checks, count.by_specification
+    numbers = (count.mutants, *killed, count.equivalent, count.alive)
     return (*(f"{number:,}" for number in numbers), f"{count.rate * 100:.1f} %")

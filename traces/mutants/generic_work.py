@@ -7,8 +7,6 @@ output (see commands/mutants and generic_report) or mutants (see invariants/muta
              long it takes, and its digest
     rounds   each mutant gets a slice of time on the tapes that run its line; survivors get the
              next, longer slice, except those that are known to be equivalent
-    record   mutants that survive all rounds are played on the recorded tapes, whose decisions the
-             tests hold
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hicache.core.errors import CallerError
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes.tape import Tape
 from invariants.mutants import ground, mutate, score
@@ -49,7 +46,6 @@ class Job:
 
 
 _grounds: list[Ground] = []
-_recorded: list[Ground] = []
 
 
 @contextmanager
@@ -58,10 +54,8 @@ def surveyed(each: int = EACH) -> Iterator[int]:
     with mutate.counted():
         kept = list(ground.survey(corpus_tapes()))
         _grounds[:] = [*kept, *ground.chosen(ground.survey(tapes(each)), LINE)]
-        _recorded[:] = as_recorded(RECORDED)
         yield len(_grounds)
     _grounds.clear()
-    _recorded.clear()
 
 
 def corpus_tapes() -> Iterator[Tape]:
@@ -78,22 +72,6 @@ def tapes(each: int) -> Iterator[Tape]:
         yield from ground.varied(tape, VARIED)
     yield from ground.drawn(range(1, each + 1), SHORT)
     yield from ground.drawn(range(1001, 1001 + each), LONG)
-
-
-def as_recorded(folder: Path) -> list[Ground]:
-    """The recorded tapes. Raises CallerError if the unchanged core decides otherwise on one.
-
-    Such a tape would seem to kill every mutant.
-    """
-    grounds = list(ground.survey(map(corpus.read, corpus.paths(folder))))
-    stale = [one.tape.seed for one in grounds if one.tape.notes.get(ground.NOTE) != one.digest]
-    if stale:
-        raise CallerError(
-            f"{folder}: expected tapes on which the core decides as recorded, found {len(stale)} "
-            f"of {len(grounds)} on which it does not (first: seed {stale[0]}); if this change "
-            f"is intended, run hicache mutants --record"
-        )
-    return grounds
 
 
 def record(folder: Path = RECORDED) -> list[Path]:
@@ -152,6 +130,4 @@ def work(job: Job) -> tuple[Job, TimedHunt]:
             differs=hunt.differs or earlier.hunt.differs,
         )
         seconds += earlier.seconds
-    if not hunt.killed:
-        hunt = replace(hunt, decisions=score.decides(job.mutant, _recorded, time_limit))
     return job, TimedHunt(hunt, seconds)

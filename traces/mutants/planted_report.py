@@ -93,6 +93,7 @@ def _row(row: Row) -> dict[str, object]:
         "seed": row.seed,
         "seconds": round(row.seconds, 3),
         "noticed_by": list(row.noticed),
+        "by_specification": row.differs,
         "faults": list(getattr(bug, "FAULTS", ())),
         "others": others,
         "shrunk": small,
@@ -104,6 +105,7 @@ def _figures(rows: Sequence[Row]) -> dict[str, object]:
     times = [row.seconds for row in rows if row.killed]
     small = [row.small for row in rows if row.small is not None]
     result: dict[str, object] = {"bugs": len(rows), "killed": len(times)}
+    result["by_specification"] = sum(row.differs for row in rows)
     if times:
         result |= {
             "median_s": round(statistics.median(times), 3),
@@ -144,6 +146,7 @@ def conclusions(rows: Sequence[Row]) -> list[str]:
     told = [f"{figures['killed']} of {figures['bugs']} planted {bugs} found."]
     if "median_s" in figures and len(rows) > 1:
         told.append(f"Half of those found took at most {figures['median_s']} s.")
+    told.append(f"The specification alone notices the tapes of {figures['by_specification']}.")
     if left := [row.name for row in rows if not row.killed]:
         more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
         told.append(f"No check sees {', '.join(left[:_MOST_NAMED])}{more}.")

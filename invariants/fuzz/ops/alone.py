@@ -10,7 +10,7 @@ from hicache.core.types import Tier
 from ..draws import Draws
 from ..hand import Hand
 from ..plain import Plain
-from ..spell import prompts
+from ..spell import cached, tokens_of
 from ..tapes.schema import FLAG, MOST_TOKENS, NEW_REQUEST, PROMPT, Schema, number, word
 from . import arrive
 from .base import Arguments
@@ -28,8 +28,9 @@ ARGS: Schema = {
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
     page = hand.config.page_size
-    known = prompts(hand.core.view, page, hand.pairs, Tier.DEVICE) or hand.past
-    tokens, space = draws.one(known) if known else ([draws.below(3)], "")
+    known = cached(hand.core.view, page, hand.pairs, Tier.DEVICE)
+    rows, space = draws.one(known) if known else (b"", "")
+    tokens = tokens_of(rows, hand.pairs) or [draws.below(3)]
     longest = page * hand.config.device_pages[0]
     tokens = [*tokens, *[draws.below(3)] * draws.between(1, 2 * page)][:longest]
     return {

@@ -27,7 +27,7 @@ class WorkerLost(AssertionError):
 class Results(Protocol):
     """Results as they arrive, in any order.
 
-    `close` ends the workers; sequences that have not started are not played.
+    `close` ends the workers at once, also those that are within a sequence.
     """
 
     def __iter__(self) -> Iterator[Result]: ...

@@ -1,6 +1,9 @@
 """Runs sequences on the cores of this machine, in new processes that share nothing.
 
-Does not define a sequence; see fuzzing/work.
+Each worker has its own hash seed, so that an order that comes from hashing is not the same in all
+of a run. The first worker has PYTHONHASHSEED if that is set, else the seed of the first sequence.
+Processes beside a worker, in which some of its sequences run again, have the numbers behind its
+own (see fuzzing/double_run). Does not define a sequence; see fuzzing/work.
 """
 
 from __future__ import annotations
@@ -8,13 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import active_children, get_context
 from multiprocessing.process import BaseProcess
 
 from hicache.core.errors import CallerError
 
-from ...terminal.workers import cores, deferring_signals, how_ended, ignore_signals
+from ...terminal.workers import (
+    cores,
+    deferring_signals,
+    environment,
+    how_ended,
+    ignore_signals,
+)
+from ..double_run import MOST_HASH_SEED, hash_seed
 from ..work import Result
 from .base import AHEAD, Results, WorkerLost
 
@@ -32,14 +42,19 @@ def run(work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> Resul
 class _Workers:
     """The results of a pool of processes.
 
-    An exception, also Ctrl-C, cancels what has not started; only `close` waits for the rest. The
-    wait is needed: the pool's thread closes a pipe when it ends, and an interpreter that exits at
-    that moment writes to the pipe and prints an OSError.
+    `close` ends the workers, even within a sequence, and waits for the pool. The wait is needed:
+    the pool's thread closes a pipe when it ends, and an interpreter that exits at that moment
+    writes to the pipe and prints an OSError. Nothing is cancelled, because the thread fails when
+    it finds a cancelled future after a worker is gone.
     """
 
     def __init__(self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> None:
         self._jobs = jobs
         self._workers: list[BaseProcess] = []
+        first = list(islice(seeds, 1))
+        seeds = chain(first, seeds)
+        self._hash_seed = int(hash_seed() or sum(first))
+        self._under_way: dict[Future[Result], int] = {}
         try:
             self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), ignore_signals)
         except (OSError, ImportError, NotImplementedError) as error:
@@ -54,32 +69,32 @@ class _Workers:
 
     def close(self) -> None:
         self._results.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if not all(future.done() for future in self._under_way):
+            for worker in self._workers:
+                worker.kill()
+        self._pool.shutdown(wait=True)
 
     def _played(
         self, work: Callable[[int], Result], seeds: Iterator[int], most: int
     ) -> Generator[Result]:
-        under_way: dict[Future[Result], int] = {}
-        try:
-            while True:
-                for seed in islice(seeds, max(0, most - len(under_way))):
-                    under_way[self._submitted(work, seed)] = seed
-                if not under_way:
-                    return
-                # `wait` holds locks of futures, which Ctrl-C within it would leave locked
-                with deferring_signals():
-                    done, _ = wait(under_way, _POLL_S, return_when=FIRST_COMPLETED)
-                for future in sorted(done, key=under_way.__getitem__):
-                    seed = under_way.pop(future)
-                    yield self._result(future, seed, most)
-        finally:
-            for future in under_way:
-                future.cancel()
+        under_way = self._under_way
+        while True:
+            for seed in islice(seeds, max(0, most - len(under_way))):
+                under_way[self._submitted(work, seed)] = seed
+            if not under_way:
+                return
+            # `wait` holds locks of futures, which Ctrl-C within it would leave locked
+            with deferring_signals():
+                done, _ = wait(under_way, _POLL_S, return_when=FIRST_COMPLETED)
+            for future in sorted(done, key=under_way.__getitem__):
+                seed = under_way.pop(future)
+                yield self._result(future, seed, most)
 
     def _submitted(self, work: Callable[[int], Result], seed: int) -> Future[Result]:
         """Submits a sequence, which may start a worker."""
+        own = (self._hash_seed + len(self._workers)) % MOST_HASH_SEED
         try:
-            with deferring_signals():
+            with deferring_signals(), environment(PYTHONHASHSEED=str(own)):
                 future = self._pool.submit(work, seed)
         except OSError as error:
             raise self._no_workers(error) from None

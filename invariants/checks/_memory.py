@@ -1,7 +1,7 @@
 """The bytes of page numbers that a core keeps in memory, and those that its live pages need.
 
 Lives here: following views to the array that owns their memory, and counting what nodes, requests
-and open actions need by the books. Does not judge, see `checks/rss_bound`.
+and open actions need by the books. Does not judge, see `rss_bound`.
 
 A view keeps the whole array below it in memory, so an array counts with the bytes of its owner, and
 each owner counts once.
@@ -18,7 +18,7 @@ from hicache.core.actions import Prefill
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
 
-from .book import Book
+from ..books.book import Book
 
 PAGE_NUMBER_BYTES = 8
 
