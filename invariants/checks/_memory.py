@@ -31,9 +31,9 @@ def owner_of(array: Any) -> Any:
 
 
 def kept_bytes(arrays: Iterable[Pages]) -> int:
-    """The bytes that these arrays keep in memory."""
+    """The bytes that these arrays keep in memory. The owner may also be an object of bytes."""
     owners = {id(owner): owner for owner in map(owner_of, arrays)}
-    return sum(memoryview(owner).nbytes for owner in owners.values())  # of bytes, too
+    return sum(memoryview(owner).nbytes for owner in owners.values())
 
 
 def arrays_of(view: CoreView) -> Iterator[Pages]:

@@ -29,6 +29,7 @@ class CopyOnce(Check):
 
     def __init__(self) -> None:
         super().__init__()
+        super().__init__()
         self._forgotten = False  # the tree was flushed since the answered action began
         self._landed: set[int] = set()  # loads in flight that have landed
         # by component and tag, the last use of a page when its write-back failed
@@ -48,7 +49,7 @@ class CopyOnce(Check):
         elif type(item) is BackupDone and not self._forgotten:
             if item.ok:
                 self._backed_up(book, book.answered)
-            else:
+            elif not book.writes.threshold:
                 self._failed.update(self._uses(book, book.answered))
         elif type(item) is LoadDone:
             if item.ok and item.flight not in self._landed:

@@ -6,7 +6,8 @@
 This holds of full attention alone, under an order of eviction that compares last uses only. A copy
 to host is no use of a page, and while it holds back a cold page, nothing warmer goes in its place.
 What a copy changes is time. So when the core with a host is writing back, or evicts less than was
-asked, copies end until it does the same. Loads are switched off.
+asked, copies end until it does the same; and before a flush all of them end, since the pages that
+a copy reads are not free before its reply. Loads are switched off.
 
 It does not hold of
 
@@ -23,7 +24,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hicache.core import registry
-from hicache.core.actions import Admitted, Backup, Granted, Matched, Outcome, Prefill, Refused
+from hicache.core.actions import (
+    Action,
+    Admitted,
+    Backup,
+    Granted,
+    Matched,
+    Outcome,
+    Prefill,
+    Refused,
+)
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.events import (
@@ -32,6 +42,7 @@ from hicache.core.events import (
     BackupDone,
     Event,
     EvictWanted,
+    Flushed,
     LoadDone,
     PrefillDone,
 )
@@ -41,13 +52,15 @@ from invariants.books.orders import RECENCY
 from invariants.watch import Watch
 
 from .faults.errors import KINDS as ERRORS
-from .hand import Hand
+from .hand import LOST, Hand
 from .records import Pending
 from .tapes.tape import Tape
 
 NO_LOADS = 1 << 30
 PROBE = 1 << 40  # request number from which prompts are looked for
 EVERY = 8  # entries, after which they are
+# Times by which copies to host take longer, by the tape's seed; the last ends when it is waited for
+LATER = (0, 400, LOST)
 RULE = "HOST-TIER: A host tier costs no device hit: the same events find the same on device."
 
 
@@ -77,10 +90,19 @@ class HostedHand(Hand):
         self.bare = Driver(Core(bare), self)
         self.passes: dict[int, int] = {}  # flights of the core without host, by those of the other
         self.waits = self.probed = 0
+        self._later = LATER[tape.seed % len(LATER)]
+
+    def submit(self, action: Action) -> None:
+        super().submit(action)
+        if isinstance(action, Backup):
+            self.pending[-1] = self.pending[-1]._replace(due=self.pending[-1].due + self._later)
 
     def feed(self, event: Event) -> list[Outcome]:
         if isinstance(event, BackupDone | LoadDone):
             return super().feed(event)
+        if isinstance(event, Flushed):
+            for begun in self._copies():
+                self._end(begun)
         expected = self._without_host(event)
         found = super().feed(event)
         if isinstance(event, EvictWanted):
@@ -98,12 +120,18 @@ class HostedHand(Hand):
         return self.bare.feed(event)
 
     def _copy_awaited(self, found: list[Outcome]) -> Pending | None:
-        """The copy to host that a refusal waits for."""
-        after = {item.after for item in found if isinstance(item, Refused)}
-        return next(
-            (one for one in self.pending if one.number in after and isinstance(one.action, Backup)),
-            None,
-        )
+        """The copy to host that a refusal waits for, or may wait for beside another reply."""
+        for item in found:
+            if isinstance(item, Refused) and item.reason == "writing_back":
+                copies = self._copies()
+                named = (one for one in copies if one.number == item.after)
+                return next(named, copies[0] if copies else None)
+        return None
+
+    def _copies(self) -> list[Pending]:
+        """The copies to host that are under way, oldest first."""
+        copies = [one for one in self.pending if isinstance(one.action, Backup)]
+        return sorted(copies, key=lambda one: one.number)
 
     def _end(self, one: Pending) -> None:
         self.waits += 1
@@ -117,10 +145,10 @@ class HostedHand(Hand):
         at = self.config.components.index(event.component)
         here, bare = (core.view.pool(Tier.DEVICE, at) for core in (self.core, self.bare.core))
         while here.free < bare.free:
-            copies = [one for one in self.pending if isinstance(one.action, Backup)]
+            copies = self._copies()
             if not copies:
                 return
-            self._end(min(copies, key=lambda one: one.number))
+            self._end(copies[0])
             super().feed(event._replace(pages=bare.free - here.free))
 
     def _compare(self, event: Event, expected: list[Outcome], found: list[Outcome]) -> None:

@@ -11,7 +11,9 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ()
 TITLE = "While a cold page is being copied to host, warmer pages are evicted in its place."
-KILLS = ""
+KILLS = ""  # the play beside a core without a host finds it
+COMPONENTS = ("full",)
+EVICTION = "lru"
 
 
 def _none(state: Any) -> Iterator[int]:
