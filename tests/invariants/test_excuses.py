@@ -33,7 +33,7 @@ QUICK = (
     "one-backup-fewer-than-allowed",
     "one-child-makes-a-fork",
     "passes-end-before-their-pages",
-    "pools-short-together-skip-the-coldest",
+    "refused-requests-refresh-their-prefix",
     "tombstones-take-earlier-components-along",
     "windows-on-host-need-their-parents",
 )
