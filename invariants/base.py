@@ -18,6 +18,7 @@ them in `totals`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,7 @@ from hicache.core.view import CoreView
 
 from .books.book import Book
 from .books.mirror import NodeMirror
+from .reasons import Reason
 
 CRASH, INVARIANT, WRONG_BYTES, HAZARD, LIVENESS = 10, 11, 12, 13, 14
 NONDETERMINISM, HARNESS = 16, 17
@@ -104,6 +106,9 @@ class Check:
     of_several: ClassVar[bool] = False  # does not apply if full attention is the only component
     watches: ClassVar[tuple[type, ...]] = ()
 
+    def __init__(self) -> None:
+        self.excuses: Counter[Reason] = Counter()  # judgements that it forgave, by reason
+
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         """Called for each changed node, and for each node in a full check."""
 
@@ -125,6 +130,12 @@ class Check:
 
     def still(self, book: Book, view: CoreView) -> None:
         """Called at the end, if nothing is admitted or in flight."""
+
+    def excuse(self, reason: Reason) -> None:
+        """Counts a judgement that the check forgives, or cannot make, for this reason. A sentence
+        that does not apply at all, as to another kind of event, is no judgement.
+        """
+        self.excuses[reason] += 1
 
     def fail(self, equation: str, *about: About) -> NoReturn:
         """Reports a failure with its figures. about: the objects whose story explains it."""

@@ -13,6 +13,7 @@ checks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -33,6 +34,15 @@ SHAPES = ("node", "totals", "issue", "see", "audit", "still")
 _REPLIES = (LoadDone, BackupDone, PrefillDone)
 Level = Literal["every", "sampled", "off"]
 Asked = Callable[..., None]
+Excuses = Counter[tuple[str, str]]  # by the name of a check and a reason
+
+
+def excuses_by_check(excuses: Excuses) -> dict[str, dict[str, int]]:
+    """How many judgements were forgiven: check, reason, number."""
+    found: dict[str, dict[str, int]] = {}
+    for (check, reason), count in sorted(excuses.items()):
+        found.setdefault(check, {})[reason] = count
+    return found
 
 
 def _queues(book: Book, view: CoreView) -> Iterator[Queue]:
@@ -143,6 +153,17 @@ class Watch:
         if self.book is None or self.book.nodes.declared.key is not None:
             return ""
         return f"the order of evictions: policy {self.book.eviction.name} declares none"
+
+    @property
+    def excuses(self) -> Excuses:
+        """How many judgements were forgiven, by check and reason."""
+        return Counter(
+            {
+                (one.name, reason): count
+                for one in self.checks
+                for reason, count in one.excuses.items()
+            }
+        )
 
     @property
     def audit_every(self) -> int:

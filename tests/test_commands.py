@@ -43,6 +43,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"fuzz", "--replay"}, ()),
     ({"fuzz", "--plant"}, ("--jobs", "1")),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
+    ({"mutants", "--fresh"}, ("--seed", "1", "--only", "1", "--budget", "1", "--jobs", "1")),
     ({"mutants", "--only"}, ("--jobs", "1")),
     ({"mutants"}, ("--only", PLANTED, "--jobs", "1")),
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),

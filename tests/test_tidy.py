@@ -36,12 +36,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory"),
     "hicache.runtime": ("hicache.core", "hicache.devices"),
     "sim": ("hicache",),
+    "invariants.accounts": ("hicache.core", "invariants.base"),
     "invariants.checks": ("hicache.core", "invariants"),
     "invariants.contracts": ("hicache.core", "invariants", "sim"),
     "invariants.explain": ("hicache", "invariants"),
+    "invariants.fresh": ("hicache", "invariants"),
     "invariants.fuzz": ("hicache", "sim", "invariants"),
     "invariants.mutants": ("hicache", "invariants"),
     "invariants.planted": ("hicache", "invariants"),
+    "invariants.simulator": ("hicache", "sim", "invariants"),
     "invariants.spec": (
         *("hicache.core.types", "hicache.core.events"),
         *("hicache.core.actions", "hicache.core.config"),
@@ -55,7 +58,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("traces.formats", "traces.generators", "traces.terminal"),
     ),
     "traces.reporting": (
-        *("hicache", "sim"),
+        *("hicache", "sim", "invariants.accounts"),
         *("traces.formats", "traces.outside", "traces.replaying", "traces.terminal"),
     ),
     "traces.sweeping": (
@@ -67,7 +70,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
-    "traces.mutants": ("hicache", "invariants", "traces.terminal"),
+    "traces.mutants": (
+        *("hicache", "sim", "invariants", "traces.fuzzing"),
+        *("traces.formats", "traces.replaying", "traces.reporting", "traces.terminal"),
+    ),
     "traces.commands": ("hicache", "sim", "invariants", "traces"),
     "traces": ("hicache.core.errors", "hicache.core.registry", "hicache.version"),
 }
@@ -82,6 +88,7 @@ REGISTRIES = {
     "sim.hardware.profiles",
     "sim.schedulers",
     "invariants.checks",
+    "invariants.fresh.edits",
     "invariants.fuzz.faults",
     "invariants.fuzz.ops",
     "invariants.fuzz.schedules",

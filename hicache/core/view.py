@@ -16,6 +16,7 @@ from .components.base import Component
 from .config import Config
 from .eviction_policies.base import EvictionPolicy
 from .ledger import Pool
+from .radix import lru
 from .radix.node import Flight, Node, Request
 from .radix.tree import nodes_below
 from .state import State
@@ -96,6 +97,11 @@ class CoreView:
         boundary requires, or those of all other copies."""
         heap = self._state.queues[component][queue].heaps[garbage]
         return [entry[:3] for entry in heap]
+
+    @property
+    def least_swept(self) -> int:
+        """The number of entries from which on an eviction queue is swept of stale ones."""
+        return lru.LEAST_SWEPT
 
     def peers(self, tier: Tier, component: int) -> Pages:
         """int64[capacity of the backbone's pool on the tier]: for each backbone page, the page of

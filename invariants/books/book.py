@@ -23,17 +23,16 @@ from hicache.core.actions import (
     Outcome,
     Prefill,
     Refused,
+    Released,
     Restarted,
 )
 from hicache.core.events import (
     AdmitWanted,
     Arrived,
-    BackupDone,
     ContinueWanted,
     Event,
     Finished,
     Flushed,
-    LoadDone,
     MatchWanted,
     PagesWanted,
     PrefillDone,
@@ -49,9 +48,11 @@ from .orders import order_of
 from .pages import NODE, PageBook
 from .pins import pin
 from .reference import find
+from .replies import REPLIES, answer
 from .requests import RequestBook, RequestMirror, tags_of
 from .tags import Tags
 from .tickets import Move, Ticket, TicketBook, Use, moves_of, uses_of
+from .waiting import WritingBack, evicted_by, writing_back
 
 Issue = Callable[["Book", Outcome, CoreView], None]
 
@@ -95,7 +96,8 @@ class Book:
         self.free_before = [book.capacity for book in self.pages]
         self.evictable_before = [0] * len(self.pages)
         self.idle_before = [0] * self.width  # of state components, before a pass is answered
-        self.writing_back_before = [0] * self.width
+        self.writing_back_before = [WritingBack(0, 0)] * self.width
+        self.clock_before = 0
         self.moves: list[Move] = []  # of the transfer that is being filed
         self.uses: list[Use] = []  # of the pass that is being filed
         self.missing: list[str] = []  # used paths that are not in the tree
@@ -109,13 +111,14 @@ class Book:
     def before(self, event: Event, view: CoreView) -> None:
         """Records the state before the core handles the event."""
         self.event = event
-        pools = (*view.pools(Tier.DEVICE), *view.pools(Tier.HOST))
-        for slot, (book, pool) in enumerate(zip(self.pages, pools, strict=True)):
+        for slot, book in enumerate(self.pages):
             book.begin()
-            self.free_before[slot] = pool.free
-            self.evictable_before[slot] = book.held[NODE] - book.protected
-        for index in range(self.width):
-            self.writing_back_before[index] = view.writing_back(index)
+            self.free_before[slot], self.evictable_before[slot] = book.free, book.evictable
+        self.clock_before = self.nodes.clock
+        if self.writes.on_evict:
+            self.writing_back_before = [
+                writing_back(self.tickets, index) for index in range(self.width)
+            ]
         kind = type(event)
         if kind is Arrived:
             key, pages = event.key, event.match_pages  # type: ignore[union-attr]
@@ -158,9 +161,13 @@ class Book:
         if type(event) is Arrived:
             self.requests.by_id[event.request] = self._arriving
             self.nodes.stride = event.key.stride
-        landed = _EVENTS.get(type(event))
-        if landed is not None:
-            landed(self, event)
+        if type(event) in REPLIES:
+            self.answered = answer(event, self.tickets, self.requests)  # type: ignore[arg-type]
+        elif type(event) is Finished:
+            self._commit(event.request, event.key, event.length)
+        elif type(event) is Retracted:
+            whole = event.committed_tokens // self.page_size
+            self._commit(event.request, event.key.first(whole), event.committed_tokens)
         if type(event) is Flushed and not any(type(item) is Refused for item in outcomes):
             self.tickets.unpin_all()
         self.nodes.retract(view.touched, view.root)
@@ -168,14 +175,17 @@ class Book:
         if self.width > 1:  # a chunk allocates pages of windows
             touched += [item.request for item in outcomes if type(item) is Prefill]
             touched = list(dict.fromkeys(touched))
-        for request_id in touched:
-            self._leave(request_id, view)
+        for item in outcomes:
+            if type(item) is Released or type(item) is Restarted:
+                self._leave(item.request)
         for item in outcomes:
             kind = type(item)
             if kind is Load or kind is Backup:
                 self.moves, self.uses = moves_of(item.copies, self.kinds), []  # type: ignore[union-attr]
             elif kind is Prefill:
-                self.moves, self.uses = [], self._uses(item, view)  # type: ignore[arg-type]
+                shared = self._shared(item.request)  # type: ignore[union-attr]
+                uses = uses_of(item, self.kinds, self.page_size, shared)  # type: ignore[arg-type]
+                self.moves, self.uses = [], uses
             for ask in issue.get(kind, ()):
                 ask(self, item, view)
             if kind is Load or kind is Backup or kind is Prefill:
@@ -186,6 +196,10 @@ class Book:
         self.nodes.claim()
         self.requests.claim()
         for ticket in self.tickets.fresh:
+            if type(ticket.action) is Backup and self.writes.on_evict:
+                ticket.evicts = evicted_by(
+                    ticket.action, event, outcomes, self.kinds, self._lacked()
+                )
             stray = pin(ticket, self.tickets, self.nodes, self.requests)
             if stray:
                 self.missing.append(stray)
@@ -202,10 +216,10 @@ class Book:
         if type(event) is Arrived:
             self.nodes.stride = event.key.stride
 
-    def _leave(self, request_id: RequestId, view: CoreView) -> None:
-        """Releases everything of a request that is no longer admitted."""
-        req, request = self.requests.by_id.get(request_id), view.requests.get(request_id)
-        if req is None or (request is not None and request.admitted):
+    def _leave(self, request_id: RequestId) -> None:
+        """Releases everything of a request that was released or restarted."""
+        req = self.requests.by_id.get(request_id)
+        if req is None:
             return
         self.parted.append(req)
         if req.admitted:
@@ -217,17 +231,17 @@ class Book:
                 prefill.path = sum(tag in self.nodes.at for tag in req.tags.tolist())
             if load is not None:
                 load.request = -1
-        if request is None:
-            del self.requests.by_id[request_id]
-        elif type(self.event) is Retracted:
-            event = self.event
+        event = self.event
+        if type(event) is Retracted:
             again = RequestMirror(
                 request_id, event.key, event.length, event.match_pages, self.width
             )
             again.may_load, again.priority = req.may_load, req.priority
             self.requests.by_id[request_id] = again
-        elif any(type(item) is Restarted for item in self.outcomes):
-            req.may_load = False
+        elif type(event) in REPLIES:
+            req.may_load = False  # it was restarted
+        else:
+            del self.requests.by_id[request_id]
 
     def _file(self, action: Load | Backup | Prefill, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)
@@ -243,11 +257,15 @@ class Book:
             req.load = action.flight
         else:
             req.prefill, req.states = action.flight, action.states  # type: ignore[union-attr]
+            req.filled = max(req.filled, -(-action.end_token // self.page_size))  # type: ignore[union-attr]
 
-    def _uses(self, action: Prefill, view: CoreView) -> list[Use]:
-        record = view.requests.get(action.request)
-        shared = record.shared_pages if record is not None else 0
-        return uses_of(action, self.kinds, self.page_size, shared)
+    def _shared(self, request_id: RequestId) -> int:
+        """Leading positions that a request shares, when a pass of it begins."""
+        for item in self.outcomes:
+            if type(item) is Admitted and item.request == request_id:
+                return item.device_pages + item.host_pages
+        req = self.requests.by_id.get(request_id)
+        return req.boundary if req is not None else 0
 
     def _heard(self, event: Event, outcomes: Sequence[Outcome]) -> None:
         """Files the boundaries and state slots that the core reported to requests."""
@@ -281,6 +299,13 @@ class Book:
             else:
                 self.requests.admit(req, item)  # type: ignore[arg-type]
 
+    def _lacked(self) -> list[bool]:
+        """By component, whether fewer device pages were free than this operation took."""
+        return [
+            sum(len(taken) for taken, code in one.claimed if code & 3 != NODE) > free
+            for one, free in zip(self.pages[: self.width], self.free_before, strict=False)
+        ]
+
     def _since(self) -> int:
         """The first token of the pass that this event ended, or 0."""
         action = self.answered.action if self.answered is not None else None
@@ -288,7 +313,7 @@ class Book:
 
     def _admit(self, request_id: RequestId, view: CoreView) -> None:
         req, request = self.requests.by_id.get(request_id), view.requests.get(request_id)
-        if req is None or request is None or not request.admitted:
+        if req is None or request is None or not req.admitted:
             return
         load = self.tickets.open.get(req.load)
         awaited = 0
@@ -338,62 +363,9 @@ class Book:
         ):
             self.missing.append(f"{pages} pages of request {req.id} end at no node")
 
-    # Effects of an event on bytes and tickets, filed before the core's actions.
-
-    def _prefill_done(self, event: PrefillDone) -> None:
-        ticket = self.answered = self.tickets.open.get(event.flight)
-        if ticket is None:
-            return
-        req = self.requests.by_id.get(ticket.request)
-        if req is not None and req.prefill == ticket.id:
-            req.prefill = 0
-            load = self.tickets.open.get(req.load)
-            if event.ok:
-                if load is not None:
-                    self.tickets.land(load, True)
-                    req.rehold = True
-                req.load = 0
-                req.computed_tokens = req.working = ticket.action.end_token  # type: ignore[union-attr]
-            self.tickets.land_prefill(ticket, event.ok, req.tags)
-        else:
-            self.tickets.land_prefill(ticket, False, self.nodes.root.tags)
-        self.tickets.close(ticket)
-
-    def _load_done(self, event: LoadDone) -> None:
-        ticket = self.answered = self.tickets.open.get(event.flight)
-        if ticket is None:
-            return
-        self.tickets.land(ticket, event.ok)
-        self.tickets.close(ticket)
-        req = self.requests.by_id.get(ticket.request)
-        if req is not None and req.load == ticket.id:
-            req.load, req.rehold = 0, True
-
-    def _backup_done(self, event: BackupDone) -> None:
-        ticket = self.answered = self.tickets.open.get(event.flight)
-        if ticket is not None:
-            self.tickets.land(ticket, event.ok)
-            self.tickets.close(ticket)
-
-    def _finished(self, event: Finished) -> None:
-        self._commit(event.request, event.key, event.length)
-
-    def _retracted(self, event: Retracted) -> None:
-        whole = event.committed_tokens // self.page_size
-        self._commit(event.request, event.key.first(whole), event.committed_tokens)
-
     def _commit(self, request: RequestId, key: Key, length: int) -> None:
         req = self.requests.by_id.get(request)
         if req is not None:
             tags = tags_of(key)
             made = commit(req, tags, length, self.pages, self.kinds, self.page_size)
             self.left = (req, tags, made)
-
-
-_EVENTS: dict[type, Callable[[Book, Any], None]] = {
-    PrefillDone: Book._prefill_done,
-    LoadDone: Book._load_done,
-    BackupDone: Book._backup_done,
-    Finished: Book._finished,
-    Retracted: Book._retracted,
-}

@@ -9,15 +9,16 @@ Lives here: counting on the page books, ticket by ticket. Does not contain check
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hicache.core.actions import Backup, Load
 from hicache.core.types import FlightId, Pages
 
 from .book import Book
+from .mirror import Key
 from .pages import NODE
 from .tickets import Ticket
 
@@ -45,15 +46,50 @@ def kept(ticket: Ticket, index: int) -> list[Pages]:
     return pinned + ticket.locked[index] if ticket.locked else pinned
 
 
-def copied(book: Book) -> NDArray[np.bool_]:
-    """Returns bool[capacity]: device pages of the backbone that only backups lock."""
-    keepers = np.zeros(book.device.capacity, dtype=np.int64)
-    for ticket in book.tickets.open.values():
-        if type(ticket.action) is Backup:
-            for some in kept(ticket, 0):
-                keepers[some] += 1
-    only: NDArray[np.bool_] = (keepers > 0) & (book.device.locks == keepers)
-    return only
+def above_write_backs(book: Book) -> list[Key]:
+    """Keys, in the order of eviction, of the parents of nodes whose backbone is written back. They
+    can be evicted when the copy has ended.
+    """
+    leaving = {
+        code >> 2: None
+        for ticket in book.tickets.open.values()
+        if 0 in ticket.evicts
+        for move in ticket.moves
+        for code in book.pages[move.at].owner[move.source].tolist()
+    }
+    nodes = [book.nodes.by_id[one].parent for one in leaving if one in book.nodes.by_id]
+    ranks = [
+        above.rank[0]
+        for above in nodes
+        if above is not None and above.parent is not None and above.id not in leaving
+    ]
+    return [rank[1] for rank in ranks if rank is not None]
+
+
+def under_copy(book: Book) -> list[Key]:
+    """Keys of nodes that nothing but copies to host locks on device, one of which a use began."""
+    backups = [one for one in book.tickets.open.values() if type(one.action) is Backup]
+    if all(one.evicts for one in backups):
+        return []
+    locks: Counter[tuple[int, int]] = Counter()  # by component and page
+    nodes: dict[int, None] = {}
+    for ticket in backups:
+        for index in range(book.width):
+            for pages in kept(ticket, index):
+                for page in pages.tolist():
+                    locks[index, page] += 1
+                    if not index and not ticket.evicts:
+                        nodes[int(book.device.owner[page]) >> 2] = None
+    found = []
+    for mirror in (book.nodes.by_id[one] for one in nodes if one in book.nodes.by_id):
+        held = [(at, mirror.pages[at]) for at in range(book.width)]
+        counts = [
+            (mirror.locked[at], locks[at, int(pages[0])]) for at, pages in held if pages is not None
+        ]
+        rank = mirror.rank[0]
+        if rank is not None and all(one == other for one, other in counts):
+            found.append(rank[1])
+    return found
 
 
 def coming(book: Book, index: int, apart: Pages) -> Coming:

@@ -6,12 +6,12 @@ core's own distances.
 
 from __future__ import annotations
 
-from hicache.core.radix.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
-from .kinds import EVERYTHING, kinds_of
-from .liveness import is_live
+from .distances import recounted, widest
+from .kinds import kinds_of
+from .mirror import NodeMirror, serves
 
 
 def garbage_report(view: CoreView) -> dict[str, dict[str, int]]:
@@ -24,28 +24,17 @@ def garbage_report(view: CoreView) -> dict[str, dict[str, int]]:
         for tier in (Tier.DEVICE, Tier.HOST)
         for kind in kinds
     }
-    nodes = list(view.nodes())
-    for node, distance in zip(nodes, _distances(nodes, view), strict=True):
-        for tier in (Tier.DEVICE, Tier.HOST):
-            for kind in kinds:
-                pages = node.pages[tier][kind.at]
-                if pages is not None:
-                    found = report[f"{tier.name.lower()} {kind.name}"]
-                    found["cached"] += len(pages)
-                    found["garbage"] += 0 if distance < kind.need else len(pages)
+    mirrors = {0: NodeMirror(0, len(kinds))}
+    for node in view.nodes():
+        mirror = mirrors[node.id] = NodeMirror(node.id, len(kinds))
+        mirror.parent = mirrors[node.parent.id] if node.parent is not None else None
+        mirror.end_page, mirror.pages = node.end_page, [*node.pages[0], *node.pages[1]]
+    recounted(list(mirrors.values()), kinds, widest(kinds))
+    for mirror in mirrors.values():
+        for slot, pages in enumerate(mirror.pages):
+            tier, index = divmod(slot, len(kinds))
+            if pages is not None:
+                found = report[f"{Tier(tier).name.lower()} {kinds[index].name}"]
+                found["cached"] += len(pages)
+                found["garbage"] += 0 if serves(kinds[index], mirror.live_distance) else len(pages)
     return report
-
-
-def _distances(nodes: list[Node], view: CoreView) -> list[int]:
-    """Returns for each node, parents first, the pages down to the nearest live boundary at or below
-    its end.
-    """
-    kinds, nowhere = kinds_of(view.config), EVERYTHING
-    below: dict[int, int] = {}
-    for node in reversed(nodes):
-        found = 0 if is_live(node, kinds) else below.get(node.id, nowhere)
-        below[node.id] = found
-        if node.parent is not None and found < nowhere:
-            distance = found + node.end_page - node.parent.end_page
-            below[node.parent.id] = min(below.get(node.parent.id, nowhere), distance)
-    return [below[node.id] for node in nodes]

@@ -50,6 +50,7 @@ class NodeMirror:
         "rank",
         "span",
         "tags",
+        "there",
         "use",
     )
 
@@ -74,7 +75,8 @@ class NodeMirror:
         self.inserted = 0  # clock at its insertion
         self.hits = 0  # requests that used it
         self.priority = 0  # highest priority of those requests
-        self.live_distance = NONE  # distance in the record after the last operation
+        self.live_distance = NONE  # see distances
+        self.there = -1  # components other than the backbone that it has, as bits; -1: not asked
         self.rank: list[Rank | None] = [None] * width  # None until first computed
         self.changed = False  # whether facts of its rank changed since it was computed
         self.candidate = 0  # bit 3 * c + q: it can be evicted from queue q of component c

@@ -14,11 +14,12 @@ import numpy as np
 
 from hicache.core.radix.node import NONE, Node
 
+from .distances import presence, update, widest
 from .kinds import Kind
-from .liveness import widest
-from .mirror import NodeMirror, Rank, candidacy, differ, serves
+from .mirror import HOST, NodeMirror, Rank, candidacy, differ, serves
 from .orders import Order
 from .pages import NODE, PageBook, code_of
+from .splits import lower_half
 from .tags import chain, chain_root, run_tags, seed_of
 
 
@@ -60,6 +61,7 @@ class NodeBook:
         self.order: list[list[tuple[Rank, int]]] = [[] for _ in range(3 * width)]  # (rank, id)
         # by node and component, the rank that a removed copy had before this operation
         self.parted: dict[tuple[int, int], Rank] = {}
+        self.parted_use: dict[tuple[int, int], int] = {}  # the same, of its last use
         self.queues: list[Queue] = []  # the core's queues at the last recount
         self.clock = 0
         self.recounts = 0
@@ -67,15 +69,20 @@ class NodeBook:
         self.gone: list[NodeMirror] = []
         self.sank: set[int] = set()  # nodes that became garbage or candidates in this operation
         self.died: set[int] = set()  # nodes that lost their last live boundary in this operation
-        self.came = self.turned = 0  # numbers of new nodes, and of nodes with a changed distance
+        self.hosted: set[int] = set()  # nodes that became host candidates in this operation
+        self.came = 0  # number of new nodes
+        self.turned: set[int] = set()  # nodes with another live distance since this operation
         self._moved: list[tuple[NodeMirror, Node]] = []
+        self._host_bits = sum(1 << 3 * kind.at + HOST for kind in kinds)
 
     def retract(self, touched: Mapping[int, Node], root: Node) -> None:
         """First half of an operation: retracts all changed facts."""
-        self.dirty, self.gone, self.parted, self._moved = {}, [], {}, []
-        self.came = self.turned = 0
-        if self.sank or self.died:
-            self.sank, self.died = set(), set()
+        self.dirty, self.gone, self._moved = {}, [], []
+        if self.parted_use:
+            self.parted, self.parted_use = {}, {}
+        self.came = 0
+        if self.sank or self.turned or self.hosted:
+            self.sank, self.died, self.turned, self.hosted = set(), set(), set(), set()
         self.root.node = root
         for node_id, node in touched.items():
             mirror = self.by_id.get(node_id)
@@ -110,6 +117,7 @@ class NodeBook:
             book = self.pages[slot]
             book.retract(before, code_of(NODE, mirror.id))
             rank = mirror.rank[index]
+            self.parted_use[mirror.id, index] = mirror.use[index]
             book.giver[before], book.served[before] = mirror.id, rank is not None and rank[0]
             if rank is not None:
                 self.parted[mirror.id, index] = rank
@@ -180,6 +188,30 @@ class NodeBook:
                 if mirror.parent is not None:
                     mirror.parent.kids_on[tier] += 1
                     self.dirty[mirror.parent.id] = mirror.parent
+        self._measure()
+
+    def _measure(self) -> None:
+        """Updates the distances to live boundaries after nodes came, went or changed pages."""
+        changed = []
+        if self.widest < 0:  # every end is a live boundary
+            for mirror, _ in self._moved:
+                mirror.live_distance = 0
+            return
+        for mirror, _ in self._moved:
+            there = presence(mirror, self.width)
+            if there != mirror.there:
+                mirror.there = there
+                changed.append(mirror)
+        parents = [mirror.parent for mirror in (*self.gone, *changed)]
+        above = [mirror for mirror in parents if mirror is not None]
+        if not changed and not above:
+            return
+        for mirror in update(self.by_id, changed, above, self.kinds, self.widest):
+            mirror.changed = True
+            self.dirty[mirror.id] = mirror
+            self.turned.add(mirror.id)
+            if mirror.live_distance == NONE:
+                self.died.add(mirror.id)
 
     def _inherit(self, mirror: NodeMirror, node: Node) -> None:
         """Sets the use facts of a new node.
@@ -188,7 +220,7 @@ class NodeBook:
         other node is new.
         """
         mirror.changed = True
-        lower = self._lower_half(mirror, node)
+        lower = lower_half(mirror, node, self.by_id, self.gone)
         if lower is None:
             mirror.use = [self.clock] * self.width
             mirror.inserted = self.clock
@@ -196,24 +228,6 @@ class NodeBook:
         mirror.use = lower.use.copy()
         mirror.inserted, mirror.hits = lower.inserted, lower.hits
         mirror.priority = lower.priority
-
-    def _lower_half(self, mirror: NodeMirror, node: Node) -> NodeMirror | None:
-        """Returns the node from which this new one was split, or None."""
-        below = list(node.children.values())
-        for child in below:
-            lower = self.by_id.get(child.id)
-            if lower is None:
-                below.extend(child.children.values())
-            elif lower.end_page - lower.span < mirror.end_page:  # parents first: not cut yet
-                return lower
-        for gone in self.gone:
-            at = mirror.end_page - (gone.end_page - gone.span) - 1
-            if not 0 <= at < gone.span or gone.tags[at] != mirror.tags[-1]:
-                continue
-            for held, gave in zip((tier[0] for tier in node.pages), gone.gave, strict=True):
-                if held is not None and gave is not None and gave[at] == held[-1]:
-                    return gone  # otherwise it was evicted and inserted again
-        return None
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""
@@ -333,15 +347,13 @@ class NodeBook:
             if (now > 0) != (before > 0):
                 book.protected += len(pages) if now else -len(pages)
         bits = candidacy(mirror, self.width)
-        fresh, near = bits & ~mirror.candidate, mirror.node.live_distance if mirror.node else NONE
-        self.turned += near != mirror.live_distance
-        if near == NONE != mirror.live_distance:
-            self.died.add(mirror.id)
-        changed = mirror.changed or near != mirror.live_distance
-        mirror.live_distance, mirror.changed = near, False
+        fresh, near = bits & ~mirror.candidate, mirror.live_distance
+        changed, mirror.changed = mirror.changed, False
         key_of, leaves_first = self.declared
         if fresh and (self.width > 1 or not leaves_first):
             self.sank.add(mirror.id)
+        if fresh & self._host_bits:
+            self.hosted.add(mirror.id)
         for kind in self.kinds:
             index = kind.at
             known = rank = mirror.rank[index]

@@ -88,6 +88,7 @@ class PageBook:
         self.strange: list[int] = []  # slots that a request took over with unknown bytes
         self.freed: Pages = NO_PAGES  # without a holder or user now
         self.retired: Pages = NO_PAGES  # without a holder, but in use by an open action
+        self.retiring: set[int] = set()  # all pages of the last kind
         self._limit = np.uint64(capacity)  # as unsigned numbers, negative ones are above it
         self._order: Pages = np.arange(capacity, dtype=np.int64)
         self._place: Pages = np.zeros(capacity, dtype=np.int64)
@@ -157,6 +158,20 @@ class PageBook:
         self.held[code & 3] -= len(pages)
         self.released.append(pages)
 
+    @property
+    def free(self) -> int:
+        """Pages that nobody holds or uses, after the last operation."""
+        return self.capacity - sum(self.held) - len(self.retiring)
+
+    @property
+    def evictable(self) -> int:
+        """Pages of nodes that nobody locks."""
+        return self.held[NODE] - self.protected
+
+    @property
+    def available(self) -> int:
+        return self.free + self.evictable
+
     def begin_use(self, pages: Pages) -> None:
         self.busy[pages] += 1
 
@@ -184,6 +199,11 @@ class PageBook:
                 if np.count_nonzero(self.busy[gone]):
                     busy = self.busy[gone] > 0
                     self.freed, self.retired = gone[~busy], gone[busy]
+        if self.retiring:
+            self.retiring.difference_update(self.freed.tolist())
+            for taken, _ in self.claimed:
+                self.retiring.difference_update(taken.tolist())
+        self.retiring.update(self.retired.tolist())
 
     def settle(self, pool: Pool) -> None:
         """Records generations, and clears the content of freed pages; called after the checks."""

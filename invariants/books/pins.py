@@ -35,11 +35,15 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
         if move.at:
             book.locks[move.source] += 1
             ticket.pins.append((slot, move.source))
+    for index in ticket.evicts:
+        held = deepest.pages[index] if deepest is not None else None
+        ticket.frees[index] = 0 if held is None else len(held)
     req = reqs.by_id.get(ticket.request)
     if req is not None and ticket.moves and req.boundary:  # a load pins the path to its boundary
         deepest = nodes.at.get(int(req.tags[req.boundary - 1]), deepest)
     for mirror in nodes.path(deepest.id) if deepest is not None else ():
         ticket.path += 1
+        ticket.nodes.append(mirror.id)
         for slot in (0, tickets.width):
             pages = mirror.pages[slot]
             if pages is not None:

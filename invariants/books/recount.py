@@ -21,6 +21,7 @@ from hicache.core.view import CoreView
 
 from . import story
 from .book import Book
+from .distances import recounted
 from .mirror import NodeMirror, candidacy
 from .nodes import NodeBook
 from .pages import FLIGHT, NODE, REQUEST, PageBook, code_of, name_of
@@ -68,6 +69,9 @@ def recount(view: CoreView, kept: Book, history: bool) -> Book:
                 count = mirror.locked[slot] = int(book.pages[slot].locks[pages[0]])
                 book.pages[slot].protected += len(pages) if count else 0
         mirror.candidate = candidacy(mirror, book.width)
+    for owned in book.pages:
+        owned.retiring.update(((owned.owner == 0) & (owned.busy > 0)).nonzero()[0].tolist())
+    recounted(list(book.nodes.by_id.values()), book.kinds, book.nodes.widest)
     book.changed = book.pages
     book.requests.admitted = sum(request.admitted for request in view.requests.values())
     return book
@@ -113,11 +117,12 @@ def _node(nodes: NodeBook, node: Node, kept: NodeBook, history: bool) -> None:
 def _requests(book: Book, view: CoreView, kept: Book, history: bool) -> None:
     """Files the pages that requests own and, if the history is known, those that they lock."""
     for request in view.requests.values():
-        if not request.admitted:
-            continue
         req, code = kept.requests.by_id.get(request.id), code_of(REQUEST, request.id)
+        if not (req.admitted if history and req is not None else request.admitted):
+            continue
+        shared = req.boundary if history and req is not None else request.shared_pages
         for kind in book.kinds:
-            book.pool(0, kind.at).claim(own_of(request, kind), code)
+            book.pool(0, kind.at).claim(own_of(request.tables[kind.at], kind, shared), code)
         if not history:
             _locked(book, request.receipt)
         elif req is not None:
@@ -199,15 +204,16 @@ def _compare_pages(one: PageBook, other: PageBook) -> None:
                 f"{one.where} page {page}, {name}: kept {shown[0]}, recounted {shown[1]}",
                 story.page(one, page),
             )
-    if (one.held, one.protected) != (other.held, other.protected):
+    sums = [(book.held, book.protected, book.retiring) for book in (one, other)]
+    if sums[0] != sums[1]:
         raise Mismatch(
-            f"{one.where} pages held by (-, nodes, requests, flights) and protected: "
-            f"kept {one.held} {one.protected}, recounted {other.held} {other.protected}",
+            f"{one.where} pages held by (-, nodes, requests, flights), protected and retiring: "
+            f"kept {sums[0]}, recounted {sums[1]}",
             story.pool(one),
         )
 
 
-_FIELDS = ("end_page", "kids", "kids_on", "locked", "candidate", "namespace")
+_FIELDS = ("end_page", "kids", "kids_on", "locked", "candidate", "namespace", "live_distance")
 
 
 def _compare_node(one: NodeMirror, other: NodeMirror) -> None:

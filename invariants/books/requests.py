@@ -34,6 +34,7 @@ class RequestMirror:
         "branch_pages",
         "computed_tokens",
         "expected",
+        "filled",
         "handed",
         "held",
         "id",
@@ -74,6 +75,7 @@ class RequestMirror:
     def vacate(self, width: int) -> None:
         self.admitted = False
         self.computed_tokens = 0  # tokens whose bytes are in its pages
+        self.filled = 0  # pages up to which it has taken pages of windows
         self.low = 0  # in pages: it holds nothing behind the window at this depth
         self.boundary = 0  # in pages: it locks the nodes that this boundary requires
         self.branch_pages = 0  # cached pages of its prompt at its admission
@@ -91,11 +93,11 @@ class RequestMirror:
         self.handed: tuple[tuple[Pages, bytes], ...] = ()  # tables last reported, and copies
 
 
-def own_of(request: Request, kind: Kind) -> Pages:
-    """Device pages of a component that the request owns."""
-    own: Pages = request.tables[kind.at]
-    if kind.positional:
-        own = own[request.shared_pages :]
+def own_of(table: Pages, kind: Kind, shared: int) -> Pages:
+    """Device pages of a component that a request owns. shared: leading positions that it does
+    not own.
+    """
+    own = table[shared:] if kind.positional else table
     if kind.at and len(own) and own.min() < 0:
         own = own[own >= 0]
         own.flags.writeable = False
@@ -140,16 +142,13 @@ class RequestBook:
         """First half of an operation: releases pages that the request no longer owns. awaited:
         number of shared positions at the end that a load has not filled yet.
         """
-        if not req.admitted:
-            req.admitted = True
-            self.admitted += 1
         for index, kind in enumerate(self.kinds):
             table = request.tables[index]
             if table is not req.tables[index] or kind.positional:
-                self._own(req, index, own_of(request, kind))
+                self._own(req, index, own_of(table, kind, req.boundary))
             req.tables[index] = table
         book = self.device[0]
-        shared = req.tables[0][: request.shared_pages - awaited]
+        shared = req.tables[0][: req.boundary - awaited]
         held = len(req.shared_pages)
         if len(shared) >= held and same(shared[:held], req.shared_pages):
             book.locks[shared[held:]] += 1
@@ -218,6 +217,9 @@ class RequestBook:
     def admit(self, req: RequestMirror, item: Admitted) -> None:
         """Files the boundary that an admission reuses, and the cached pages of its prompt."""
         req.boundary, req.branch_pages = item.device_pages + item.host_pages, item.matched_pages
+        req.filled = max(req.filled, req.boundary)
+        self.admitted += not req.admitted
+        req.admitted = True
         req.computed_tokens = min(req.length, req.boundary * self.nodes.page_size)
         req.working = 0 if not req.computed_tokens else -1
 

@@ -50,11 +50,14 @@ class Ticket:
 
     __slots__ = (
         "action",
+        "evicts",
+        "frees",
         "generations",
         "id",
         "landed",
         "locked",
         "moves",
+        "nodes",
         "path",
         "pins",
         "request",
@@ -72,6 +75,9 @@ class Ticket:
         self.locked: list[list[Pages]] = []  # locks taken over from a request that left
         self.landed = False
         self.path = 0  # number of pinned nodes
+        self.nodes: list[int] = []  # those of a transfer, by id
+        self.evicts: tuple[int, ...] = ()  # an eviction of one of these waits for it (see waiting)
+        self.frees: dict[int, int] = {}  # by component, device pages that go with its reply
 
     @property
     def tiers(self) -> tuple[Tier, Tier]:
@@ -212,8 +218,8 @@ class TicketBook:
         ticket.pins, ticket.locked = [], []
 
     def unpin_all(self) -> None:
-        """Releases all pins and locks: a flush has removed the tree."""
+        """Releases all pins and locks: a flush has removed the tree, and no eviction waits."""
         for ticket in self.open.values():
-            ticket.pins, ticket.locked = [], []
+            ticket.pins, ticket.locked, ticket.evicts = [], [], ()
         for book in self.pages:
             book.locks[:] = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hicache.core.ledger import Pool
 from hicache.core.radix.node import Node
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -12,6 +11,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.kinds import Kind
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST, NodeMirror
+from invariants.books.pages import PageBook
 from invariants.books.story import node as node_story
 from invariants.books.story import pool as pool_story
 
@@ -25,19 +25,18 @@ class AuxQueue(Check):
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
         if node.parent is None:
             return
-        on_device, on_host = node.pages
-        on_tier, holders = node.pages[self.tier], node.locks[self.tier]
         for kind in book.kinds[1:]:
-            here = on_tier[kind.at]
-            if here is None or holders[kind.at]:
+            device, host = mirror.pages[kind.at], mirror.pages[book.width + kind.at]
+            here = device if self.tier == Tier.DEVICE else host
+            if here is None or mirror.locked[self.tier * book.width + kind.at]:
                 continue
             queue = DEVICE
-            if on_tier is on_host:
-                queue = HOST if on_device[kind.at] is None else DUPLICATE
-            garbage = node.live_distance >= kind.need
+            if self.tier == Tier.HOST:
+                queue = HOST if device is None else DUPLICATE
+            garbage = mirror.live_distance >= kind.need
             part = 2 * (3 * kind.at + queue) + garbage
             if not node.queued >> part & 1:
-                both = on_device[kind.at] is not None and on_host[kind.at] is not None
+                both = device is not None and host is not None
                 self.fail(
                     f"node {node.id} has {len(here)} unlocked {kind.name} pages on "
                     f"{self.tier.name.lower()}{', and elsewhere' if both else ''}: "
@@ -49,9 +48,9 @@ class AuxQueue(Check):
 
     def audit(self, book: Book, view: CoreView) -> None:
         for kind in book.kinds[1:]:
-            self._can_go(book, view.pool(self.tier, kind.at), kind)
+            self._can_go(book, book.pool(self.tier, kind.at), kind)
 
-    def _can_go(self, book: Book, pool: Pool, kind: Kind) -> None:
+    def _can_go(self, book: Book, pool: PageBook, kind: Kind) -> None:
         """The pages of the entries, without stale ones, must equal the pool's count of evictable
         pages.
         """
@@ -73,5 +72,5 @@ class AuxQueue(Check):
             self.fail(
                 f"{self.tier.name.lower()} {kind.name}: the queues lead to {pages} pages, expected "
                 f"the {pool.evictable} evictable ones",
-                pool_story(book.pages[self.tier * book.width + kind.at]),
+                pool_story(pool),
             )

@@ -37,6 +37,12 @@ class Anchor(Check):
             self.fail(f"request {item.request} is answered but unknown", request(item.request))
         depth = _depth(item)  # type: ignore[arg-type]
         shared = req.shared_pages
+        if record.shared_pages != req.boundary:
+            self.fail(
+                f"request {item.request}: expected {req.boundary} shared pages on record, found "
+                f"{record.shared_pages}",
+                request(item.request),
+            )
         if len(shared) < depth or (type(item) is Admitted and len(shared) != depth):
             self.fail(
                 f"request {item.request}: expected {depth} shared pages, found {len(shared)}",

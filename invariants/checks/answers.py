@@ -8,6 +8,7 @@ from hicache.core.actions import (
     NO_REQUEST,
     Admitted,
     Cached,
+    Evicted,
     Granted,
     Load,
     Matched,
@@ -32,11 +33,12 @@ from hicache.core.events import (
     PrefillDone,
     Retracted,
 )
-from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.story import flight, named_by, request
+from invariants.books.story import flight, named_by, page, request
+from invariants.checks._victims import book_of, demoted
+from invariants.reasons import Reason
 
 _NOTICES = {Matched, Admitted, Prefill, Refused, Granted, Cached, Released, Restarted}
 _PAGELESS = {  # outcomes without page numbers of tables, copies or states
@@ -62,12 +64,13 @@ class Answers(Check):
     sentence = (
         "An event is answered by exactly the outcomes that its contract names, for its own "
         "request; a pass goes as far as its chunk or its pools allow, and waits for the load that "
-        "it reads; a refusal reports the free pages and the request to retract correctly; page "
-        "numbers are read-only."
+        "it reads; a refusal reports the free pages and the request to retract correctly, an "
+        "eviction the last use of its pages and whether a copy stays; page numbers are read-only."
     )
     watches = (*_ONE_OF, PrefillDone, LoadDone)
 
     def __init__(self) -> None:
+        super().__init__()
         self._running: dict[int, None] = {}  # admitted requests, in order of admission
 
     def see(self, book: Book, item: Any, view: CoreView) -> None:
@@ -90,11 +93,12 @@ class Answers(Check):
                     request(number),
                 )
             if type(one) is Refused:
-                self._refused(book, item, one, view)
+                self._refused(book, item, one)
             elif type(one) is Prefill:
-                self._pass(book, item, one, view)
+                self._pass(book, item, one)
         self._loads(book, notices)
         self._frozen(book)
+        self._evicted(book)
         self._admit(notices)
 
     def _of_reply(self, book: Book, item: PrefillDone | LoadDone) -> tuple[type, ...]:
@@ -159,7 +163,31 @@ class Answers(Check):
                         *named_by(one),
                     )
 
-    def _refused(self, book: Book, item: Any, one: Refused, view: CoreView) -> None:
+    def _evicted(self, book: Book) -> None:
+        """A notice of an eviction tells when the pages were last used, before this operation or in
+        it, and whether the node keeps a copy on host.
+        """
+        for one in book.outcomes:
+            if type(one) is not Evicted or not len(one.pages):
+                continue
+            pages = book_of(book, one)
+            giver = int(pages.giver[one.pages[0]])
+            used = book.nodes.parted_use.get((giver, pages.component), -1)
+            now = book.clock_before < one.last_use <= book.nodes.clock
+            if not now and one.last_use != used:
+                self.fail(
+                    f"{pages.where} page {one.pages[0]}: expected to hear of its last use at tick "
+                    f"{used}, found {one.last_use}",
+                    page(pages, int(one.pages[0])),
+                )
+            if one.demoted != demoted(book, one):
+                self.fail(
+                    f"{pages.where} page {one.pages[0]}: demoted is {one.demoted}, and its copy on "
+                    f"host is{'' if demoted(book, one) else ' not'} there",
+                    page(pages, int(one.pages[0])),
+                )
+
+    def _refused(self, book: Book, item: Any, one: Refused) -> None:
         grows = type(item) in (ContinueWanted, PagesWanted) and one.reason == "no_pages"
         latest = next(reversed(self._running), NO_REQUEST) if grows else NO_REQUEST
         if one.preempt != latest:
@@ -180,9 +208,9 @@ class Answers(Check):
         if one.reason == "too_large":
             room = book.pages[index].capacity
         elif type(item) in (ContinueWanted, PagesWanted):
-            room = view.pool(Tier.DEVICE, index).available
+            room = book.pages[index].available
         elif one.reason == "arriving":
-            room = view.pool(Tier.DEVICE, index).free
+            room = book.pages[index].free
         if room is not None and one.available != room:
             self.fail(
                 f"refused ({one.reason}): expected {room} {one.component} pages to be had, found "
@@ -190,19 +218,14 @@ class Answers(Check):
                 request(one.request),
             )
 
-    def _pass(
-        self, book: Book, item: AdmitWanted | ContinueWanted, one: Prefill, view: CoreView
-    ) -> None:
+    def _pass(self, book: Book, item: AdmitWanted | ContinueWanted, one: Prefill) -> None:
         req = book.requests.by_id.get(one.request)
         if req is None:
             return
         wanted = min(one.start_token + item.chunk, req.length)
-        left = [
-            view.pool(Tier.DEVICE, kind.at).available
-            for kind in book.kinds
-            if kind.at and kind.positional
-        ]
-        if one.end_token > wanted or (one.end_token < wanted and (not left or min(left))):
+        if one.start_token < one.end_token < wanted and _is_stopped(book, one):
+            self.excuse(Reason.NO_PAGE_LEFT)
+        elif one.end_token != wanted:
             self.fail(
                 f"request {one.request}: expected a pass over {one.start_token}..{wanted}, found "
                 f"it to end at {one.end_token}",
@@ -219,6 +242,16 @@ class Answers(Check):
                 f"request {one.request}: expected its pass to wait for {loads}, found {one.after}",
                 request(one.request),
             )
+
+
+def _is_stopped(book: Book, one: Prefill) -> bool:
+    """Whether a pass ends where its pages of a window end, and no more can be had."""
+    following, rest = divmod(one.end_token, book.page_size)
+    tables = zip((kind for kind in book.kinds if kind.positional), one.tables, strict=True)
+    return not rest and any(
+        kind.at and not book.pages[kind.at].available and table[following] < 0
+        for kind, table in tables
+    )
 
 
 def _whose(book: Book, item: Any) -> int:

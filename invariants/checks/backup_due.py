@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup, Cached, Evicted, Released
+from hicache.core.actions import Backup, Cached, Released
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.mirror import NodeMirror, serves
+from invariants.books.mirror import NodeMirror
 from invariants.books.story import flight, node
-from invariants.books.tags import Tags
+from invariants.checks._backups import missing, path_of, put_off
 from invariants.checks._victims import kept_free
+from invariants.reasons import Reason
 
 
 class BackupDue(Check):
@@ -26,22 +27,14 @@ class BackupDue(Check):
     def see(self, book: Book, item: Backup | Cached | Released, view: CoreView) -> None:
         least = book.writes.threshold
         if type(item) is Backup:
-            self._begun(book, item, view, least)
+            self._begun(book, item, least)
         elif least and book.config.has_host:
-            path = self._path(book, item)  # type: ignore[arg-type]
-            self._put_off(book, path, view, least)
+            self._put_off(book, path_of(book, item), least)  # type: ignore[arg-type]
 
-    def _begun(self, book: Book, item: Backup, view: CoreView, least: int) -> None:
-        name = book.writes.name
-        if not book.writes.on_evict and any(view.writing_back(kind.at) for kind in book.kinds):
-            self.fail(
-                f"flight {item.flight}: an eviction waits for a copy, under {name}",
-                flight(item.flight),
-            )
-        if any(
-            view.writing_back(kind.at) > book.writing_back_before[kind.at] for kind in book.kinds
-        ):
-            return
+    def _begun(self, book: Book, item: Backup, least: int) -> None:
+        ticket = book.tickets.open[item.flight]
+        if ticket.evicts:
+            return  # an eviction waits for it
         if not least:
             self.fail(
                 f"flight {item.flight}: a copy to host that no eviction waits for",
@@ -54,7 +47,6 @@ class BackupDue(Check):
                 f"{book.config.max_backups}",
                 flight(item.flight),
             )
-        ticket = book.tickets.open[item.flight]
         for move in ticket.moves:
             pages = book.pool(Tier.DEVICE, move.at)
             for number in dict.fromkeys((pages.owner[move.source] >> 2).tolist()):
@@ -67,50 +59,27 @@ class BackupDue(Check):
                         node(number),
                     )
 
-    def _path(self, book: Book, item: Cached | Released) -> list[NodeMirror]:
-        """The nodes that the operation used, from the root down."""
-        tags: Tags
-        if type(item) is Cached:
-            req = book.requests.by_id.get(item.request)
-            pages, tags = item.pages, req.tags if req is not None else book.nodes.root.tags
-        elif book.left is not None:
-            _, tags, made = book.left
-            pages = made[0]
-        else:
-            return []
-        deepest = book.nodes.at.get(int(tags[pages - 1])) if 0 < pages <= len(tags) else None
-        return list(book.nodes.path(deepest.id))[::-1] if deepest is not None else []
-
-    def _put_off(self, book: Book, path: list[NodeMirror], view: CoreView, least: int) -> None:
-        backups = [one for one in book.tickets.open.values() if type(one.action) is Backup]
-        if len(backups) >= book.config.max_backups:
-            return
-        under_way = {
-            (move.at, code >> 2)
-            for ticket in backups
-            for move in ticket.moves
-            for code in book.pool(Tier.DEVICE, move.at).owner[move.source].tolist()
-        }
-        if any(type(one) is Evicted for one in book.outcomes):
-            return  # a host page may have become free only after the core had looked
+    def _put_off(self, book: Book, path: list[NodeMirror], least: int) -> None:
+        """Checks that the first node that is due, and not under way to host, has a reason."""
+        under_way = put_off(book)
         for mirror in path:
-            missing = [
-                kind.at
-                for kind in book.kinds
-                if mirror.pages[kind.at] is not None
-                and mirror.pages[book.width + kind.at] is None
-                and book.pages[book.width + kind.at].capacity
-                and (not kind.at or serves(kind, mirror.live_distance))
-                and (kind.at, mirror.id) not in under_way
-            ]
-            if not missing:
+            late = [at for at in missing(book, mirror) if (at, mirror.id) not in under_way.copied]
+            if not late:
                 continue
             if _hits(mirror) < least:
                 return
-            if all(_has_room(book, mirror, at, view) for at in missing):
+            spare = _spare(book, mirror, path, late)
+            if mirror.id in book.nodes.turned and min(_spare(book, mirror, path, _all(mirror))) < 0:
+                self.excuse(Reason.SANK)
+                return
+            if under_way.reason:
+                self.excuse(under_way.reason)
+            elif min(spare) < 0:
+                self.excuse(Reason.NO_ROOM)
+            else:
                 self.fail(
                     f"node {mirror.id}, used {_hits(mirror)} times: expected its components "
-                    f"{missing} to be under way to host, which has room",
+                    f"{late} to be under way to host, which has room for {spare} more pages",
                     node(mirror.id),
                 )
             return
@@ -120,13 +89,28 @@ def _hits(mirror: NodeMirror | None) -> int:
     return mirror.hits if mirror is not None else 0
 
 
-def _has_room(book: Book, mirror: NodeMirror, at: int, view: CoreView) -> bool:
-    return view.pool(Tier.HOST, at).free - kept_free(book, at) >= _size(mirror, at)
+def _all(mirror: NodeMirror) -> list[int]:
+    """The components that the node has on device alone, garbage or not."""
+    width = len(mirror.pages) // 2
+    device, host = mirror.pages[:width], mirror.pages[width:]
+    return [at for at in range(width) if device[at] is not None and host[at] is None]
 
 
-def _size(mirror: NodeMirror, at: int) -> int:
-    pages = mirror.pages[at]
-    return 0 if pages is None else len(pages)
+def _spare(book: Book, mirror: NodeMirror, path: list[NodeMirror], late: list[int]) -> list[int]:
+    """Returns, per component, the host pages that would be left after a copy of the node. The
+    backup would lock the host copies of its path.
+    """
+    hosts = book.pages[book.width :]
+    room = [
+        one.available - kept_free(book, at) if one.capacity else 0 for at, one in enumerate(hosts)
+    ]
+    for step in path:
+        held = step.pages[book.width]
+        room[0] -= len(held) if held is not None and not step.locked[book.width] else 0
+    for at in late:
+        pages = mirror.pages[at]
+        room[at] -= 0 if pages is None else len(pages)
+    return room
 
 
 def check() -> BackupDue:

@@ -1,136 +1,159 @@
-"""Backups of windows and states that the write policy guarantees."""
+"""Backups that the write policy guarantees, and what became of them."""
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup, Evicted, Load, Refused
-from hicache.core.events import BackupDone
-from hicache.core.radix.node import Node
+from hicache.core.actions import Backup, Cached, Evicted, Released
+from hicache.core.events import AdmitWanted, BackupDone
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.liveness import is_live
+from invariants.books.mirror import NodeMirror
 from invariants.books.pages import NODE
-from invariants.books.story import node, page
-from invariants.checks._victims import book_of, chosen, kept_free
+from invariants.books.story import flight, node, page
+from invariants.books.tickets import Move, Ticket
+from invariants.checks._backups import missing, path_of, put_off
+from invariants.checks._victims import book_of, decided_by, demoted, depths, kept_free, known
+from invariants.reasons import Reason
 
 
 class Durable(Check):
     name = "DURABLE"
     sentence = (
-        "Under a write policy with a threshold, at rest, every window or state of a boundary that "
-        "was used often enough, and every page where one use is enough, is also on host, unless "
-        "host lacked room or a backup failed; under one that backs up on eviction, no copy that "
-        "serves a boundary leaves the device without a host copy."
+        "A copy to host that was made stays there until it is evicted: at rest, everything that "
+        "a use began to copy is on host, unless the copy failed; a successful copy is published "
+        "where the policy lets it be. Under a policy that backs up on eviction, no copy that "
+        "serves a boundary leaves the device without a host copy while host has room."
     )
-    watches = (Evicted, BackupDone)
+    watches = (Evicted, BackupDone, Cached, Released)
 
     def __init__(self) -> None:
+        super().__init__()
         self._operation = -1
-        # prefixes with a backup that failed, or that ended before its parent's
-        self._failed: set[int] = set()
-        self._dropped: set[tuple[str, int]] = set()  # copies evicted from host
-        self._longest = 0  # pages of the longest request's table
-        self._excused = False  # an event occurred that excuses missing copies
+        # by component and prefix, why what a use made due is not on host; None: it is to be there
+        self._due: dict[tuple[int, int], Reason | None] = {}
+        self._refused: set[int] = set()  # prefixes that could not be written back, until used again
 
-    def see(self, book: Book, item: Evicted | BackupDone, view: CoreView) -> None:
+    def see(
+        self, book: Book, item: Evicted | BackupDone | Cached | Released, view: CoreView
+    ) -> None:
         if type(item) is BackupDone:
-            for move in book.answered.moves if book.answered is not None else ():
-                host = book.pool(Tier.HOST, move.at)
-                lost = (host.owner[move.target] & 3 != NODE) | (not item.ok)
-                source = book.pool(Tier.DEVICE, move.at).content[move.source]
-                self._failed.update(source[lost].tolist())
-            return
-        if type(item) is not Evicted:
-            return
-        if item.tier == Tier.HOST:
-            tags = book_of(book, item).content[item.pages].tolist()
-            self._dropped.update((item.component, tag) for tag in tags)
-        first, self._operation = self._operation != book.operations, book.operations
-        if book.writes.on_evict and first and len(item.pages):
-            self._saved(book, item)
+            if book.answered is not None:
+                self._ended(book, item, book.answered)
+        elif type(item) is Evicted:
+            self._gone(book, item)
+        else:
+            self._used(book, path_of(book, item))  # type: ignore[arg-type]
 
-    def totals(self, book: Book, view: CoreView) -> None:
-        """Sets `_excused` if host may have lacked room, or if the limit of concurrent backups was
-        reached.
-        """
-        if self._excused or not book.history:
+    def _used(self, book: Book, path: list[NodeMirror]) -> None:
+        """Files what a use of this path made due."""
+        for mirror in path:
+            if self._refused:
+                self._refused.difference_update(mirror.tags.tolist())
+        if not book.writes.threshold or not book.config.has_host:
             return
-        for number in view.touched_requests:
-            req = book.requests.by_id.get(number)
-            self._longest = max(self._longest, len(req.tables[0]) if req is not None else 0)
-        backups = sum(type(one.action) is Backup for one in book.tickets.open.values())
-        self._excused = backups >= book.config.max_backups or any(
-            view.pool(pages.tier, pages.component).free < self._longest
-            for pages in book.pages[book.width :]
-            if pages.capacity
-        )
+        under_way = put_off(book)
+        for mirror in path:
+            for index in missing(book, mirror):
+                begun = (index, mirror.id) in under_way.copied
+                reason = None if begun else under_way.reason or Reason.NO_ROOM
+                tags = mirror.tags if book.kinds[index].positional else mirror.tags[-1:]
+                for tag in tags.tolist():
+                    if mirror.hits < book.writes.threshold:
+                        self._due.pop((index, tag), None)
+                    else:
+                        self._due[index, tag] = reason
 
-    def _saved(self, book: Book, item: Evicted) -> None:
-        """Checks the first victim of each operation; it may have turned later ones into garbage."""
+    def _ended(self, book: Book, item: BackupDone, ticket: Ticket) -> None:
+        for move in ticket.moves:
+            source, host = book.pool(Tier.DEVICE, move.at), book.pool(Tier.HOST, move.at)
+            lost = host.owner[move.target] & 3 != NODE
+            tags = source.content[move.source][lost]
+            if not item.ok:
+                reason = Reason.FAILED
+                if ticket.evicts:
+                    self._refused.update(tags.tolist())
+            elif len(tags):
+                reason = self._not_published(book, ticket, move, int(lost.argmax()))
+                self.excuse(reason)
+            for tag in tags.tolist():
+                if (move.at, tag) in self._due:
+                    self._due[move.at, tag] = reason
+
+    def _not_published(self, book: Book, ticket: Ticket, move: Move, at: int) -> Reason:
+        """Why a page that was copied is not a node's on host."""
+        source = book.pool(Tier.DEVICE, move.at)
+        mirror = book.nodes.by_id.get(int(source.owner[move.source[at]]) >> 2)
+        if int(source.owner[move.source[at]]) & 3 != NODE or mirror is None:
+            return Reason.FLUSHED
+        width = book.width
+        if book.writes.contiguous:
+            above = mirror.parent if not move.at else mirror
+            if above is None or (above.parent is not None and above.pages[width] is None):
+                return Reason.NOT_CONTIGUOUS
+        below = mirror.node.children if mirror.node is not None else {}
+        children = (book.nodes.by_id.get(one.id) for one in below.values())
+        held = any(one and (one.locked[width] or one.id in ticket.nodes) for one in children)
+        if move.at or not (held or any(mirror.locked[width:])):
+            self.fail(
+                f"flight {ticket.id}: the copy of node {mirror.id}'s {source.name} arrived; "
+                "expected it on host, found it dropped",
+                flight(ticket.id),
+                node(mirror.id),
+            )
+        return Reason.LOCKED_BESIDE
+
+    def _gone(self, book: Book, item: Evicted) -> None:
         pages = book_of(book, item)
-        index, number = pages.component, int(item.pages[0])
-        serving = bool(pages.served[number])
-        if item.tier != Tier.DEVICE or not index or item.demoted or not serving:
-            return
-        if not chosen(book, pages, item) or int(pages.content[number]) in self._failed:
-            return
-        if any(type(other) in (Backup, Load, Refused) for other in book.outcomes):
-            return  # a waiting backup or a load may have taken the room
-        if not all(one.capacity for one in book.pages[book.width :]):
+        if item.tier == Tier.HOST and self._due:
+            for tag in pages.content[item.pages].tolist():
+                if (pages.component, tag) in self._due:
+                    self._due[pages.component, tag] = Reason.EVICTED_FROM_HOST
+        first, self._operation = self._operation != book.operations, book.operations
+        on_device = item.tier == Tier.DEVICE and len(item.pages) and book.writes.on_evict
+        if not on_device or not all(one.capacity for one in book.pages[book.width :]):
             return  # a boundary cannot be live on host
-        needed, room = _needed(book, item), _room(book, int(pages.giver[number]))
+        if pages.served[item.pages[0]] and not demoted(book, item):
+            judged = first or book.width == 1  # the first victim may turn later ones into garbage
+            self.excuse(self._excused(book, item) if judged else Reason.LATER)
+
+    def _excused(self, book: Book, item: Evicted) -> Reason:
+        """Why a victim may leave the device without a copy on host."""
+        pages = book_of(book, item)
+        number = int(item.pages[0])
+        giver = int(pages.giver[number])
+        mirror = known(book, giver)
+        tags = mirror.tags.tolist() if mirror is not None else []
+        if not self._refused.isdisjoint([*tags, int(pages.content[number])]):
+            return Reason.FAILED
+        reason = decided_by(book, item).reason
+        if reason is not None:
+            return reason
+        needed, room = _needed(book, item), _room(book, item, giver)
         if all(have >= count for have, count in zip(room, needed, strict=True)):
             self.fail(
                 f"{pages.where} page {number}, which served a live boundary, went and is not on "
                 f"host; its node needed {needed} pages there, and could have had {room}",
                 page(pages, number),
             )
+        return Reason.NO_ROOM
 
     def still(self, book: Book, view: CoreView) -> None:
-        least = book.writes.threshold
-        if not least or self._excused or not all(one.capacity for one in book.pages):
-            return
-        for record in view.nodes():
-            if least == 1:
-                self._copied(book, record)
-            used = _uses(book, record) >= least and record.pages[1][0] is not None
-            if used and is_live(record, book.kinds):
-                self._kept(book, record)
-
-    def _copied(self, book: Book, record: Node) -> None:
-        """Full attention pages of the node must also be on host."""
-        here, there = (record.pages[tier][0] for tier in (0, 1))
-        if here is None or there is not None:
-            return
-        name, tags = book.kinds[0].name, book.nodes.by_id[record.id].tags.tolist()
-        if not any((name, tag) in self._dropped or tag in self._failed for tag in tags):
-            self.fail(
-                f"node {record.id}: expected {name} on host, found it on device only",
-                node(record.id),
-            )
-
-    def _kept(self, book: Book, record: Node) -> None:
-        """Device pages that the live boundary at the node's end requires must also be on host."""
-        for kind in book.kinds[1:]:
-            step = record
-            while step.parent is not None and record.end_page - step.end_page < kind.need:
-                here, there = (step.pages[tier][kind.at] for tier in (0, 1))
-                tag = int(book.nodes.by_id[step.id].tags[-1])
-                given_up = (kind.name, tag) in self._dropped or tag in self._failed
-                if here is not None and there is None and not given_up:
+        if not book.writes.threshold or book.config.exchange_pages:
+            return  # an exclusive host gives up what was loaded
+        for mirror in book.nodes.by_id.values():
+            for index in missing(book, mirror):
+                place = (index, int(mirror.tags[-1]))
+                if place not in self._due:
+                    continue  # nothing made it due
+                reason = self._due[place]
+                if reason is None:
                     self.fail(
-                        f"boundary {record.end_page} at node {record.id}, {_uses(book, record)} "
-                        f"uses: expected {kind.name} of node {step.id} on host, found it on device "
-                        "only",
-                        node(record.id),
-                        node(step.id),
+                        f"node {mirror.id}: a use began to copy its {book.kinds[index].name} to "
+                        "host; expected it there, found it on device only",
+                        node(mirror.id),
                     )
-                step = step.parent
-
-
-def _uses(book: Book, record: Node) -> int:
-    return book.nodes.by_id[record.id].hits
+                self.excuse(reason)
 
 
 def _needed(book: Book, item: Evicted) -> list[int]:
@@ -140,30 +163,46 @@ def _needed(book: Book, item: Evicted) -> list[int]:
     giver = int(book_of(book, item).giver[item.pages[0]])
     needed = [0] * book.width
     for other in book.outcomes:
-        if type(other) is Evicted and other.tier == Tier.DEVICE and not other.demoted:
+        if type(other) is Evicted and other.tier == Tier.DEVICE and not demoted(book, other):
             pages = book_of(book, other)
             needed[pages.component] += int((pages.giver[other.pages] == giver).sum())
     return needed
 
 
-def _room(book: Book, giver: int) -> list[int]:
+def _room(book: Book, item: Evicted, giver: int) -> list[int]:
     """Returns, per component, the host pages that a backup of the node could have used: free or
-    unlocked, except the copies of its own path, which the backup locks.
+    unlocked, except the copies of its own path, which the backup locks, those of the path that a
+    request to be admitted would reuse, and what write-backs before it took and locked.
     """
     room = [
         book.free_before[slot] + book.evictable_before[slot] if book.pages[slot].capacity else 0
         for slot in range(book.width, 2 * book.width)
     ]
     room = [have - kept_free(book, index) for index, have in enumerate(room)]
-    for item in book.outcomes:  # copies on the path that were evicted
-        if type(item) is Evicted and item.tier == Tier.HOST:
-            room[book_of(book, item).component] -= len(item.pages)
-    step = book.nodes.by_id.get(giver)
-    step = step or next((one for one in book.nodes.gone if one.id == giver), None)
+    before = book.outcomes[: next(at for at, one in enumerate(book.outcomes) if one is item)]
+    begun = [book.tickets.open[one.flight] for one in before if type(one) is Backup]
+    for other in book.outcomes:  # copies on the path that were evicted
+        if type(other) is Evicted and other.tier == Tier.HOST:
+            room[book_of(book, other).component] -= len(other.pages)
+    for ticket in begun:
+        for move in ticket.moves:
+            room[move.at] -= len(move.target)
+    locked = {number: book.nodes.by_id.get(number) for one in begun for number in one.nodes}
+    step = known(book, giver)
     while step is not None:
-        held = step.pages[book.width]
-        room[0] -= 0 if held is None else len(held)
+        locked[step.id] = step
         step = step.parent
+    for mirror in locked.values():
+        held = mirror.pages[book.width] if mirror is not None else None
+        room[0] -= 0 if held is None else len(held)
+    if type(book.event) is AdmitWanted:
+        req = book.requests.by_id.get(book.event.request)
+        deepest = max(depths(book, req))
+        for tag in req.known[:deepest] if req is not None else ():
+            mirror = book.nodes.at.get(tag)
+            for index in range(book.width) if mirror is not None else ():
+                held = mirror.pages[book.width + index]  # type: ignore[union-attr]
+                room[index] -= 0 if held is None else len(held)
     return room
 
 

@@ -15,6 +15,7 @@ class EventMirror(Check):
     watches = (KvStored, KvRemoved)
 
     def __init__(self) -> None:
+        super().__init__()
         self._index: tuple[set[bytes], set[bytes]] = (set(), set())
 
     def see(self, book: Book, item: KvStored | KvRemoved, view: CoreView) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from hicache.core.actions import Evicted
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror
-from invariants.books.pages import PageBook
 from invariants.books.story import pool
-from invariants.checks._victims import thinned, wanted
+from invariants.checks._victims import demoted, thinned, wanted
+from invariants.reasons import Reason
 
 
 class EvictMinimum(Check):
@@ -25,48 +23,48 @@ class EvictMinimum(Check):
     watches = (Evicted,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._operation = -1
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         if self._operation == book.operations:
             return
         self._operation = book.operations
-        dropped = False
         victims: list[tuple[int, Evicted]] = []
         gone = [0] * len(book.pages)
         for other in book.outcomes:
             if type(other) is Evicted:
-                dropped |= other.tier == Tier.DEVICE and not other.demoted
                 slot = other.tier * book.width + book.index_of(other.component)
                 victims.append((slot, other))
-                busy = book.pages[slot].busy[other.pages]
-                gone[slot] += len(other.pages) - int(np.count_nonzero(busy))
-        short = [wanted(book, slot) if count else 0 for slot, count in enumerate(gone)]
-        if any(count > least for count, least in zip(gone, short, strict=True)):
-            self._compare(book, victims, _alone(book, victims, len(gone)), dropped)
+                gone[slot] += len(other.pages)
+        asked = [wanted(book, slot) for slot in range(len(gone))]
+        if any(count > least for count, least in zip(gone, asked, strict=True)):
+            self._compare(book, victims, asked)
 
-    def _compare(
-        self, book: Book, victims: list[tuple[int, Evicted]], gone: list[int], dropped: bool
-    ) -> None:
+    def _compare(self, book: Book, victims: list[tuple[int, Evicted]], asked: list[int]) -> None:
+        useless = _useless(book, victims, asked)
         for slot, pages in enumerate(book.pages):
-            if pages.tier == Tier.HOST and dropped:
-                continue  # host pages below a removed node are removed with it
-            short = wanted(book, slot)
-            if gone[slot] > short + _tombstone(book, victims, slot):
+            found = [one for at, one in useless if at == slot]
+            gone = sum(len(item.pages) for at, item in victims if at == slot)
+            if gone <= asked[slot]:
+                continue
+            over = gone - len(found) - asked[slot]
+            if over > _tombstone(book, victims, slot):
                 self.fail(
-                    f"{pages.where}: evicted {gone[slot]} pages that nothing else took along; free "
-                    f"before {book.free_before[slot]}, missing {short}",
+                    f"{pages.where}: evicted {gone - len(found)} pages that nothing else took "
+                    f"along; free before {book.free_before[slot]}, missing {asked[slot]}",
                     pool(pages),
                 )
+            for reason in dict.fromkeys(found):
+                self.excuse(reason)
+            if over > 0:
+                self.excuse(Reason.UNCUT)
 
 
-def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[int]:
-    """Returns, per pool, the evicted pages that count against the limit.
-
-    Not counted are pages that are retiring, pages evicted together with a victim of another pool
-    that was short, and garbage.
-    """
-    asked = {slot for slot in range(slots) if wanted(book, slot)}
+def _useless(
+    book: Book, victims: list[tuple[int, Evicted]], asked: list[int]
+) -> list[tuple[int, Reason]]:
+    """Returns the evicted pages that do not count against the limit: their pool, and the reason."""
     thin = {  # states above the limit of a path, for which slots had been freed
         (slot, page)
         for slot, item in victims
@@ -76,22 +74,69 @@ def _alone(book: Book, victims: list[tuple[int, Evicted]], slots: int) -> list[i
     extra = [
         slot for slot, item in victims if any((slot, page) in thin for page in item.pages.tolist())
     ]
-    asked.update(extra)
-    gone = [-extra.count(slot) for slot in range(slots)]
+    short = {slot for slot, least in enumerate(asked) if least}.union(extra)
     givers: dict[int, set[int]] = {}  # nodes with evicted copies, by the pools that were short
     for slot, item in victims if book.width > 1 else ():
-        if slot in asked:
+        if slot in short:
             nodes = book.pages[slot].giver[item.pages].tolist()
             givers.setdefault(slot, set()).update(nodes)
-    dead = _died(book, givers)
+    dead, below = _died(book, givers), _below_deleted(book, victims)
+    removed = {mirror.id for mirror in book.nodes.gone}
+    found = [(slot, Reason.FREED_SLOT) for slot in extra]
+
+    whole = {  # by tier, the nodes that left it with all components
+        (slot // book.width, node)
+        for slot, item in victims
+        if not slot % book.width
+        for node in book.pages[slot].giver[item.pages].tolist()
+    }
+
+    def beside(slot: int, node: int) -> bool:
+        """Whether another pool's eviction takes the node's pages of this one along: all of them
+        where the node leaves the tier or the tree, else those of later components.
+        """
+        tier = slot // book.width
+        every = node in removed or (tier, node) in whole
+        return any(
+            at != slot and node in nodes and (every or tier * book.width <= at < slot)
+            for at, nodes in givers.items()
+        )
+
     for slot, item in victims:
         pages = book.pages[slot]
         for page in item.pages.tolist():
-            node, retiring = int(pages.giver[page]), pages.busy[page] > 0
-            beside = any(node in found for at, found in givers.items() if at != slot)
-            spare = node in dead or _useless(pages, page) or (slot, page) in thin
-            gone[slot] += not (retiring or beside or spare)
-    return gone
+            node = int(pages.giver[page])
+            if page in pages.retiring:
+                found.append((slot, Reason.RETIRING))
+            elif beside(slot, node):
+                found.append((slot, Reason.OTHER_POOL))
+            elif node in dead:
+                found.append((slot, Reason.LAST_BOUNDARY))
+            elif pages.tier == Tier.HOST and node in below:
+                found.append((slot, Reason.BELOW_DELETED))
+            elif (slot, page) in thin:
+                found.append((slot, Reason.THINNED))
+    return found
+
+
+def _below_deleted(book: Book, victims: list[tuple[int, Evicted]]) -> set[int]:
+    """Returns the removed nodes that were deleted from device, and those below them: they cannot be
+    matched without their prefix.
+    """
+    deleted = {
+        int(book.pages[slot].giver[page])
+        for slot, item in victims
+        if item.tier == Tier.DEVICE and not demoted(book, item)
+        for page in item.pages.tolist()
+    }
+    found = set()
+    for mirror in book.nodes.gone:
+        step: NodeMirror | None = mirror
+        while step is not None and step.id not in deleted:
+            step = step.parent
+        if step is not None:
+            found.add(mirror.id)
+    return found
 
 
 def _tombstone(book: Book, victims: list[tuple[int, Evicted]], slot: int) -> int:
@@ -122,11 +167,6 @@ def _lost(book: Book, mirror: NodeMirror, nodes: set[int]) -> bool:
             return True
         step = step.parent
     return False
-
-
-def _useless(pages: PageBook, page: int) -> bool:
-    """Whether no live boundary required the page any more when it was evicted."""
-    return not pages.served[page]
 
 
 def check() -> EvictMinimum:

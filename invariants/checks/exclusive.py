@@ -11,6 +11,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.pages import NODE
 from invariants.books.story import flight
+from invariants.reasons import Reason
 
 
 class Exclusive(Check):
@@ -27,10 +28,14 @@ class Exclusive(Check):
             return
         for move in ticket.moves:
             host = book.pool(Tier.HOST, move.at)
-            left = (host.owner[move.source] & 3 == NODE) & (host.locks[move.source] == 0)
-            for code in np.unique(host.owner[move.source[left]]):
+            left = move.source[host.owner[move.source] & 3 == NODE]
+            for code in np.unique(host.owner[left]):
                 mirror = book.nodes.by_id.get(int(code) >> 2)
-                if mirror is not None and mirror.pages[move.at] is not None:
+                if mirror is None or mirror.pages[move.at] is None:
+                    continue
+                if mirror.locked[book.width + move.at]:
+                    self.excuse(Reason.LOCKED_COPY)
+                else:
                     self.fail(
                         f"node {mirror.id}: expected {host.name} on device alone, found it on both "
                         "tiers",

@@ -9,7 +9,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import DEVICE, DUPLICATE, HOST
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, chosen, sheltered
+from invariants.checks._victims import book_of, decided_by, decided_later, passed_over, sheltered
 
 
 class GarbageFirst(Check):
@@ -22,26 +22,37 @@ class GarbageFirst(Check):
     watches = (Evicted,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._operation = -1
+        self._earlier: list[int] = []  # the nodes that this operation evicted from
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         """Checks the first victim of each operation; it may have turned later ones into garbage."""
-        if self._operation == book.operations or not len(item.pages):
+        if not len(item.pages):
             return
-        self._operation = book.operations
         pages = book_of(book, item)
-        if not pages.served[item.pages[0]] or not chosen(book, pages, item):
+        giver = int(pages.giver[item.pages[0]])
+        if self._operation != book.operations:
+            self._operation, self._earlier = book.operations, []
+        elif giver in self._earlier:
+            return  # it went with the same node
+        index, reason = (
+            decided_later(book, item, self._earlier) if self._earlier else decided_by(book, item)
+        )
+        self._earlier.append(giver)
+        served = book.nodes.parted.get((giver, index))
+        if reason and pages.served[item.pages[0]]:
+            self.excuse(reason)
+        if reason or served is None or not served[0]:
             return
-        spared = sheltered(book)
+        spared = sheltered(book, index)
         for queue in (DEVICE,) if item.tier == Tier.DEVICE else (HOST, DUPLICATE):
-            colder = book.nodes.coldest(pages.component, queue, spared)
-            rank = colder.rank[pages.component] if colder is not None else None
-            if colder is not None and rank is not None and not rank[0]:
-                near = colder.node.live_distance if colder.node is not None else -1
+            colder = passed_over(self, book, index, queue, spared, lambda rank: not rank[0])
+            if colder is not None:
                 self.fail(
                     f"{pages.where} page {item.pages[0]}, which served a live boundary, went while "
-                    f"node {colder.id} has copies that serve none (the nearest is {near} pages "
-                    f"below its end)",
+                    f"node {colder.id} has copies that serve none (the nearest is "
+                    f"{colder.live_distance} pages below its end)",
                     page(pages, int(item.pages[0])),
                     node(colder.id),
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hicache.core.radix.node import Node
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.liveness import is_live
+from invariants.books.distances import is_live
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 
@@ -19,7 +19,7 @@ class LeafLive(Check):
     of_several = True
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if node.parent is None or node.children or is_live(node, book.kinds):
+        if node.parent is None or node.children or is_live(mirror, book.kinds):
             return
         for kind in book.kinds:
             for queue in range(3):

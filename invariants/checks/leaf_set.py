@@ -27,7 +27,7 @@ class LeafSet(Check):
                 node_story(node.id),
             )
         bits, queued = mirror.candidate, node.queued
-        garbage = not serves(book.kinds[0], node.live_distance)
+        garbage = not serves(book.kinds[0], mirror.live_distance)
         for queue in (DEVICE, HOST, DUPLICATE) if bits else ():
             if bits >> queue & 1 and not queued >> 2 * queue + garbage & 1:
                 self.fail(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hicache.core.actions import Cached, Granted, Prefill, StateSlots
-from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.kinds import Kind
 from invariants.books.requests import RequestMirror
 from invariants.books.story import request
+from invariants.reasons import Reason
 
 
 class Leaves(Check):
@@ -22,6 +22,7 @@ class Leaves(Check):
     watches = (Prefill, Cached, Granted)
 
     def __init__(self) -> None:
+        super().__init__()
         self._planned: dict[int, Prefill] = {}  # the last pass of each request
 
     def see(self, book: Book, item: Prefill | Cached | Granted, view: CoreView) -> None:
@@ -32,7 +33,7 @@ class Leaves(Check):
             self._planned[item.request] = item
             self._plan(book, req, item)
             return
-        self._filled(book, item.states, item.request, view)
+        self._filled(book, item.states, item.request)
         plan = self._planned.get(item.request)
         if type(item) is Cached and plan is not None:
             self._made(book, req, item, plan)
@@ -58,11 +59,9 @@ class Leaves(Check):
                     request(item.request),
                 )
 
-    def _filled(
-        self, book: Book, states: tuple[StateSlots, ...], number: int, view: CoreView
-    ) -> None:
+    def _filled(self, book: Book, states: tuple[StateSlots, ...], number: int) -> None:
         for slots in states:
-            free = view.pool(Tier.DEVICE, book.index_of(slots.component)).free
+            free = book.pages[book.index_of(slots.component)].free
             if free and -1 in slots.checkpoint_slots:
                 self.fail(
                     f"request {number}: {free} slots of {slots.component} are free, and its "
@@ -75,7 +74,9 @@ class Leaves(Check):
         if item.pages >= deepest or plan.end_token != req.computed_tokens:
             return
         for kind in book.kinds[1:]:
-            if not _ready(book, req, plan, kind, deepest):
+            reason = _lacking(book, req, plan, kind, deepest)
+            if reason:
+                self.excuse(reason)
                 return
         self.fail(
             f"request {item.request}: expected a boundary at page {deepest}, for which it has "
@@ -94,18 +95,22 @@ def _last(book: Book, req: RequestMirror, end: int) -> int:
     return min(end, len(req.tags) * book.page_size) // step * step
 
 
-def _ready(book: Book, req: RequestMirror, plan: Prefill, kind: Kind, depth: int) -> bool:
-    """Whether the request surely had everything of this component for a boundary at page
-    `depth`.
+def _lacking(
+    book: Book, req: RequestMirror, plan: Prefill, kind: Kind, depth: int
+) -> Reason | None:
+    """What the request may have lacked of this component for a boundary at page `depth`; None if
+    it surely had everything.
     """
     if kind.positional:
         table = req.tables[kind.at][max(0, depth - kind.need) : depth]
-        return bool((table >= 0).all())
+        return None if (table >= 0).all() else Reason.INCOMPLETE_WINDOW
     on_evict = book.writes.on_evict
     spare = 0 if on_evict else book.idle_before[kind.at]
     room = book.free_before[kind.at] + spare  # pages that the insertion itself frees come too late
     left = [at for one in plan.states if one.component == kind.name for at, _ in one.checkpoints]
-    return bool(room) and depth * book.page_size in left
+    if depth * book.page_size not in left:
+        return Reason.NO_STATE_SLOT
+    return None if room else Reason.NO_NEXT_SLOT
 
 
 def check() -> Leaves:

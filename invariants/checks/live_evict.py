@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from hicache.core.actions import Backup, Evicted, Load, Refused
-from hicache.core.events import AdmitWanted, EvictWanted
+from hicache.core.events import EvictWanted
 from hicache.core.types import NO_PAGES, FlightId, Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
-from invariants.books.coming import coming, copied
+from invariants.books.coming import Coming, above_write_backs, coming, under_copy
 from invariants.books.mirror import DEVICE
-from invariants.books.pages import NODE
 from invariants.books.story import pool, request
+from invariants.books.waiting import WritingBack
+from invariants.checks._victims import depths, needs
+from invariants.reasons import Reason
 
 
 class LiveEvict(Check):
@@ -27,11 +29,11 @@ class LiveEvict(Check):
 
     def see(self, book: Book, item: Refused | EvictWanted, view: CoreView) -> None:
         if type(item) is EvictWanted:
-            self._evicted(book, item, view)
+            self._evicted(book, item)
         elif type(item) is Refused and item.reason != "running":
-            self._refused(book, item, view)
+            self._refused(book, item)
 
-    def _refused(self, book: Book, item: Refused, view: CoreView) -> None:
+    def _refused(self, book: Book, item: Refused) -> None:
         index = book.index_of(item.component)
         capacity = book.pages[index].capacity
         if item.reason == "too_large":
@@ -49,34 +51,42 @@ class LiveEvict(Check):
                     request(item.request),
                 )
             return
-        self._short(book, item, view)
+        self._short(book, item)
 
-    def _short(self, book: Book, item: Refused, view: CoreView) -> None:
+    def _short(self, book: Book, item: Refused) -> None:
         """Checks a refusal for lack of pages: whether the pages were available, and which reply
         brings them.
 
         An admission is planned with or without a load; the refusal must be right for one of the
         two.
         """
+        found = depths(book, book.requests.by_id.get(item.request))
+        most = needs(book, item, book.index_of(item.component))
         wrong = [
-            self._wrong(book, item, view, self._own_path(book, item, depth))
-            for depth in self._depths(book, item)
+            self._wrong(book, item, self._own_path(book, item, depth), need)
+            for depth, need in zip(found, most, strict=True)
         ]
         if all(wrong):
             self.fail(f"refused ({item.reason}): {wrong[0]}", request(item.request))
+        if any(wrong):
+            self.excuse(Reason.EITHER_PLAN)
 
-    def _wrong(self, book: Book, item: Refused, view: CoreView, own: Pages) -> str:
+    def _wrong(self, book: Book, item: Refused, own: Pages, most: int) -> str:
         """Returns the error of a refusal, or "". own: pages on the path of the refused request,
-        which it would have locked.
+        which it would have locked. most: the pages that it can have wanted.
         """
         index = book.index_of(item.component)
-        device, free = book.pages[index], view.pool(Tier.DEVICE, index).free
-        spare = device.held[NODE] - device.protected - int((device.locks[own] == 0).sum())
-        available, more = free + spare, coming(book, index, own)
+        device = book.pages[index]
+        spare = device.evictable - int((device.locks[own] == 0).sum())
+        available, more = device.free + spare, coming(book, index, own)
         found = (
-            f"needed {item.needed} {item.component} pages, free {free} + evictable {spare} = "
-            f"{available}, with all replies {available + more.total}"
+            f"needed {item.needed} {item.component} pages, free {device.free} + evictable {spare} ="
+            f" {available}, with all replies {available + more.total}"
         )
+        if item.needed > most:
+            return f"{found}; it can have wanted {most}"
+        if item.available != available:
+            return f"{found}; it says that {item.available} are available"
         if item.reason == "no_pages":
             return found if available + more.total >= item.needed else ""
         ticket = book.tickets.open.get(item.after)
@@ -85,94 +95,39 @@ class LiveEvict(Check):
         if available >= item.needed:
             if type(ticket.action) is not Backup:
                 return f"{found}; it waits for no copy to host"
-            due = self._last_needed(book, free, item.needed)
+            due = self._due(book, index, item.needed, more)
             last = f"{found}; flight {due} brings the last of them"
-            return "" if due in (0, item.after) else last
+            return "" if item.after in due else last
         if available + more.retiring + more.until(item.after) < item.needed:
             return f"{found}; too few come with flight {item.after}"
         if available + more.until(item.after - 1) >= item.needed:
             return f"{found}; enough come before flight {item.after}"
         return ""
 
-    def _last_needed(self, book: Book, free: int, needed: int) -> FlightId:
-        """The write-back with which enough pages are free, or the last one. 0 where the books do
-        not know which copies an eviction waits for: with several components, or where uses begin
-        some."""
-        if book.width > 1 or book.writes.threshold:
-            return 0
-        last = 0
-        for ticket in book.tickets.open.values():
-            if type(ticket.action) is Backup and ticket.pins:
-                free, last = free + sum(len(move.source) for move in ticket.moves), ticket.id
-                if free >= needed:
-                    break
-        return last
-
-    def _depths(self, book: Book, item: Refused) -> tuple[int, ...]:
-        """Boundaries in pages from which the refused request may have been planned to start."""
-        req = book.requests.by_id.get(item.request)
-        if req is None or type(book.event) is not AdmitWanted:
-            return (0,)
-        return tuple({req.expected.device: None, req.expected.best: None})
-
-    def _waits_for_a_parent(self, book: Book) -> bool:
-        """Whether a locked page comes before all present candidates in the order of eviction.
-
-        The path of a write-back is locked like this; the page is evicted first when the write-back
-        ends.
+    def _due(self, book: Book, index: int, needed: int, more: Coming) -> list[FlightId]:
+        """The flights of which one brings the last of the pages that are available but held back:
+        the write-back with which enough are free, or the last one; without one, the first copy to
+        host that unlocks a page. Several if it is uncertain what a write-back frees.
         """
-        coldest = book.nodes.coldest(0, DEVICE, ())
-        first = coldest.rank[0] if coldest is not None else None
-        return first is not None and any(
-            mirror.locked[0]
-            and mirror.pages[0] is not None
-            and rank is not None
-            and (rank[1] < first[1] or book.nodes.declared.key is None)
-            for mirror in book.nodes.by_id.values()
-            for rank in mirror.rank[:1]
-        )
-
-    def _parent_is_next(self, book: Book) -> bool:
-        """The same, exactly, of one component alone: the parent of a node that is written back goes
-        before all that could be evicted now."""
-        leaving = {
-            int(code) >> 2
-            for ticket in book.tickets.open.values()
-            if type(ticket.action) is Backup
-            for move in ticket.moves
-            for code in book.pages[move.at].owner[move.source]
-        }
-        parents = [book.nodes.by_id[one].parent for one in leaving if one in book.nodes.by_id]
-        ranks = [
-            above.rank[0]
-            for above in parents
-            if above is not None and above.parent is not None and above.id not in leaving
+        backups = [one for one in book.tickets.open.values() if type(one.action) is Backup]
+        leaving = [one for one in backups if index in one.evicts]
+        if any(len(one.evicts) > 1 for one in leaving):
+            self.excuse(Reason.SEVERAL_COMPONENTS)
+            return [one.id for one in backups]
+        free = book.pages[index].free
+        for ticket in leaving:
+            free += ticket.frees.get(index, 0)
+            if free >= needed:
+                return [ticket.id]
+        if leaving:
+            return [leaving[-1].id]
+        first = next(iter(book.tickets.open), 0)
+        copies = [
+            one.id
+            for one in backups
+            if more.by_ticket[one.id] or (one.id == first and more.retiring)
         ]
-        coldest = book.nodes.coldest(0, DEVICE, ())
-        first = coldest.rank[0] if coldest is not None else None
-        if first is None or not ranks:
-            return False
-        unjudged = book.nodes.declared.key is None
-        return unjudged or any(rank is not None and rank[1] < first[1] for rank in ranks)
-
-    def _ahead_of_copies(self, book: Book, goal: int) -> int:
-        """How many of these pages of the backbone can be evicted before a copy to host under way
-        holds back what is warmer than the page that it reads."""
-        if not book.writes.threshold:
-            return goal  # no copy begins but for an eviction
-        only = copied(book)
-        held = [
-            mirror.rank[0]
-            for mirror in book.nodes.by_id.values()
-            for pages in mirror.pages[:1]
-            if pages is not None and only[pages[0]]
-        ]
-        floor = min((rank for rank in held if rank is not None), default=None)
-        coldest = book.nodes.coldest(0, DEVICE, ())
-        first = coldest.rank[0] if coldest is not None else None
-        if floor is None or first is None:
-            return goal
-        return 1 if first <= (True, floor[1]) and book.nodes.declared.key is not None else 0
+        return copies[:1]
 
     def _own_path(self, book: Book, item: Refused, depth: int) -> Pages:
         """Device pages that a prefix of `depth` pages of the refused request requires."""
@@ -186,31 +141,52 @@ class LiveEvict(Check):
                 parts.append(held)
         return np.concatenate(parts)
 
-    def _evicted(self, book: Book, item: EvictWanted, view: CoreView) -> None:
+    def _evicted(self, book: Book, item: EvictWanted) -> None:
         tier, index = Tier(item.tier), book.index_of(item.component)
         gone = sum(
             len(other.pages)
             for other in book.outcomes
             if type(other) is Evicted and (other.tier, other.component) == (tier, item.component)
         )
-        already = book.writing_back_before[index] if tier == Tier.DEVICE else 0
-        begun = view.writing_back(index) - already if tier == Tier.DEVICE else 0
+        on_device = tier == Tier.DEVICE
+        begun = sum(one.frees.get(index, 0) for one in book.tickets.fresh) if on_device else 0
+        already = book.writing_back_before[index] if on_device else WritingBack(0, 0)
         slot = tier * book.width + index
-        goal = min(item.pages - already, book.evictable_before[slot])
-        if begun:
-            goal = min(goal, 1)  # a write-back locks its path: the rest comes after the reply
-        exact = self._parent_is_next if book.width == 1 else self._waits_for_a_parent
-        if already and exact(book):
-            goal = min(goal, 0)
-        if tier == Tier.DEVICE and not index:
-            goal = min(goal, self._ahead_of_copies(book, goal))
-        if gone + begun < goal:
-            self.fail(
-                f"{book.pages[slot].where}: asked for {item.pages}, evictable "
-                f"{book.evictable_before[slot]}, writing back before {already}: expected {goal}, "
-                f"evicted {gone} and writing back now {begun} more",
-                pool(book.pages[slot]),
-            )
+        goal = min(item.pages - already.least, book.evictable_before[slot])
+        if gone + begun >= goal:
+            return
+        if gone + begun >= goal - (already.most - already.least):
+            self.excuse(Reason.SEVERAL_COMPONENTS)
+            return
+        reason = self._held_back(book, slot, begun) if on_device else None
+        if reason:
+            self.excuse(reason)
+            return
+        self.fail(
+            f"{book.pages[slot].where}: asked for {item.pages}, evictable "
+            f"{book.evictable_before[slot]}, writing back before {already.least}: expected "
+            f"{goal}, evicted {gone} and writing back now {begun} more",
+            pool(book.pages[slot]),
+        )
+
+    def _held_back(self, book: Book, index: int, begun: int) -> Reason | None:
+        """Why nothing more of a component is evicted from device, if there is a reason. A page is
+        held back by a colder one that can be evicted when a copy to host under way has ended.
+        """
+        first = book.nodes.coldest(index, DEVICE, ())
+        rank = first.rank[index] if first is not None else None
+        if rank is None:
+            return Reason.LOCKED_PATH if begun else None
+        if index or not rank[0]:
+            return None
+        unknown = book.nodes.declared.key is None
+        for reason, keys in (
+            (Reason.ABOVE_WRITE_BACK, above_write_backs(book)),
+            (Reason.COLDER_COPY, under_copy(book)),
+        ):
+            if any(unknown or key < rank[1] for key in keys):
+                return reason
+        return None
 
 
 def check() -> LiveEvict:

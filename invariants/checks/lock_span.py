@@ -7,6 +7,8 @@ from hicache.core.radix.node import Request
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
+from invariants.books.pages import NODE
+from invariants.books.requests import RequestMirror
 from invariants.books.story import request
 
 
@@ -20,15 +22,17 @@ class LockSpan(Check):
     watches = (Admitted, Cached, Granted)
 
     def see(self, book: Book, item: Admitted | Cached | Granted, view: CoreView) -> None:
-        record = view.requests.get(item.request)
-        if record is not None and book.width > 1:
-            self._span(book, record)
+        record, req = view.requests.get(item.request), book.requests.by_id.get(item.request)
+        if record is not None and req is not None and book.width > 1:
+            self._span(book, record, req)
 
     def audit(self, book: Book, view: CoreView) -> None:
         for record in view.requests.values():
-            self._span(book, record)
+            req = book.requests.by_id.get(record.id)
+            if req is not None:
+                self._span(book, record, req)
 
-    def _span(self, book: Book, record: Request) -> None:
+    def _span(self, book: Book, record: Request, req: RequestMirror) -> None:
         if record.receipt is None:
             return
         for kind in book.kinds[1:]:
@@ -41,11 +45,12 @@ class LockSpan(Check):
                     f"locked, expected at most {most} tokens",
                     request(record.id),
                 )
-            if not kind.positional or record.load:
+            if not kind.positional:
                 continue
-            shared = record.tables[kind.at][: record.shared_pages]
-            pages_of = book.pages[kind.at]
-            loose = [one for one in shared[shared >= 0].tolist() if not pages_of.locks[one]]
+            shared = req.tables[kind.at][: req.boundary]
+            shared, pages_of = shared[shared >= 0], book.pages[kind.at]
+            ours = shared[pages_of.owner[shared] & 3 == NODE]  # the others are a load's
+            loose = ours[pages_of.locks[ours] == 0].tolist()
             if loose:
                 self.fail(
                     f"request {record.id}: its table names {len(loose)} {kind.name} pages of nodes "

@@ -8,6 +8,7 @@ from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.requests import RequestMirror
 from invariants.books.story import request
+from invariants.reasons import Reason
 
 
 class MatchReference(Check):
@@ -31,12 +32,10 @@ class MatchReference(Check):
             config = book.config
             quota = config.load_quota_pages
             least = max(1, config.load_threshold_pages)
-            if (
-                not req.may_load
-                or host < least
-                or (quota and host > quota)
-                or (not item.host_pages and _too_dear(book, req))
-            ):
+            if not req.may_load or host < least or (quota and host > quota):
+                host = 0
+            elif not item.host_pages and _too_dear(book, req):
+                self.excuse(Reason.NO_ROOM_TO_LOAD)
                 host = 0
             found = item.loaded_pages if host else loaded  # type: ignore[union-attr]
             if found != loaded or item.matched_pages != wanted.depths[0]:  # type: ignore[union-attr]

@@ -18,6 +18,7 @@ class MetricReference(Check):
     watches = (Admitted, Prefill)
 
     def __init__(self) -> None:
+        super().__init__()
         self._next: dict[int, int] = {}  # by request, the first token of its next prefill
 
     def issue(self, book: Book, item: Admitted | Prefill, view: CoreView) -> None:

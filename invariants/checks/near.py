@@ -5,7 +5,6 @@ from __future__ import annotations
 from hicache.core.radix.node import Node
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.liveness import near_of
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 
@@ -21,18 +20,19 @@ class Near(Check):
     )
 
     def node(self, book: Book, mirror: NodeMirror, node: Node) -> None:
-        if book.history and len(node.children) > _MANY:
-            return  # a recount checks all of them
-        most = book.nodes.widest
-        expected = near_of(node, book.kinds, most)
-        if node.live_distance != expected:
+        if node.parent is None:
+            return
+        if node.live_distance != mirror.live_distance:
             self.fail(
                 f"node {node.id}, end {node.end_page}: expected the nearest live boundary "
-                f"{expected} pages below, found {node.live_distance}",
+                f"{mirror.live_distance} pages below, found {node.live_distance}",
                 node_story(node.id),
             )
+        most = book.nodes.widest
         if most < 0:
             return  # every end is a live boundary
+        if book.history and len(node.children) > _MANY:
+            return  # a recount compares all of them
         close = {
             child.id for child in node.children.values() if child.end_page - node.end_page <= most
         }

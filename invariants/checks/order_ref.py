@@ -7,10 +7,18 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.mirror import DEVICE, DUPLICATE, HOST, Key
+from invariants.books.mirror import DEVICE, DUPLICATE, HOST, Key, Rank
 from invariants.books.pages import PageBook
 from invariants.books.story import node, page
-from invariants.checks._victims import book_of, chosen, sheltered
+from invariants.checks._victims import (
+    book_of,
+    decided_by,
+    decided_later,
+    demoted,
+    passed_over,
+    sheltered,
+)
+from invariants.reasons import Reason
 
 
 class OrderReference(Check):
@@ -24,54 +32,67 @@ class OrderReference(Check):
     watches = (Evicted,)
 
     def __init__(self) -> None:
+        super().__init__()
         self._operation = -1
-        self._sheltered: set[int] = set()
+        self._earlier: list[int] = []  # the nodes that this operation evicted from
 
     def see(self, book: Book, item: Evicted, view: CoreView) -> None:
         if not len(item.pages):
             return
-        first = self._operation != book.operations
-        if first:
-            self._operation = book.operations
-            self._sheltered = sheltered(book)
-        elif book.width > 1:
-            return  # the first victim may have turned others into garbage or removed them
         pages = book_of(book, item)
-        if not chosen(book, pages, item):
+        giver, width = int(pages.giver[item.pages[0]]), book.width
+        if self._operation != book.operations:
+            self._operation, self._earlier = book.operations, []
+        elif width > 1 and giver in self._earlier:
+            return  # it went with the same node
+        first = not self._earlier or width == 1
+        index, reason = (
+            decided_by(book, item) if first else decided_later(book, item, self._earlier)
+        )
+        self._earlier.append(giver)
+        if reason:
+            self.excuse(reason)
             return
-        rank = book.nodes.parted.get((int(pages.giver[item.pages[0]]), pages.component))
+        rank = book.nodes.parted.get((giver, index))
         if rank is None:
-            return  # it was cached and evicted in this operation
+            self.excuse(Reason.UNCERTAIN_POOL)
+            return
         served, key = rank
         if item.tier == Tier.DEVICE:
-            self._compare(book, item, pages, DEVICE, served, key)
-        elif not any(
-            type(other) is Evicted and other.tier == Tier.DEVICE and not other.demoted
+            self._compare(book, item, index, DEVICE, served, key)
+        elif any(
+            type(other) is Evicted and other.tier == Tier.DEVICE and not demoted(book, other)
             for other in book.outcomes
-        ):  # otherwise it may have been removed with its prefix
-            if _still_on_device(book, item, pages):
-                self._compare(book, item, pages, DUPLICATE, served, key)
-                self._compare(book, item, pages, HOST, served, None)
-            else:
-                self._compare(book, item, pages, HOST, served, key)
+        ):
+            self.excuse(Reason.DELETED_PREFIX)
+        elif _still_on_device(book, item, pages):
+            self._compare(book, item, index, DUPLICATE, served, key)
+            self._compare(book, item, index, HOST, served, None)
+        else:
+            self._compare(book, item, index, HOST, served, key)
 
     def _compare(
         self,
         book: Book,
         item: Evicted,
-        pages: PageBook,
+        index: int,
         queue: int,
         served: bool,
         key: Key | None,
     ) -> None:
-        """Compares a victim with the first candidate of a queue. key: key of the victim, or None if
-        the whole queue must be evicted before it.
+        """Compares a victim with the first candidates of a queue. key: key of the victim, or None
+        if the whole queue must be evicted before it.
         """
-        other = book.nodes.coldest(pages.component, queue, self._sheltered)
-        rank = other.rank[pages.component] if other is not None else None
-        if other is None or rank is None or rank[0] != served:
-            return  # GARBAGE-FIRST checks the order between garbage and the rest
-        if key is None or rank[1] < key:
+
+        def wrong(rank: Rank) -> bool | None:
+            if rank[0] != served:  # GARBAGE-FIRST checks the order between garbage and the rest
+                return None if served else False
+            return key is None or rank[1] < key
+
+        pages = book_of(book, item)
+        other = passed_over(self, book, index, queue, sheltered(book, index), wrong)
+        rank = other.rank[index] if other is not None else None
+        if other is not None and rank is not None:
             also = ", also on device" if key is None else f", {_told(book, key)}"
             self.fail(
                 f"{pages.where} page {item.pages[0]}{also}, went; expected node {other.id} to go "

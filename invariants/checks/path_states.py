@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.actions import Cached
+from hicache.core.actions import Cached, Evicted
 from hicache.core.events import Finished, Retracted
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -13,13 +13,15 @@ from invariants.books.kinds import Kind
 from invariants.books.mirror import NodeMirror
 from invariants.books.story import node as node_story
 from invariants.books.tags import Tags
+from invariants.checks._victims import book_of, wanted
+from invariants.reasons import Reason
 
 
 class PathStates(Check):
     name = "PATH-STATES"
     sentence = (
         "A path that was just extended keeps at most as many states as the setting allows, not "
-        "counting states in use, states at forks and the last state."
+        "counting states in use, states at forks and the last state; the shallowest go first."
     )
     of_several = True
     watches = (Cached, Finished, Retracted)
@@ -36,13 +38,44 @@ class PathStates(Check):
             _, tags, made = book.left
             self._look(book, tags, made[0])
 
+    def _freed(self, book: Book, tags: Tags, kind: Kind) -> int:
+        """The depth in pages of the deepest state of the path that was freed above the limit, or 0.
+        0 also if the pool was short: then it may have been evicted for another reason.
+        """
+        if any(wanted(book, tier * book.width + kind.at) for tier in (0, 1)):
+            return 0
+        known = tags.tolist()
+        freed = [
+            known.index(tag) + 1
+            for item in book.outcomes
+            if type(item) is Evicted and item.component == kind.name
+            for tag in book_of(book, item).content[item.pages].tolist()
+            if tag in known
+        ]
+        return max(freed, default=0)
+
     def _look(self, book: Book, tags: Tags, pages: int) -> None:
         path = [book.nodes.at[tag] for tag in tags[:pages].tolist() if tag in book.nodes.at]
         for kind in book.kinds:
             held = [mirror for mirror in path if _has(mirror, kind, book)]
             excess = len(held) - kind.per_path
-            spare = [one for one in held[:-1] if not _is_used(one, kind, book)]
-            if kind.per_path and excess > 0 and spare:
+            freed = self._freed(book, tags, kind) if kind.per_path else 0
+            if not kind.per_path or (excess <= 0 and not freed):
+                continue
+            spare = []
+            for mirror in held[:-1]:
+                reason = _why(mirror, kind, book)
+                if reason:
+                    self.excuse(reason)
+                else:
+                    spare.append(mirror)
+            if freed and spare and spare[0].end_page < freed:
+                self.fail(
+                    f"the state at page {freed} of the path to node {path[-1].id} was freed; "
+                    f"expected that of node {spare[0].id}, end {spare[0].end_page}, to go before",
+                    node_story(spare[0].id),
+                )
+            if excess > 0 and spare:
                 self.fail(
                     f"the path to node {path[-1].id} has {len(held)} states of {kind.name}: "
                     f"expected at most {kind.per_path} but for those that must stay, found that "
@@ -55,16 +88,16 @@ def _has(mirror: NodeMirror, kind: Kind, book: Book) -> bool:
     return any(mirror.pages[tier * book.width + kind.at] is not None for tier in (0, 1))
 
 
-def _is_used(mirror: NodeMirror, kind: Kind, book: Book) -> bool:
-    """Whether a state must stay: it is locked, being copied, or at a fork.
+def _why(mirror: NodeMirror, kind: Kind, book: Book) -> Reason | None:
+    """Why a state must stay, if it must.
 
     A fork counts as it was when the operation began; a child may have been removed since.
     """
-    node = mirror.node
-    assert node is not None
-    locked = any(mirror.locked[tier * book.width + kind.at] for tier in (0, 1))
-    parts = mirror.kids + sum(one.parent is mirror for one in book.nodes.gone) > 1
-    return locked or parts or any(leg.component == kind.at for leg in node.legs)
+    if any(mirror.locked[tier * book.width + kind.at] for tier in (0, 1)):
+        return Reason.STATE_IN_USE
+    if mirror.kids + sum(one.parent is mirror for one in book.nodes.gone) > 1:
+        return Reason.STATE_AT_FORK
+    return None
 
 
 def check() -> PathStates:

@@ -25,8 +25,9 @@ class PoolSum(Check):
             total = pool.free + nodes + requests + flights + retiring
             if (
                 total == pages.capacity
+                and pool.free == pages.free
                 and pool.protected == pages.protected
-                and pool.counts == [pool.free, requests, nodes, flights, retiring]
+                and pool.counts == [pool.free, requests, nodes, flights, len(pages.retiring)]
             ):
                 continue
             self.fail(

@@ -27,7 +27,7 @@ class WorkBound(Check):
         paths = self._paths(book, view)
         victims = sum(type(item) is Evicted for item in book.outcomes)
         moved = len(book.nodes.gone) + book.nodes.came
-        turned = book.nodes.turned
+        turned = len(book.nodes.turned)
         most = 8 + paths + 3 * (victims + moved) + 2 * turned
         if touched > most:
             self.fail(

@@ -65,7 +65,7 @@ class Hand:
         self._silent = Driver(self.core, self)
         self.content: Content | None = Content(config, pairs) if remember else None
         self.probes = Probes(config)
-        self.gauges = Gauges()
+        self.gauges = Gauges(config)
         self.schedule = schedule_of(order)
         self.now = self.blind = 0  # blind: polls that see nothing
         self.slow: dict[str, int] = {}  # by kind of action, no reply before this time

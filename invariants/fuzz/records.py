@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from hicache.core.actions import Action
 
+LEAST_MADE_UP = 1 << 20  # request numbers from here on are made by faults
+
 
 @dataclass(slots=True)
 class Job:

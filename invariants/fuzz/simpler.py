@@ -15,6 +15,7 @@ from hicache.core.errors import CallerError
 from hicache.runtime.config_document import document, replaced, settings_names, token_settings
 
 from .executors import PLAIN, REPLIES, device_of, settings_of, spelled
+from .ops import arrive, interrupt, revisit
 from .ops.arrive import pack, unpack
 from .tapes.tape import Act, Entry, Tape
 
@@ -26,6 +27,8 @@ FAULTS = (
     "torn",
     "repeated reply",
 )  # from simple to complex; all others rank last
+_SEVERAL = ("", "revisit", "interrupt")  # operations of many events, from simple to complex
+_LISTS = ("others", "steps", "then")  # optional arguments
 _AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "way", "word")
 _LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1}  # 0 for the others
 _SIZES = ("chunk", "more", "ahead", "behind")  # arguments in tokens
@@ -52,6 +55,7 @@ def weight(tape: Tape) -> Weight:
     return (
         len(entries),
         sum(entry.op not in {one.op for one in QUIET} for entry in entries),
+        sum(_SEVERAL.index(entry.op) for entry in entries if entry.op in _SEVERAL),
         sum(bool(act.fault) for act in acts),
         sum(_rank(act.fault) for act in acts),
         tape.ranks,
@@ -65,6 +69,8 @@ def weight(tape: Tape) -> Weight:
         sum(not entry.poll for entry in entries),
         len(acts),
         sum(len(tokens) for tokens in words),
+        sum(len(entry.args.get(name, ())) for entry in entries for name in _LISTS),
+        sum(_ends(entry) for entry in entries),
         sum(bool(entry.args.get("space")) + bool(entry.args.get("whole")) for entry in entries),
         sum(
             max(0, int(entry.args[name]) - _LEAST.get(name, 0))
@@ -312,15 +318,25 @@ def _without_tokens(tape: Tape, which: list[int], start: int, end: int) -> Tape:
 
 
 def arguments(tape: Tape, at: int) -> Iterator[Tape]:
-    """Reduces the integer arguments of entry `at`."""
+    """Keeps the first part of an operation of many events, then reduces the arguments of entry
+    `at`.
+    """
     entry = tape.entries[at]
+    for part, schema in (("arrive", arrive.ARGS), ("revisit", revisit.ARGS)):
+        if entry.op in _SEVERAL and entry.op != part:
+            args = {name: value for name, value in entry.args.items() if name in schema}
+            yield changed(tape, at, entry._replace(op=part, args=args))
 
     def given(**args: Any) -> Tape:
         return changed(tape, at, entry._replace(args=entry.args | args))
 
-    if entry.args.get("others"):
-        yield given(others=[])
-        yield given(others=entry.args["others"][:-1])
+    for name in _LISTS:
+        words = entry.args.get(name, [])
+        for one in range(len(words)):
+            yield given(**{name: words[:one]})
+            yield given(**{name: words[:one] + words[one + 1 :]})
+    if _ends(entry):
+        yield given(end=interrupt.ENDS[-1])
     if entry.args.get("space"):
         yield given(space="")
     if entry.args.get("whole"):
@@ -334,20 +350,31 @@ def arguments(tape: Tape, at: int) -> Iterator[Tape]:
                     yield given(**{name: less})
 
 
+def _ends(entry: Entry) -> bool:
+    return bool(entry.args.get("end", interrupt.ENDS[-1]) != interrupt.ENDS[-1])
+
+
 def _renumbered(entry: Entry, numbers: dict[int, int]) -> dict[str, Any]:
-    found: dict[str, Any] = {"request": numbers[entry.args["request"]]}
-    if "others" in entry.args:
-        found["others"] = [numbers[one] for one in entry.args["others"]]
+    args = entry.args
+    found: dict[str, Any] = {
+        name: numbers[args[name]] for name in ("request", "again") if name in args
+    }
+    if "others" in args:
+        found["others"] = [numbers[one] for one in args["others"]]
     return found
+
+
+def _numbers(entry: Entry) -> tuple[int, ...]:
+    """The numbers of requests in an entry."""
+    args = entry.args
+    again = (args["again"],) if "again" in args else ()
+    return (args["request"], *args.get("others", ()), *again)
 
 
 def names(tape: Tape) -> Iterator[Tape]:
     """Renumbers requests in order of arrival, and words in order of use, from 0."""
     found = [
-        number
-        for entry in tape.entries
-        if "request" in entry.args
-        for number in (entry.args["request"], *entry.args.get("others", ()))
+        number for entry in tape.entries if "request" in entry.args for number in _numbers(entry)
     ]
     numbers = {old: new for new, old in enumerate(dict.fromkeys(found))}
     yield replace(

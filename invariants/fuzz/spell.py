@@ -33,11 +33,23 @@ def tokens_of(path: bytes, pairs: bool) -> list[int]:
     ]
 
 
-def prompts(view: CoreView, page_size: int, pairs: bool, tier: Tier) -> list[tuple[list[int], str]]:
-    """Returns the prefixes with a copy of any component on this tier, with their namespaces."""
+def cached(view: CoreView, page_size: int, pairs: bool, tier: Tier) -> list[tuple[bytes, str]]:
+    """Returns the rows of the prefixes with a copy of any component on this tier, with their
+    namespaces.
+    """
     stride = page_size * TOKEN * (2 if pairs else 1)
     return [
-        (tokens_of(path, pairs), namespace)
+        (path, namespace)
         for node, namespace, path in spelled(view, stride)
         if any(pages is not None for pages in node.pages[tier])
+    ]
+
+
+def on_host_alone(view: CoreView, page_size: int, pairs: bool) -> list[tuple[bytes, str]]:
+    """Returns the rows of the prefixes that a request must load, with their namespaces."""
+    stride = page_size * TOKEN * (2 if pairs else 1)
+    return [
+        (path, namespace)
+        for node, namespace, path in spelled(view, stride)
+        if node.pages[Tier.DEVICE][0] is None
     ]

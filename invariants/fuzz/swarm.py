@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from hicache.core import registry
-from hicache.core.components.base import Shape, residency, settings_for
 from hicache.core.config import Config
-from hicache.core.errors import CallerError
 
 from ..books.kinds import KNOWN
+from .configs import LARGE, SIZES, draw_config
 from .draws import Draws
 from .executors import REPLIES, device_of, draw_device, on_device
 from .faults.base import names
@@ -30,19 +29,13 @@ def _lateness(name: str) -> tuple[bool, int]:
 COMPONENTS = tuple(
     (KNOWN[0], *others) for count in range(len(KNOWN)) for others in combinations(KNOWN[1:], count)
 )
-_DEVICE_PAGES = {"path": (6, 10, 16, 16, 30, 64), "state": (1, 2, 3, 4, 7, 12, 20)}
-_BESIDE_A_WINDOW = (0, 0, 1, 3, 8, 20)  # pages
-_HOST_PAGES = {
-    "path": (0, 1, 5, 12, 30, 60),
-    "window": (0, 1, 3, 12, 40),
-    "state": (0, 1, 4, 12, 40),
-}
 POLICIES = tuple(sorted(registry.stems(registry.WRITE_POLICIES), key=_lateness))
 ORDERS = tuple(registry.stems(registry.EVICTION_POLICIES))
 USUAL = ("lru", "lru")  # the usual policy is drawn more often than the others
 FAULTS = names()
 LEAST_HOST = 8  # minimum host pages of each component with a device
 RANKS = ((1, 14), (2, 1), (3, 1))
+LONGER = 3
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
 
@@ -51,7 +44,7 @@ class Swarm:
     """The configuration of a sequence. weights: of the enabled operations. faults: percent of
     actions, for each enabled kind. profile: distribution of delays. polled: percent of entries
     before which the host polls. ranks: number of cores. executor: see executors. pairs: whether
-    keys hold token pairs.
+    keys hold token pairs. longer: factor of the number of entries.
     """
 
     config: Config
@@ -63,6 +56,7 @@ class Swarm:
     ranks: int = 1
     executor: str = REPLIES
     pairs: bool = False
+    longer: int = 1
 
 
 def draw_swarm(
@@ -77,7 +71,14 @@ def draw_swarm(
     """Draws a swarm. Given components, policy, ranks, executor and eviction are fixed."""
     draws = Draws(seed, "swarm")
     chosen_components = components or draws.one(COMPONENTS)
-    config = draw_config(draws, chosen_components, policy or draws.one(POLICIES), eviction)
+    pools = Draws(seed, "pools").weighted(SIZES)
+    config = draw_config(
+        draws,
+        chosen_components,
+        policy or draws.one(POLICIES),
+        eviction or draws.one((*USUAL, *ORDERS)),
+        pools,
+    )
     some = Draws(seed, "ranks")
     drawn = 1 if executor not in ("", REPLIES) else some.weighted(RANKS)
     size = ranks or drawn
@@ -88,7 +89,7 @@ def draw_swarm(
     on = tuple(
         (name, weight * draws.one((1, 1, 2)))
         for name, weight in weights.items()
-        if name in needed or draws.chance(80)
+        if weight and (name in needed or draws.chance(80))
     )
     faults = tuple((name, draws.one((2, 5, 20))) for name in FAULTS if draws.chance(10))
     if chosen != REPLIES and "torn" not in dict(faults):  # only copies can fail this way
@@ -99,7 +100,8 @@ def draw_swarm(
         of_ranks = names(of_ranks=True)
         faults += tuple((name, some.one((2, 5, 20))) for name in of_ranks if some.chance(40))
     pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens
-    return Swarm(config, order, on, faults, profile, polled, size, chosen, pairs)
+    longer = LONGER if pools == LARGE else 1
+    return Swarm(config, order, on, faults, profile, polled, size, chosen, pairs, longer)
 
 
 def _draw_executor(seed: int, kind: str) -> str:
@@ -126,53 +128,3 @@ def _draw_order(draws: Draws) -> str:
     if name == "pct":
         return f"pct:{draws.below(1 << 16)}:{draws.between(1, 4)}:{draws.one((16, 64, 256))}"
     return f"starve:{draws.below(3)}:{draws.between(1, 6)}" if name == "starve" else name
-
-
-def draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: str) -> Config:
-    for _ in range(100):
-        try:
-            return _draw_config(draws, components, policy, order)
-        except CallerError:
-            continue  # an illegal combination: draw again
-    raise AssertionError("no legal configuration in a hundred draws")
-
-
-def _draw_config(draws: Draws, components: tuple[str, ...], policy: str, order: str) -> Config:
-    page = draws.one((1, 1, 2, 4, 4, 16, 64))
-    window = draws.one(
-        (page, 2 * page, page * 3 // 2 or 1, 8 * page, max(1, page // 4), 3 * page + 1)
-    )
-    interval = page * draws.one((1, 1, 1, 2, 3))
-    least = -(-window // page) + interval // page
-    device = {
-        name: least + draws.one(_BESIDE_A_WINDOW)
-        if residency(name) == "window"
-        else draws.one(_DEVICE_PAGES[residency(name)])
-        for name in KNOWN
-    }
-    # half of the hosts are much larger than the device; otherwise loads are rare
-    if draws.chance(50):
-        host = {name: device[name] * draws.one((2, 4, 8)) for name in device}
-    else:
-        host = {name: draws.one(_HOST_PAGES[residency(name)]) for name in KNOWN}
-    backed = host[KNOWN[0]] > 0
-    states = any(residency(name) == "state" for name in components)
-    on_evict = registry.load(registry.WRITE_POLICIES, policy).policy().on_evict
-    exclusive = backed and on_evict and draws.chance(40)
-    spare = tuple(host[name] // 2 for name in components)
-    return Config(
-        page,
-        tuple(device[name] for name in components),
-        tuple(host[name] if backed else 0 for name in components),
-        components=components,
-        write_policy=policy,
-        eviction_policy=order or draws.one((*USUAL, *ORDERS)),
-        load_threshold_pages=draws.one((1, 1, 1, 2)),
-        load_quota_pages=draws.one((0, 0, 6)),
-        max_backups=draws.one((4096, 4096, 2, 1)),
-        exchange_pages=spare if exclusive else (),
-        kv_events=draws.chance(30),
-        settings=settings_for(
-            components, Shape(window, interval, draws.one((0, 0, 1, 2)) if states else 0)
-        ),
-    )

@@ -49,7 +49,7 @@ def sites(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.stmt]]:
 
 
 def _below(node: ast.AST, within: ast.stmt) -> Iterator[tuple[ast.AST, ast.stmt]]:
-    if isinstance(node, _LEFT_ALONE) or _is_guard(node):
+    if isinstance(node, _LEFT_ALONE) or is_guard(node):
         return
     within = node if isinstance(node, ast.stmt) else within
     yield node, within
@@ -60,7 +60,7 @@ def _below(node: ast.AST, within: ast.stmt) -> Iterator[tuple[ast.AST, ast.stmt]
                     yield from _below(one, within)
 
 
-def _is_guard(node: ast.AST) -> bool:
+def is_guard(node: ast.AST) -> bool:
     """Whether a node is `if ...: raise CoreBug(...)`, which is like an assert."""
     if not (isinstance(node, ast.If) and len(node.body) == 1 and not node.orelse):
         return False

@@ -79,6 +79,9 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "host_pages": ((0,), (1,), (-1,), (0, 0), (0, 1), (4, -1), (4, 1), (0, 0, 1), (4, 0, 0)),
     "write_policy": ("write_back", "write_through_selective", "base", "none"),
     "eviction_policy": ("lru_path", "write_back", "none"),
+    "exchange_pages": (
+        (0,), (1,), (3,), (4,), (-1,), (0, 0), (0, 1), (3, 2), (4, 2), (3, 3), (3, 2, 1), (3, 2, 2),
+    ),
     "load_threshold_pages": (-1, 0, 1),
     "load_quota_pages": (-1, 0, 1),
     "max_backups": (-1, 0, 1),
@@ -117,6 +120,9 @@ def _settings() -> Iterator[Settings]:
         for name, values in _VALUES.items():
             for value in values:
                 yield {"page_size": 1, **base, name: value}
+        for value in _VALUES["exchange_pages"]:
+            both = {"write_policy": "write_back", "exchange_pages": value}
+            yield {"page_size": 1, **base, **both}
         for size, one in product((1, 2, 3, 4), (1, 2, 3, 4)):
             yield {**base, "page_size": size, "mamba_interval": one * size}
 
@@ -139,6 +145,13 @@ def _is_legal(settings: Settings) -> bool:
     if not len(device) == len(host) == len(names) or min(host) < 0:
         return False
     if not host[0] and any(host):
+        return False
+    spare = settings.get("exchange_pages", ())
+    if spare and (
+        len(spare) != len(names)
+        or not all(0 <= pages <= max(0, most - 1) for pages, most in zip(spare, host, strict=True))
+        or settings.get("write_policy") != "write_back"
+    ):
         return False
     policies = settings.get("write_policy", "write_back") in _WRITES
     policies = policies and settings.get("eviction_policy", "lru") in ("lru", "lru_path")
@@ -184,6 +197,28 @@ def _told() -> bool:
     return False
 
 
+_WRONG_TYPES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("page_size", *_COUNTS[:3]), ("1", 1.5, None)),
+    **dict.fromkeys(("write_policy", "eviction_policy"), (1, None, ("lru",))),
+    **dict.fromkeys(("device_pages", "host_pages", "exchange_pages"), ([4], 4, None, ("4",))),
+    "components": (["full"], "full", None, (1,)),
+    "settings": ([], None, (1,)),
+}
+
+
+def _refuses_types() -> bool:
+    """A value of another type than the declared one is refused by the name of its setting."""
+    for name, values in _WRONG_TYPES.items():
+        for value in values:
+            try:
+                Config(**{"page_size": 1, **_BASES[0], name: value})
+            except CallerError as error:
+                if str(error).startswith(f"{name}: expected "):
+                    continue
+            return False
+    return True
+
+
 def _configurations() -> bool:
     for settings in _settings():
         try:
@@ -197,7 +232,7 @@ def _configurations() -> bool:
             return False
         if core.view.config is not config or list(core.view.nodes()) or core.view.tick:
             return False
-    return _told()
+    return _told() and _refuses_types()
 
 
 # -- keys

@@ -92,8 +92,13 @@ class Ground:
         """
         if module == VIEW:
             return True
-        first = modules().index(module) * _FILE
-        return not self.lines.isdisjoint(range(first + lines[0], first + lines[1] + 1))
+        return not self.lines.isdisjoint(numbers_of(modules(), module, lines))
+
+
+def numbers_of(names: Sequence[str], module: str, lines: tuple[int, int]) -> range:
+    """The numbers of a module's lines among those of all modules."""
+    first = names.index(module) * _FILE
+    return range(first + lines[0], first + lines[1] + 1)
 
 
 def play(tape: Tape, most: int = 1 << 62, checked: bool = True) -> tuple[Outcome, str, int]:
@@ -111,7 +116,7 @@ def play(tape: Tape, most: int = 1 << 62, checked: bool = True) -> tuple[Outcome
 def survey(tapes: Iterable[Tape]) -> Iterator[Ground]:
     """Yields a Ground for each tape that the unchanged core plays without failure."""
     for tape in tapes:
-        with _noted() as lines:
+        with noted_lines(modules()) as lines:
             outcome, digest, steps = play(tape, checked=False)
         if outcome.failure is None:
             hand = outcome.hand
@@ -167,10 +172,10 @@ def noted(tape: Tape, **notes: str) -> Tape:
 
 
 @contextmanager
-def _noted() -> Iterator[set[int]]:
-    """Collects the lines of the core that run within the block."""
+def noted_lines(names: Sequence[str]) -> Iterator[set[int]]:
+    """Collects the lines of these modules that run within the block (see `numbers_of`)."""
     lines: set[int] = set()
-    files = {str(import_module(name).__file__): at * _FILE for at, name in enumerate(modules())}
+    files = {str(import_module(name).__file__): at * _FILE for at, name in enumerate(names)}
 
     def enter(frame: FrameType, event: str, arg: Any) -> Any:
         first = files.get(frame.f_code.co_filename)

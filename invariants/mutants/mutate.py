@@ -1,7 +1,8 @@
-"""Generic source mutants of `hicache.core`: one small change at one place of one function.
+"""Generic source mutants: one small change at one place of one function, of `hicache.core` if
+nothing else is named.
 
 Lives here: the list of mutants, their names, and applying one. Does not define the changes of a
-node (see changes) or hunt mutants (see score), and knows nothing about the core.
+node (see changes) or hunt mutants (see score), and knows nothing about the code.
 
 A mutant's name is module:function:kind:statement, with #2, #3, ... for repetitions. Editing other
 code keeps the name; editing the statement changes it. A mutant is applied by replacing the
@@ -30,6 +31,7 @@ from .changes import changes, sites
 from .steps import Steps, counting, limited
 
 PACKAGE = "hicache.core"
+CORE = (PACKAGE,)
 LONGEST = 64
 
 Place = tuple[str, int]  # a function's qualified name and first line
@@ -49,21 +51,24 @@ class Mutant:
     lines: tuple[int, int]
 
 
-def mutants() -> list[Mutant]:
-    """All mutants, by module and line."""
-    return [one for module in modules() for one in _of_module(module)]
+def mutants(places: tuple[str, ...] = CORE) -> list[Mutant]:
+    """All mutants of these packages and modules, by module and line."""
+    return [one for module in modules(places) for one in _of_module(module)]
 
 
-@lru_cache(maxsize=1)
-def modules() -> tuple[str, ...]:
-    """Names of the core's modules."""
-    root = import_module(PACKAGE)
-    names = (one.name for one in pkgutil.walk_packages(root.__path__, f"{PACKAGE}."))
+@lru_cache(maxsize=8)
+def modules(places: tuple[str, ...] = CORE) -> tuple[str, ...]:
+    """Names of the modules in these packages, and of these modules."""
+    names = []
+    for place in places:
+        inner = getattr(import_module(place), "__path__", None)
+        found = pkgutil.walk_packages(inner, f"{place}.") if inner is not None else ()
+        names += [one.name for one in found] if inner is not None else [place]
     return tuple(sorted(names))
 
 
 def short(module: str) -> str:
-    """The name of a module within the core."""
+    """The name of a module in a mutant's name; a module of the core is named within it."""
     return module.removeprefix(f"{PACKAGE}.")
 
 
@@ -88,16 +93,16 @@ def applied(mutant: Mutant, counted: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def counted() -> Iterator[None]:
-    """Counts the steps of all loops of the core within the block (see steps)."""
+def counted(places: tuple[str, ...] = CORE) -> Iterator[None]:
+    """Counts the steps of all loops of these places within the block (see steps)."""
     before: list[tuple[FunctionType, CodeType]] = []
     try:
-        for module in modules():
+        for module in modules(places):
             known = functions(module)
             for place, node in defined(source(module)).items():
                 if place in known and _has_loop(node):
                     before.append((known[place], known[place].__code__))
-                    known[place].__code__ = _compiled(module, place, deepcopy(node), True)
+                    known[place].__code__ = compiled(module, place, deepcopy(node), True)
         with limited(Steps()):
             yield
     finally:
@@ -111,11 +116,13 @@ def code_of(mutant: Mutant, counted: bool = False) -> CodeType:
     node, _ = list(sites(function))[mutant.site]
     _, made = changes(node)[mutant.choice]
     _Exchange(node, made).visit(function)
-    return _compiled(mutant.module, mutant.place, function, counted)
+    return compiled(mutant.module, mutant.place, function, counted)
 
 
-def _compiled(module: str, place: Place, function: ast.FunctionDef, counted: bool) -> CodeType:
-    """Compiles a function within the classes of its qualified name."""
+def compiled(module: str, place: Place, function: ast.FunctionDef, counted: bool) -> CodeType:
+    """Compiles a function within the classes of its qualified name. counted: its loops count their
+    steps; this changes the function in place.
+    """
     name, line = place
     node: ast.stmt = counting(function) if counted else function
     for outer in reversed(name.split(".")[:-1]):
@@ -185,9 +192,9 @@ def _lines(node: ast.AST, kind: str) -> tuple[int, int]:
     return first, last
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def source(module: str) -> ast.Module:
-    """The syntax tree of a module of the core."""
+    """The syntax tree of a module."""
     return ast.parse(Path(str(import_module(module).__file__)).read_text(encoding="utf-8"))
 
 
@@ -210,7 +217,7 @@ def defined(tree: ast.Module) -> dict[Place, ast.FunctionDef]:
     return found
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def functions(module: str) -> dict[Place, FunctionType]:
     """The function objects in use, by the place of their definition."""
     return {

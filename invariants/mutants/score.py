@@ -156,9 +156,9 @@ def sample(mutants: Sequence[Mutant], count: int, seed: int = 0) -> list[Mutant]
     return [one for one in mutants if one.name in kept]
 
 
-def equivalent(text: str | None = None) -> dict[str, str]:
+def equivalent(text: str | None = None, file: str = EQUIVALENT.name) -> dict[str, str]:
     """The reviewed equivalent mutants: names and reasons. Raises CallerError for a line without a
-    reason.
+    reason. text: of the list in another file.
     """
     found: dict[str, str] = {}
     lines = (EQUIVALENT.read_text(encoding="utf-8") if text is None else text).splitlines()
@@ -168,7 +168,7 @@ def equivalent(text: str | None = None) -> dict[str, str]:
         name, _, reason = line.partition("  ")
         if not reason.strip():
             raise CallerError(
-                f"{EQUIVALENT.name}:{number}: expected a name, two spaces and a reason, "
+                f"{file}:{number}: expected a name, two spaces and a reason, "
                 f"found {line!r}; say why nothing can tell it from the original"
             )
         found[name] = reason.strip()

@@ -14,6 +14,8 @@ project uses it. Each file defines
     EVICTION    optional: the only eviction policy that shows the bug
     RANKS   optional: number of ranks that the bug needs
     EXECUTOR    optional: executor of its hunts; default: replies
+    HASHED  optional: True if the bug shows only in a process with another hash seed. A hunt plays
+            each sequence in such a process, too
     plant   plant(patch), which calls patch(module or class, attribute, replacement)
 
 Does not define a bug or hunt one (see _kill, _exposed).

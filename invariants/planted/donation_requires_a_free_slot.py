@@ -6,12 +6,14 @@ from typing import Any
 
 from hicache.core.errors import CoreBug
 from hicache.core.requests import checkpoints
+from invariants.reasons import Reason
 
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("J7",)
 TITLE = "Donating a state fails with CoreBug while every other state is locked."
 KILLS = ""
+EXCUSES = (Reason.NO_NEXT_SLOT,)
 
 _make_replacements = checkpoints.make_slot_room
 

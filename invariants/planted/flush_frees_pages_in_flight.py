@@ -6,6 +6,7 @@ from typing import Any
 
 from hicache.core import core
 from hicache.core.types import NO_PAGES, Tier
+from invariants.reasons import Reason
 
 from .base import Patch
 
@@ -13,6 +14,7 @@ ROWS: tuple[str, ...] = ("C14",)
 TITLE = "A flush frees the pages of copies that are in flight."
 KILLS = "pool-sum"
 FAULTS = ("flush during the copy",)
+EXCUSES = (Reason.FLUSHED,)
 
 _flush = core._flush
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core.requests import checkpoints
+from invariants.reasons import Reason
 
 from .base import Patch
 
@@ -12,6 +13,7 @@ ROWS: tuple[str, ...] = ("E12",)
 TITLE = "The window before the last checkpoint is freed, the one before the end is kept."
 KILLS = ""
 COMPONENTS = ("full", "swa", "mamba")
+EXCUSES = (Reason.INCOMPLETE_WINDOW,)
 
 
 def _never(state: Any, request: Any) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core import placement, reclaim
+from invariants.reasons import Reason
 
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("J1",)
 TITLE = "Room is made for the prompt, but not for the pages that a load fills."
 KILLS = ""
+EXCUSES = (Reason.NO_ROOM_TO_LOAD,)
 
 
 def _without_loads(state: Any, plan: Any) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from hicache.core.requests import checkpoints
 from hicache.core.types import frozen
+from invariants.reasons import Reason
 
 from .base import Patch
 
@@ -14,6 +15,7 @@ TITLE = "Of the missing checkpoint slots, only the first is filled when slots ar
 KILLS = "leaves"
 COMPONENTS = ("full", "mamba")
 _refill = checkpoints.refill_checkpoint_slots
+EXCUSES = (Reason.NO_STATE_SLOT,)
 
 
 def _first(state: Any, request: Any, since: int) -> None:

@@ -10,7 +10,7 @@ from .base import Patch
 
 ROWS: tuple[str, ...] = ("B2",)
 TITLE = "An admission that is refused releases window locks of other requests."
-KILLS = "dlru"
+KILLS = "lock-bal"
 
 _undo = placement._undo
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from hicache.core import backup
+from invariants.reasons import Reason
 
 from .base import Patch
 
 ROWS: tuple[str, ...] = ("J7",)
 TITLE = "Pages that an eviction waits for are counted twice until they are copied."
 KILLS = "live-evict"
+EXCUSES = (Reason.SEVERAL_COMPONENTS,)
 
 _begin_backup = backup.begin_backup
 

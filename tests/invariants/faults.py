@@ -1,7 +1,7 @@
 """One planted fault per check: a record corrupted, or an answer bent, right behind the core.
 
-Must not live here: what faults are made of (`spoiling`), or those of windows and states
-(`hybrid_faults`).
+Must not live here: what faults are made of (`spoiling`), those of windows and states
+(`hybrid_faults`), or of progress, copies and memory (`liveness_faults`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from hicache.core.radix.node import Node, Receipt
 from hicache.core.types import Tier, frozen
 
 from .hybrid_faults import HYBRID_FAULTS
+from .liveness_faults import LIVENESS_FAULTS
 from .spoiling import Fault, bend, nodes_of, on_a_node, share_a_page
 
 
@@ -249,36 +250,40 @@ def backup_due(state: Any, event: Any, outcomes: list[Any]) -> bool:
     return True
 
 
-FAULTS: dict[str, Fault] = HYBRID_FAULTS | {
-    "answers": answers,
-    "backup-due": backup_due,
-    "evict-min": evict_min,
-    "order-ref": order_ref,
-    "own-d": share_a_page(0),
-    "own-h": share_a_page(1),
-    "pool-sum": pool_sum,
-    "lock-bal": lock_bal,
-    "pin-io": pin_io,
-    "pin-node": pin_node,
-    "leaf-set": leaf_set,
-    "tree-link": on_a_node(_longer),
-    "lru": on_a_node(_fresher),
-    "dead-node": on_a_node(_empty),
-    "parent-bk": on_a_node(_without(1)),
-    "device-prefix": on_a_node(_without(0)),
-    "match-ref": match_ref,
-    "anchor": anchor,
-    "bytes": bytes_,
-    "hb-write": hb_write,
-    "read-after-arrive": read_after_arrive,
-    "alias": alias,
-    "exclusive": exclusive,
-    "live-ack": live_ack,
-    "live-evict": live_evict,
-    "no-oom": no_oom,
-    "event-mirror": event_mirror,
-    "metric-ref": metric_ref,
-    "reset": reset,
-    "generation": generation,
-    "quiescence": quiescence,
-}
+FAULTS: dict[str, Fault] = (
+    HYBRID_FAULTS
+    | LIVENESS_FAULTS
+    | {
+        "answers": answers,
+        "backup-due": backup_due,
+        "evict-min": evict_min,
+        "order-ref": order_ref,
+        "own-d": share_a_page(0),
+        "own-h": share_a_page(1),
+        "pool-sum": pool_sum,
+        "lock-bal": lock_bal,
+        "pin-io": pin_io,
+        "pin-node": pin_node,
+        "leaf-set": leaf_set,
+        "tree-link": on_a_node(_longer),
+        "lru": on_a_node(_fresher),
+        "dead-node": on_a_node(_empty),
+        "parent-bk": on_a_node(_without(1)),
+        "device-prefix": on_a_node(_without(0)),
+        "match-ref": match_ref,
+        "anchor": anchor,
+        "bytes": bytes_,
+        "hb-write": hb_write,
+        "read-after-arrive": read_after_arrive,
+        "alias": alias,
+        "exclusive": exclusive,
+        "live-ack": live_ack,
+        "live-evict": live_evict,
+        "no-oom": no_oom,
+        "event-mirror": event_mirror,
+        "metric-ref": metric_ref,
+        "reset": reset,
+        "generation": generation,
+        "quiescence": quiescence,
+    }
+)

@@ -56,6 +56,14 @@ OWNED = {
     "windows-stay-on-device-without-backbone": "device-prefix",
     "working-state-not-copied-on-use": "bytes",
     "write-back-leaves-an-empty-node": "dead-node",
+    "locked-window-is-never-cut": "alone",
+    "load-waits-for-a-load-beside": "progress",
+    "page-is-backed-up-again-meanwhile": "copy-once",
+    "load-of-a-gone-request-is-thrown-away": "copy-once",
+    "eviction-writes-back-whole-leaves": "copy-once",
+    "failed-write-back-is-tried-for-ever": "copy-once",
+    "split-halves-are-views-of-one-array": "rss-bound",
+    "stale-queue-entries-are-never-swept": "rss-bound",
 }
 
 

@@ -110,6 +110,7 @@ def run() -> Run:
         outcome = play.generate(draw_swarm(seed, weights), OPS, seed, 60, "off")
         assert outcome.failure is None, outcome.failure
         made.seen += outcome.hand.probes.seen
+        outcome.hand.gauges.end()
         made.readings += outcome.hand.gauges.readings
         made.events += outcome.hand.events
     return made
@@ -124,12 +125,17 @@ def counted(run: Run) -> Counter[str]:
 AUDIT = {
     gauges.DEPTH: (90, 3, 40),
     gauges.NODES: (90, 5, 60),
+    gauges.LENGTH: (90, 3, 40),
     gauges.HIT: (90, 2, 30),
     gauges.LOADED: (50, 1, 12),
     gauges.FLIGHTS: (90, 2, 12),
     gauges.LOADING: (100, 1, 12),
     gauges.DEVICE: (50, 30, 100),
     gauges.HOST: (90, 20, 100),
+    gauges.MOST_NODES: (90, 10, 200),
+    gauges.EVENTS: (50, 60, 400),
+    gauges.SEATED: (50, 6, 60),
+    gauges.HITTING: (50, 20, 80),
 }
 
 
@@ -137,6 +143,21 @@ AUDIT = {
 def test_the_generator_reaches_the_expected_bounds(run: Run, quantity: str) -> None:
     percent, least, most = AUDIT[quantity]
     assert least <= gauges.quantile(run.readings, quantity, percent) <= most
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        (gauges.LEAST_DEVICE, 1, 20),
+        (gauges.SOME_LEAST, 6, 40),
+        (gauges.NO_HOST, 3, 40),
+        (gauges.ONE_PAGE_HOST, 3, 40),
+    ],
+)
+def test_a_share_of_the_pools_is_as_small_as_is_legal(
+    run: Run, name: str, least: float, most: float
+) -> None:
+    assert least <= gauges.share(run.readings, name) <= most
 
 
 @pytest.mark.parametrize(

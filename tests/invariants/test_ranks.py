@@ -13,6 +13,7 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import Arrived, EvictWanted, LoadDone
 from hicache.core.types import Key, Tier
+from hicache.runtime.agreement import Agreement
 from hicache.runtime.driver import Driver
 from invariants.fuzz import play, shrink, simpler
 from invariants.fuzz.faults import base as faults
@@ -337,3 +338,17 @@ def test_a_bug_of_ranks_shrinks_and_its_test_names_the_ranks() -> None:
     text = pytest_file(found.tape, found.failure, name)
     assert "ranks=2" in text
     assert "RANK-EQ replies" in text
+
+
+def test_replies_of_one_kind_come_in_the_order_of_submission(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    poll = Agreement.poll
+    monkeypatch.setattr(Agreement, "poll", lambda agreement: poll(agreement)[::-1])
+    failures = (
+        play.generate(draw_swarm(seed, WEIGHTS, ranks=2), OPS, seed, 120).failure
+        for seed in range(200)
+    )
+    found = next(failure for failure in failures if failure is not None)
+    assert found.kind == "RANK-EQ order"
+    assert "expected them in the order of submission" in found.text

@@ -54,10 +54,11 @@ from hicache.runtime.recording_format import (
     parse,
     read_recording,
 )
+from invariants.simulator.workloads import hybrid, shared_prefixes
 from sim.options import WorldOptions
 from sim.world import World
 from tests.configs import configured
-from tests.sim.rig import CONFIGURATIONS, MODEL, PROFILE, hybrid, shared_prefixes
+from tests.sim.rig import CONFIGURATIONS, MODEL, PROFILE
 
 CONFIG = Config(page_size=4, device_pages=(24,), host_pages=(40,))
 DEVICE = {"full": 24, "swa": 7, "mamba": 7}
@@ -80,7 +81,7 @@ def recorded(
     recorder = Recorder(core, lines.append, made={"seed": seed})
     options = options or WorldOptions(checks="off")
     workload = shared_prefixes(seed, requests)
-    model = hybrid(components, 6) if len(components) > 1 else MODEL
+    model = hybrid(components, 6, MODEL) if len(components) > 1 else MODEL
     World(workload, core, model, PROFILE, options=options, observers=(recorder,)).run()
     return lines, recorder.close()
 

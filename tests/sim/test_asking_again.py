@@ -6,12 +6,13 @@ import pytest
 
 from hicache.core.actions import Outcome, Refused
 from hicache.core.events import AdmitWanted, ContinueWanted, Event
+from invariants.simulator.workloads import shared_prefixes
 from sim.engine import running
 from sim.engine.running import Blocked, Running
 from sim.options import EngineOptions, WorldOptions
 from sim.world import World
 
-from .rig import make, shared_prefixes
+from .rig import make
 
 POLICIES = ("write_through", "write_through_selective", "write_back")
 

@@ -20,7 +20,6 @@ from invariants.fuzz.tapes import tape as tapes
 from traces.cli import main
 from traces.commands import fuzz as fuzz_command
 from traces.fuzzing import canary as fuzz_canary
-from traces.fuzzing import double_run
 from traces.fuzzing import work as fuzz_work
 from traces.fuzzing.canary import canary
 from traces.fuzzing.double_run import Step, first_difference
@@ -28,7 +27,6 @@ from traces.fuzzing.executors import base as executors
 from traces.fuzzing.executors import local
 from traces.fuzzing.report import WORST, Tally
 from traces.fuzzing.work import FoundFailure, Result, Work
-from traces.terminal import workers
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--operations", "25", "--jobs", "1", "--twice", "0")
@@ -303,20 +301,6 @@ def test_the_first_different_event_is_named() -> None:
     other = [run[0], Step("x", "Aborted"), Step("y", "Finished")]
     assert first_difference(run, other).startswith("event 2: here AdmitWanted; in")
     assert first_difference(run, run[:2]).endswith("(ended)")
-
-
-def test_the_new_process_has_another_hash_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeds = []
-
-    def ran(command: list[str], **how: Any) -> SimpleNamespace:
-        seeds.append(how["env"]["PYTHONHASHSEED"])
-        return SimpleNamespace(returncode=1, stderr="no\n")
-
-    monkeypatch.setattr(workers.subprocess, "run", ran)
-    for seed in (7, 8):
-        tape = Work(5).drawn(seed)
-        assert "(failed: no)" in double_run.differs(tape, Work(5))
-    assert seeds[0] != seeds[1]
 
 
 # -- executors

@@ -15,6 +15,7 @@ import traces.commands.shrink
 from invariants.mutants.score import Hunt
 from traces.cli import main
 from traces.commands import mutants
+from traces.mutants import fresh_work, judged_run
 from traces.mutants.generic_work import TimedHunt
 from traces.mutants.planted_work import Others, Row, Small, Trial
 
@@ -167,7 +168,15 @@ def test_mutants() -> None:
         [TimedHunt(hunt, 0.5) for hunt in hunts],
     )
     document = mutants.document(done, mutants.generic_report.summed(done.generic, False), "", True)
-    compare("hicache mutants", [json.loads(json.dumps(document))])
+    of_sim = judged_run.document(done.generic, mutants.generic_report.summed([], False), "sim")
+    compare("hicache mutants", [json.loads(json.dumps(one)) for one in (document, of_sim)])
+
+
+def test_drawn_bugs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh_work, "COMPARED", 1)
+    monkeypatch.setattr(fresh_work.generic_work, "corpus_tapes", lambda: iter(()))
+    hunt = ["mutants", "--fresh", "2", "--seed", "1", "--budget", "1", "--jobs", "1"]
+    compare("hicache mutants --fresh", [written(folder, *hunt, code=17)])
 
 
 def test_twin(folder: Path, profile: Path) -> None:

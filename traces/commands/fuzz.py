@@ -124,12 +124,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--check", type=read.choice(CHECKS), default="every", help=", ".join(CHECKS))
     add(
-        "--against",
-        type=read.choice(AGAINST),
-        default=SPEC,
-        help="what every outcome is compared with: spec, the executable specification, or none",
-    )
-    add(
         "--jobs",
         type=read.at_least(1),
         metavar="N",
@@ -146,14 +140,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=option_values.percent,
         default=10,
         metavar="PERCENT",
-        help="percentage of sequences that run again in a new process with another hash seed",
+        help="percentage of sequences that run again in a process with another hash seed; those "
+        "with several ranks always do, unless it is 0",
     )
     _add_names(parser)
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name a file or a planted bug."""
+    """Adds the options that name what is compared, a file or a planted bug."""
     add = parser.add_argument
+    add(
+        "--against",
+        type=read.choice(AGAINST),
+        default=SPEC,
+        help="what every outcome is compared with: spec, the executable specification, or none",
+    )
     add(
         "--device",
         type=read.choice(REAL),

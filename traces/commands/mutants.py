@@ -10,6 +10,7 @@ Exit codes: 0 if every bug was killed that is not on a reviewed list, 17 if one 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import dataclass
 
@@ -20,7 +21,16 @@ from invariants.mutants.mutate import Mutant
 from invariants.mutants.score import Score
 from invariants.planted.base import names as planted_names
 
-from ..mutants import generic_report, generic_work, planted_report, planted_work
+from ..mutants import (
+    fresh_run,
+    generic_report,
+    generic_work,
+    judged_run,
+    planted_report,
+    planted_work,
+)
+from ..mutants.fresh_run import Fresh
+from ..mutants.judged_run import Judged
 from ..mutants.limits import TimedHunt
 from ..terminal import options as read
 from ..terminal.options import OptionRecord
@@ -36,15 +46,21 @@ VERSION = 3
 _OPERATIONS = 120
 _FEW, _FEW_TAPES = 40, 24  # for up to 40 mutants, a survey of fewer tapes is enough
 _CALM = 100
+_SECONDS = 60
+_SEED_BYTES = 4
+_MOST_FRESH = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Options(OptionRecord):
     kind: str | None
+    of: str | None
     only: str | None
     sample: int
-    seed: int
-    seconds: int
+    fresh: int
+    seed: int | None
+    seconds: int | None
+    budget: int | None
     shrink: bool
     calm: int
     jobs: int | None
@@ -60,6 +76,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=read.choice(KINDS),
         help="mutants, planted bugs, or kinds of faults (default: all)",
     )
+    of = "hunt the generic mutants of other code, with its judges (default: of the core)"
+    add("--of", type=read.choice(judged_run.NAMES), help=of)
     add(
         "--only",
         type=read.name,
@@ -73,13 +91,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="draw this many mutants (default: all)",
     )
-    add("--seed", type=read.at_least(0), default=0, help="seed of the sample")
+    add(
+        "--fresh",
+        type=read.between(0, _MOST_FRESH),
+        default=0,
+        metavar="N",
+        help="draw N new bugs instead, and estimate the share that is found; --only is then the "
+        "number of one",
+    )
+    seed = "seed of the sample (default: 0), or of the drawn bugs (default: a new one)"
+    add("--seed", type=read.at_least(0), help=seed)
     add(
         "--seconds",
         type=read.at_least(1),
-        default=60,
         metavar="S",
-        help="time for each that survives (a generic mutant: at most 20)",
+        help=f"time for each that survives (default: {_SECONDS}; a generic mutant: at most 20)",
+    )
+    add(
+        "--budget",
+        type=read.at_least(1),
+        metavar="S",
+        help=f"time of one core for each drawn bug that survives (default: {_SECONDS})",
     )
     add(
         "--shrink",
@@ -110,6 +142,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Options, command: str) -> int:
     """Hunts the chosen bugs. Returns 0 if all but the reviewed ones were killed, 17 otherwise."""
+    if options.fresh:
+        return _run_fresh(options, command)
+    if options.budget is not None:
+        raise CallerError("--budget: expected with --fresh, found without it; use --seconds")
+    if options.of:
+        return _run_judged(options, options.of, command)
     if options.record:
         for path in generic_work.record():
             print(path)
@@ -142,6 +180,44 @@ def run(options: Options, command: str) -> int:
             write_json(options.json, document(done, sum_, command, complete))
     short = planted_report.has_gaps(done.planted, done.trials, whole)
     return HARNESS if short or sum_.survivors or sum_.stale else 0
+
+
+def _run_judged(options: Options, of: str, command: str) -> int:
+    """Hunts mutants beside the core. Raises CallerError for an option that they do not have."""
+    given = {"kind": options.kind not in (None, "generic"), "shrink": options.shrink}
+    given |= {"record": options.record}
+    for name, found in given.items():
+        if found:
+            raise CallerError(f"--{name}: expected without --of, found with it; leave one out")
+    asked = Judged(
+        of,
+        options.only,
+        options.sample,
+        options.seed or 0,
+        _seconds(options),
+        options.jobs or cores(),
+        options.json,
+        options.list,
+    )
+    return judged_run.run(asked, VERSION, command)
+
+
+def _run_fresh(options: Options, command: str) -> int:
+    """Hunts drawn bugs. Raises CallerError for an option that they do not have."""
+    given = ("kind", "of", "sample", "seconds", "shrink", "record")
+    for name in given:
+        if getattr(options, name):
+            raise CallerError(f"--{name}: expected without --fresh, found with it; leave one out")
+    seed = int.from_bytes(os.urandom(_SEED_BYTES)) if options.seed is None else options.seed
+    budget, jobs = options.budget or _SECONDS, options.jobs or cores()
+    asked = Fresh(options.fresh, seed, budget, options.only or "", jobs, options.json)
+    if options.list:
+        for bug in fresh_run.chosen(asked):
+            print(f"{bug.name}  {' + '.join(bug.edits)}")
+        return 0
+    return fresh_run.run(
+        asked, lambda done: {"version": VERSION, "command": command, "complete": done}
+    )
 
 
 @dataclass(frozen=True)
@@ -188,7 +264,7 @@ def _hunt(options: Options, chosen: Chosen, done: Done) -> None:
         with progress("generic mutants", len(chosen.generic), "hunted") as report:
             few = len(chosen.generic) <= _FEW
             with generic_work.surveyed(_FEW_TAPES if few else generic_work.EACH):
-                seconds, jobs = float(options.seconds), min(most, len(chosen.generic))
+                seconds, jobs = _seconds(options), min(most, len(chosen.generic))
                 for one in generic_work.run(chosen.generic, seconds, jobs):
                     done.generic.append(one)
                     report(len(done.generic))
@@ -197,12 +273,12 @@ def _hunt(options: Options, chosen: Chosen, done: Done) -> None:
 def _chosen(options: Options) -> Chosen:
     """Raises CallerError if a name matches nothing."""
     wanted = (options.kind,) if options.kind else KINDS
-    seconds = float(options.seconds)
+    seconds = _seconds(options)
     bugs = planted_names() if {*wanted} & {"planted", "faults"} else []
     generic: list[Mutant] = []
     if "generic" in wanted:
         count = 0 if options.only else options.sample
-        generic = score.sample(mutate.mutants(), count, options.seed)
+        generic = score.sample(mutate.mutants(), count, options.seed or 0)
     names = [*bugs, *(one.name for one in generic)]
     if options.only is not None:
         names = _matching(options.only, names)
@@ -215,6 +291,10 @@ def _chosen(options: Options) -> Chosen:
         planted_work.trial_jobs(bugs, options.calm) if "faults" in wanted else [],
         [one for one in generic if one.name in kept],
     )
+
+
+def _seconds(options: Options) -> float:
+    return float(options.seconds or _SECONDS)
 
 
 def _matching(only: str, names: list[str]) -> list[str]:
@@ -240,19 +320,5 @@ def document(done: Done, sum_: Score, command: str, complete: bool) -> dict[str,
         "complete": complete,
         **planted_report.document(done.planted, done.trials),
         "generic": generic_report.document(done.generic, sum_),
-        "mutants": [_row(one) | generic_report.row(one) for one in done.generic],
-    }
-
-
-def _row(one: TimedHunt) -> dict[str, object]:
-    hunt = one.hunt
-    return {
-        "name": hunt.name,
-        "killed": hunt.killed,
-        "code": hunt.code,
-        "check": hunt.kind,
-        "operations": hunt.operations,
-        "sequences": hunt.sequences,
-        "seed": hunt.seed,
-        "seconds": round(one.seconds, 3),
+        "mutants": [generic_report.whole_row(one) for one in done.generic],
     }

@@ -87,7 +87,7 @@ def run(options: ReplayOptions, command: str) -> int:
         else:
             both = other.account.whole(), other.account.steady()
             result = replace(result, compared=(order, *both))
-    finish(trace, settings, result, options, command, warnings, out)
+    finish(trace, paged, settings, result, options, command, warnings, out)
     return INTERRUPTED if result.interrupted else 0
 
 

@@ -1,15 +1,18 @@
-"""The double run of one tape: here, and in a new process with another hash seed, event by event.
+"""The double run of one tape: here, and in a process with another hash seed, event by event.
 
-Contains the trail of a tape, the start of the new process, and the search for the first difference
-of two trails. Does not choose the seeds that run twice; see work.
+An order that comes from hashing is the same in all of a process, also on ranks that share it, and
+differs between processes. Contains the trail of a tape, the other process, and the search for the
+first difference of two trails. Does not choose the seeds that run twice; see work.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b, sha256
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Protocol
 
 from hicache.core.actions import Outcome
@@ -24,8 +27,10 @@ from invariants.fuzz.tapes.tape import Tape
 from invariants.watch import Watch
 
 from ..outside.entries import Outside
-from ..terminal.workers import run_child
+from ..terminal.workers import Child, ChildLost
 
+MOST_HASH_SEED = 1 << 32
+KEPT_FOR = 32  # seeds of sequences with the same other process
 _SHOWN = 160
 _LIMIT_S = 120
 
@@ -99,18 +104,30 @@ def trail_of(tape: Tape) -> list[Step]:
 def differs(tape: Tape, source: Source) -> str:
     """Describes the first difference between the two runs; empty if they are equal."""
     trail = trail_of(tape)
-    child = _run_child(tape, source)
-    drawn, text = tapes.loads(child["drawn"]), tapes.dumps(tape)
-    difference = first_difference(trail, [Step(*step) for step in child["trail"]])
-    if not difference and child["drawn"] != text:
+    other = _other_process(tape, source)
+    drawn, text = tapes.loads(other["drawn"]), tapes.dumps(tape)
+    difference = first_difference(trail, [Step(*step) for step in other["trail"]])
+    if not difference and other["drawn"] != text:
         pairs = zip(tape.entries, drawn.entries, strict=False)
         at = next((at for at, (a, b) in enumerate(pairs) if a != b), len(drawn.entries))
         difference = f"entry {at + 1} of the tape is drawn differently"
     if not difference:
         return ""
     sentence = "DETERMINISM: The same input gives the same events in every process."
+    seeds = f"PYTHONHASHSEED is {hash_seed() or 'not set'} here, and {other['hash_seed']} there"
     command = f"{source.command(tape.seed)} --twice 100"
-    return f"{sentence}\n    {difference}\nreplay: {command}"
+    return f"{sentence}\n    {difference}\n    {seeds}\nreplay: {with_hash_seed(command)}"
+
+
+def hash_seed() -> str:
+    """The hash seed of this process; empty if it was not set."""
+    given = os.environ.get("PYTHONHASHSEED", "")
+    return given if given.isdecimal() else ""
+
+
+def with_hash_seed(command: str) -> str:
+    """The command, run with the hash seed of this process."""
+    return f"PYTHONHASHSEED={hash_seed()} {command}" if hash_seed() else command
 
 
 def first_difference(here: Sequence[Step], there: Sequence[Step]) -> str:
@@ -123,8 +140,38 @@ def first_difference(here: Sequence[Step], there: Sequence[Step]) -> str:
     return f"event {at + 1}: here {one[:_SHOWN]}; in the fresh process {other[:_SHOWN]}"
 
 
-def _run_child(tape: Tape, source: Source) -> dict[str, Any]:
-    """The same run in a new process. Its hash seed is derived from the tape."""
+class _Other:
+    """The other process, which is kept for further tapes while it has the wanted hash seed and the
+    same environment.
+    """
+
+    child: Child | None = None
+    started_in: tuple[object, ...] = ()
+    seed = ""
+
+    def of(self, wanted: str) -> Child:
+        """Returns the process with the hash seed `wanted`."""
+        here = (os.getpid(), Path.cwd(), dict(os.environ))
+        if self.child is not None and (here, wanted) != (self.started_in, self.seed):
+            self.close()
+        if self.child is None:
+            self.started_in, self.seed = here, wanted
+            self.child = Child("traces.fuzzing.double_run_child", {"PYTHONHASHSEED": wanted})
+        return self.child
+
+    def close(self) -> None:
+        if self.child is not None and self.started_in[0] == os.getpid():
+            self.child.close()
+        self.child = None
+
+
+_other = _Other()
+
+
+def _other_process(tape: Tape, source: Source) -> dict[str, Any]:
+    """The same run in another process. Its hash seed is another one for each KEPT_FOR seeds of
+    sequences, since two hash seeds may well order a small set alike.
+    """
     text = tapes.dumps(tape)
     given = {
         "tape": text,
@@ -137,16 +184,11 @@ def _run_child(tape: Tape, source: Source) -> dict[str, Any]:
         "outside": source.outside,
         "device": source.device,
     }
-    hash_seed = int(sha256(text.encode()).hexdigest()[:6], 16)
-    child = run_child(
-        "traces.fuzzing.double_run_child",
-        (),
-        {"PYTHONHASHSEED": str(hash_seed)},
-        input=json.dumps(given),
-        timeout=_LIMIT_S,
-    )
-    if child.returncode:
-        message = (child.stderr.strip().splitlines() or ["nothing"])[-1]
-        return {"drawn": text, "trail": [("", f"(failed: {message})")]}
-    result: dict[str, Any] = json.loads(child.stdout)
-    return result
+    wanted = (int(hash_seed() or 0) + 1 + tape.seed // KEPT_FOR) % MOST_HASH_SEED
+    child = _other.of(str(wanted))
+    try:
+        result: dict[str, Any] = json.loads(child.ask(json.dumps(given), _LIMIT_S))
+    except ChildLost as lost:
+        _other.close()
+        result = {"drawn": text, "trail": [("", f"(failed: {lost})")]}
+    return result | {"hash_seed": _other.seed}

@@ -1,7 +1,7 @@
-"""The child process of a double run: draws the tape again, replays it, and prints both results.
+"""The other process of a double run: draws each tape again, replays it, and prints both results.
 
-Reads JSON from standard input and writes JSON to standard output; see double_run, which starts it
-and compares the results.
+Reads lines of JSON from standard input and answers each with a line of JSON; see double_run, which
+starts it and compares the results.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import astuple
+from typing import Any
 
 from invariants.fuzz.tapes import tape as tapes
 
@@ -17,8 +18,9 @@ from .double_run import trail_of
 from .planting import planted
 from .work import Work
 
-if __name__ == "__main__":
-    given = json.load(sys.stdin)
+
+def played(given: dict[str, Any]) -> dict[str, object]:
+    """The tape as it is drawn here, and its trail."""
     entries.load(given["outside"])
     tape = tapes.loads(given["tape"])
     work = Work(
@@ -32,4 +34,9 @@ if __name__ == "__main__":
     )
     with planted(work.plant):
         trail = [astuple(step) for step in trail_of(tape)]
-    json.dump({"drawn": tapes.dumps(work.drawn(tape.seed)), "trail": trail}, sys.stdout)
+    return {"drawn": tapes.dumps(work.drawn(tape.seed)), "trail": trail}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(played(json.loads(line))), flush=True)

@@ -17,7 +17,7 @@ from invariants.fuzz.executors import on_device
 from invariants.fuzz.ops import base as operations
 from invariants.fuzz.play import Outcome
 from invariants.fuzz.tapes.tape import Tape
-from invariants.watch import Level
+from invariants.watch import Level, excuses_by_check
 
 from ..terminal.output import write_json
 from ..terminal.streams import ignore_broken_pipe
@@ -95,4 +95,5 @@ def _document(outcome: Outcome, code: int, command: str) -> dict[str, object]:
         "events": hand.events,
         "counts": dict(sorted(hand.counts.items())),
         "probes": dict(sorted(hand.probes.seen.items())),
+        "excuses": excuses_by_check(hand.watch.excuses),
     }

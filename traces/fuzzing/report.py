@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from rich.table import Table
 
@@ -16,12 +16,14 @@ from invariants.fuzz.reach import gauges
 from invariants.fuzz.reach.expected import ROWS
 from invariants.fuzz.reach.gauges import Readings
 from invariants.fuzz.reach.probes import MISSED
+from invariants.watch import Excuses, excuses_by_check
 
 from ..outside import entries
 from ..terminal.tables import console, pairs, table
 from ..terminal.text import command_line
 from .work import FoundFailure, Result
 
+_Name = TypeVar("_Name", str, tuple[str, str])
 FORMAT, VERSION = "hicache-fuzz-report", 1
 SHOWN = 12
 PERCENTS = (10, 50, 90, 100)
@@ -58,6 +60,7 @@ class Tally:
     readings: Readings = field(default_factory=Counter)
     played: Counter[str] = field(default_factory=Counter)  # sequences, by their components
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)  # of those, by probe
+    excuses: Excuses = field(default_factory=Counter)
     kinds: dict[tuple[int, str], Kind] = field(default_factory=dict)
     missed: list[str] = field(default_factory=list)  # states that the run had to reach
 
@@ -75,6 +78,7 @@ class Tally:
         self.counts += result.counts
         self.probes += result.probes
         self.readings += result.readings
+        self.excuses += result.excuses
         self.played[",".join(result.components)] += 1
         self.reached.update(
             (",".join(result.components), name) for name, met in result.probes.items() if met
@@ -157,7 +161,11 @@ def show(
             if len(counts) > SHOWN:
                 result.add_row(f"and {len(counts) - SHOWN:,} more", "")
             out.print(result)
+    if tally.excuses:
+        out.print(_excuses_table(tally))
     out.print(_coverage_table(tally))
+    shares = [(name, f"{share:g} %") for name, share in _shares(tally).items()]
+    out.print(pairs("Of the sequences", shares))
     if tally.missed:
         print(
             f"\n{MISSED}: this many sequences should have reached these states, but did not: "
@@ -200,6 +208,21 @@ def _coverage_table(tally: Tally) -> Table:
     return result
 
 
+def _excuses_table(tally: Tally) -> Table:
+    """The table of judgements that the checks forgave, and why. Most are forgiven rightly."""
+    result = table("Judgements forgiven most often", "check", "reason", "times")
+    for (check, reason), count in _most(tally.excuses.items()):
+        result.add_row(check, reason, f"{count:,}")
+    if len(tally.excuses) > SHOWN:
+        result.add_row("", f"and {len(tally.excuses) - SHOWN:,} more reasons", "")
+    return result
+
+
+def _shares(tally: Tally) -> dict[str, float]:
+    """By name, the percentage of sequences of which it is true."""
+    return {name: gauges.share(tally.readings, name) for name in gauges.SHARES}
+
+
 def _audit(tally: Tally) -> dict[str, object]:
     return {
         "events_per_thousand": {
@@ -210,6 +233,7 @@ def _audit(tally: Tally) -> dict[str, object]:
             name: {str(at): gauges.quantile(tally.readings, name, at) for at in PERCENTS}
             for name in gauges.QUANTITIES
         },
+        "percent_of_sequences": _shares(tally),
     }
 
 
@@ -221,7 +245,7 @@ def reached(tally: Tally) -> dict[str, dict[str, int]]:
     return result
 
 
-def _most(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+def _most(counts: Iterable[tuple[_Name, int]]) -> list[tuple[_Name, int]]:
     return sorted(counts, key=lambda one: (-one[1], one[0]))[:SHOWN]
 
 
@@ -257,6 +281,7 @@ def document(
                 "times": kind.count,
                 "seed": kind.seed,
                 "entries": kind.smallest.at,
+                "hash_seed": int(kind.smallest.hash_seed) if kind.smallest.hash_seed else None,
                 "seconds": round(kind.seconds, 3),
                 "event": kind.smallest.event,
                 "event_text": kind.smallest.event_text,
@@ -269,5 +294,6 @@ def document(
         "probes": dict(sorted(tally.probes.items())),
         "reached": reached(tally),
         "missed": tally.missed,
+        "excuses": excuses_by_check(tally.excuses),
         "audit": _audit(tally),
     }

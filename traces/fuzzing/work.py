@@ -21,19 +21,20 @@ from invariants.fuzz.against import SPEC
 from invariants.fuzz.draws import Draws
 from invariants.fuzz.generate import weights_of
 from invariants.fuzz.ops import base as operations
-from invariants.fuzz.play import Failure, Outcome, Stuck
+from invariants.fuzz.plain import Stuck
+from invariants.fuzz.play import Failure, Outcome
 from invariants.fuzz.reach.gauges import Readings
 from invariants.fuzz.swarm import Swarm, draw_swarm
 from invariants.fuzz.tapes import corpus
 from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
-from invariants.watch import Level
+from invariants.watch import Excuses, Level
 
 from ..outside import entries
 from ..terminal.alarm import alarm
 from ..terminal.text import command_line
 from .canary import canary
-from .double_run import differs
+from .double_run import differs, hash_seed
 from .planting import NOTE, planted
 
 LEAST_S, PER_ENTRY_S = 60.0, 0.05  # far more than a sequence takes on a busy machine
@@ -47,8 +48,9 @@ class Hangs(Stuck):
 class FoundFailure:
     """A failure, the tape that repeats it, and the name of its files.
 
-    at: entries of the tape that were played, with the one that failed. event: number of the last
-    event before it, from 1; 0 if two runs of the tape differ. event_text: that event.
+    at: entries of the tape that were played, with the one that failed. hash_seed: of the process
+    that found it; empty if it was not set. event: number of the last event before it, from 1; 0 if
+    two runs of the tape differ. event_text: that event.
     """
 
     code: int
@@ -57,6 +59,7 @@ class FoundFailure:
     at: int
     tape: str
     name: str
+    hash_seed: str = ""
     event: int = 0
     event_text: str = ""
 
@@ -64,7 +67,8 @@ class FoundFailure:
 @dataclass(frozen=True)
 class Result:
     """The result of one sequence. operations: entries of the tape. variants: twins and failing
-    transfers that were played, too. events: handled by the core, with those of variants.
+    transfers that were played, too. events: handled by the core, with those of variants. excuses:
+    judgements that checks forgave, by check and reason.
     """
 
     seed: int
@@ -78,6 +82,7 @@ class Result:
     readings: Readings = field(default_factory=Counter)
     components: tuple[str, ...] = ()
     failure: FoundFailure | None = None
+    excuses: Excuses = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class Work:
     components: tuple[str, ...] = ()
     policy: str = ""
     level: Level = "every"
-    twice: int = 0  # percent of the seeds that run again in a new process
+    twice: int = 0  # percent of the seeds that run again in another process; 0: also no ranks
     folder: str = ""
     canary: bool = False
     limit_s: float = 0.0  # 0: `allowed_s` of the operations
@@ -120,9 +125,11 @@ class Work:
             if variant.failure:
                 failure = self.judge(variant)
                 break
-        twice = failure is None and Draws(seed, "twice").chance(self.twice)
+        asked = self.twice and (swarm.ranks > 1 or Draws(seed, "twice").chance(self.twice))
+        twice = failure is None and bool(asked)
         if twice:
             failure = self.run_twice(outcome.tape)
+        hand.gauges.end()
         busy = time.process_time_ns() - started
         played = len(outcome.tape.entries)
         return Result(
@@ -137,6 +144,7 @@ class Work:
             hand.gauges.readings,
             hand.config.components,
             failure,
+            hand.watch.excuses,
         )
 
     @property
@@ -211,7 +219,7 @@ class Work:
             return play.replay(tape, ops, self.level, path, against=self.compares).failure
 
     def run_twice(self, tape: Tape) -> FoundFailure | None:
-        """The failure if a second run of the tape in a new process differs; else None."""
+        """The failure if a second run of the tape in another process differs; else None."""
         with planted(self.plant):
             text = differs(tape, self)
         if not text:
@@ -253,12 +261,14 @@ class Work:
 
 def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
     """The failure as a result. Its text ends with the command that repeats it."""
-    text = failure.text.rstrip("\n")
-    if not text.splitlines()[-1:] or not text.splitlines()[-1].startswith("replay: "):
-        text += (
-            f"\nreplay: {command_line(['hicache', 'fuzz', '--replay', path, *entries.options()])}"
-        )
-    name = name_of(failure, tape)
+    lines = failure.text.rstrip("\n").splitlines()
+    if not lines or not lines[-1].startswith("replay: "):
+        command = command_line(["hicache", "fuzz", "--replay", path, *entries.options()])
+        lines.append(f"replay: {command}")
+    seed = hash_seed()
+    if seed:
+        lines.insert(-1, f"hash seed: {seed} (PYTHONHASHSEED={seed} sets it again)")
+    text, name = "\n".join(lines), name_of(failure, tape)
     return FoundFailure(
         failure.code,
         failure.kind,
@@ -266,6 +276,7 @@ def found_failure(failure: Failure, tape: Tape, path: str) -> FoundFailure:
         failure.at,
         tapes.dumps(tape),
         name,
+        seed,
         failure.event,
         failure.event_text,
     )

@@ -35,20 +35,36 @@ def document(generic: Sequence[TimedHunt], sum_: Score) -> dict[str, object]:
     }
 
 
-def row(one: TimedHunt) -> dict[str, object]:
-    """The fields of one mutant that planted bugs do not have."""
+def whole_row(one: TimedHunt) -> dict[str, object]:
+    """All fields of one mutant."""
     hunt = one.hunt
-    return {"differs": hunt.differs, "reached": hunt.reached}
+    found = {
+        "name": hunt.name,
+        "killed": hunt.killed,
+        "code": hunt.code,
+        "check": hunt.kind,
+        "operations": hunt.operations,
+        "sequences": hunt.sequences,
+        "seed": hunt.seed,
+        "seconds": round(one.seconds, 3),
+    }
+    return found | {"differs": hunt.differs, "reached": hunt.reached}
 
 
-def show(generic: Sequence[TimedHunt], sum_: Score, left: int, stream: TextIO) -> None:
+def show(
+    generic: Sequence[TimedHunt],
+    sum_: Score,
+    left: int,
+    stream: TextIO,
+    title: str = "generic mutants of hicache.core",
+) -> None:
     """Prints the table by module, the most frequent kinds of kills, and all open names.
 
     left: after an interrupt, the number of mutants without a result.
     """
     out = console(stream)
     by_module = table(
-        "generic mutants of hicache.core",
+        title,
         "module", "mutants", "checks", "specification", "equivalent", "alive", "killed",
     )  # fmt: skip
     by_module.columns[0].no_wrap = True

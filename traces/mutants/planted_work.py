@@ -15,14 +15,15 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from invariants.base import LIVENESS, check_names
 from invariants.fuzz import shrink as shrinker
 from invariants.fuzz.ops.base import load
-from invariants.fuzz.play import Outcome, replay
+from invariants.fuzz.play import Failure, Outcome, replay
+from invariants.fuzz.tapes import tape as tapes
 from invariants.fuzz.tapes.tape import Tape
 from invariants.mutants.steps import Endless
 from invariants.planted import _exposed as exposed
@@ -30,6 +31,7 @@ from invariants.planted import _kill as kill
 from invariants.planted.base import load as bug_of
 from invariants.planted.base import planted
 
+from ..fuzzing.work import Work
 from .limits import SEQUENCE_S, start_worker, time_limit
 
 SEEDS = range(1, 1_000_000)
@@ -160,7 +162,8 @@ def work(job: BugJob) -> Row:
     seeds = itertools.takewhile(lambda _: time.process_time() - began < job.seconds, SEEDS)
     try:
         with time_limit(SLOWER * job.seconds + SEQUENCE_S):
-            hunt = kill.hunt(job.name, seeds, job.operations)
+            hunted = _hunt_twice if getattr(bug_of(job.name), "HASHED", False) else kill.hunt
+            hunt = hunted(job.name, seeds, job.operations)
     except Endless:
         return Row(job.name, LIVENESS, "ENDLESS", 0, 0, -1, time.process_time() - began)
     seconds = time.process_time() - began
@@ -175,6 +178,19 @@ def work(job: BugJob) -> Row:
     noticed, differs = kill.noticers(job.name, tape), kill.differs(job.name, tape)
     row = replace(row, noticed=noticed, differs=differs)
     return replace(row, others=_others(row))
+
+
+def _hunt_twice(name: str, seeds: Iterable[int], operations: int) -> kill.Hunt:
+    """Hunts with sequences that are also played in a process with another hash seed."""
+    play = Work(operations, twice=100, plant=name)
+    events = count = 0
+    for seed in seeds:
+        result = play(seed)
+        events, count, found = events + result.events, count + 1, result.failure
+        if found is not None:
+            failure = Failure(found.code, found.kind, found.text, found.at)
+            return kill.Hunt(name, failure, events, count, seed, tapes.loads(found.tape))
+    return kill.Hunt(name, None, events, count)
 
 
 def _others(row: Row) -> Others | None:

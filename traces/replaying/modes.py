@@ -18,9 +18,10 @@ from hicache.core.events import Event, Finished
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from hicache.runtime.driver import Observer
+from invariants.accounts.accounts import Accounts
 from invariants.books.garbage import garbage_report
 from invariants.books.kinds import KNOWN
-from invariants.watch import Watch
+from invariants.watch import Watch, excuses_by_check
 from sim.recorder import Recorder
 
 from ..formats.base import Paged, Trace
@@ -66,6 +67,7 @@ class _Observers:
         self.tally = Tally()
         self.lookups = Lookups(settings.core.components, -(-ceiling // settings.core.page_size))
         self.history: History | None = None
+        self.accounts: Accounts | None = None
         self.all: list[Observer] = [self.tally]
         if len(settings.core.components) > 1:  # for full alone, the account is enough
             self.all.append(self.lookups)
@@ -127,6 +129,9 @@ def run(
         history = History(whole, settings.core.components, pages, whole_prompts=not timed)
         observers.history = history
         observers.all.append(history)
+    if settings.check == "every":
+        observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed)
+        observers.all.append(observers.accounts)
     if until is not None:
         observers.all.append(_Until(until))
     result, view = (_timed if timed else _hits)(
@@ -169,6 +174,7 @@ def _hits(
         },
         lookups=observers.lookups,
         history=observers.history,
+        accounts=observers.accounts,
         refused=observers.refused(settings.core.components[0]),
         checks=_checks(settings, watch),
         digest=recorder.digest(),
@@ -195,6 +201,8 @@ def _timed(
         world = replay_timed.build(paged, settings, observers.all, report)
         if observers.history is not None:
             observers.history.now_ns = lambda: world.clock.now_ns
+        if observers.accounts is not None:
+            observers.accounts.now_ns = lambda: world.clock.now_ns
         try:
             world.run()
         except (KeyboardInterrupt, _Served):
@@ -210,6 +218,7 @@ def _timed(
         },
         lookups=observers.lookups,
         history=observers.history,
+        accounts=observers.accounts,
         refused=observers.refused(settings.core.components[0]),
         checks=_checks(settings, watch, timed.byte_checks, timed.access_checks),
         digest=timed.digest,
@@ -232,4 +241,5 @@ def _checks(settings: Settings, watch: Watch | None, bytes_: int = 0, accesses: 
         bytes_,
         accesses,
         watch.unjudged,
+        excuses_by_check(watch.excuses),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from hicache.core.types import Pages
+from invariants.accounts.accounts import Accounts
 from sim.engine.sequence import RequestResult
 
 from .account import Account, Share
@@ -64,7 +65,8 @@ class Checks:
     """How much was checked: operations seen, incremental and full checks, violations.
 
     byte_checks, access_checks: in timed mode, pages compared by SHA-256, and accesses ordered by
-    the hazard detector. unjudged: in words, what no check could judge.
+    the hazard detector. unjudged: in words, what no check could judge. excuses: judgements that a
+    check forgave, by check and reason.
     """
 
     level: str
@@ -75,6 +77,7 @@ class Checks:
     byte_checks: int = 0
     access_checks: int = 0
     unjudged: str = ""
+    excuses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class Run:
     components, lookups, history: see their own records; history is kept where it was asked for.
     preempted: how often a request was preempted. interrupted: stopped by Ctrl-C; everything else
     then covers the part that ran. compared: another eviction order and its hits (whole trace, last
-    half).
+    half). accounts: everything counted a second time, if all was checked.
     """
 
     account: Account
@@ -123,6 +126,7 @@ class Run:
     interrupted: bool = False
     history: History | None = None
     compared: tuple[str, Share, Share] | None = None
+    accounts: Accounts | None = None
 
     @property
     def evicted(self) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from sim.hardware import measured
 
 from ..formats.base import Paged, Trace
 from ..outside import entries
+from ..replaying.fitting import without
 from ..replaying.options import ReplayOptions
 from ..replaying.run import Run
 from ..replaying.settings import Settings
@@ -22,6 +23,7 @@ from ..terminal.streams import ignore_broken_pipe, on_one_screen, print_error
 from ..terminal.tables import print_sentences
 from . import timestamps
 from .conclusions import conclusions
+from .judged import judge
 from .overload import Load, load_of
 from .records import lines
 from .report import print_report
@@ -84,6 +86,7 @@ def repeat_warnings(warnings: list[str], out: TextIO) -> None:
 
 def finish(
     trace: Trace,
+    paged: Paged,
     settings: Settings,
     run: Run,
     options: ReplayOptions,
@@ -91,10 +94,19 @@ def finish(
     warnings: list[str],
     out: TextIO,
 ) -> None:
-    """Prints the report and writes the files that were asked for, each whole or not at all."""
+    """Prints the report and writes the files that were asked for, each whole or not at all.
+
+    Before that, with all checks on, compares the figures with accounts that were counted twice.
+    """
     latency = run.latency
     load = None if latency is None else load_of(trace.jobs, latency.requests)
     told = conclusions(options, trace, settings, run, load)
+    found = head(command, complete=not run.interrupted)
+    found |= document(trace, settings, run)
+    if load is not None:
+        found["load"] = _load(load)
+    found |= {"warnings": warnings, "conclusions": told}
+    judge(without(paged, settings.skipped), settings, run, found, command)
     with ignore_broken_pipe():
         print_report(trace, settings, run, out)
         repeat_warnings(warnings, out)
@@ -103,11 +115,6 @@ def finish(
     if options.requests:
         files.append((options.requests, lines(trace, run)))
     if options.json:
-        found = head(command, complete=not run.interrupted)
-        found |= document(trace, settings, run)
-        if load is not None:
-            found["load"] = _load(load)
-        found |= {"warnings": warnings, "conclusions": told}
         files.append((options.json, as_json(found)))
     write_all(files)
 

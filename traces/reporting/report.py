@@ -179,4 +179,8 @@ def _checked(run: Run) -> list[tuple[str, str]]:
         rows.append(("bytes and order", compared))
     if checks.unjudged:
         rows.append(("not judged", checks.unjudged))
+    if checks.excuses:
+        times = [count for reasons in checks.excuses.values() for count in reasons.values()]
+        what = f"{sum(times):,} judgements, for {len(times)} reasons"
+        rows.append(("forgiven", f"{what}; --json lists them"))
     return [*rows, ("violations", f"{checks.violations:,}")]

@@ -91,6 +91,7 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         "byte_checks": run.checks.byte_checks,
         "access_checks": run.checks.access_checks,
         "not_judged": run.checks.unjudged,
+        "excuses": run.checks.excuses,
     }
     result["digest"] = run.digest
     result["wall_s"] = round(run.wall_s, 3)

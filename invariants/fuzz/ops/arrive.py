@@ -1,18 +1,21 @@
-"""A request arrives; its prompt often starts like an earlier one."""
+"""A request arrives. Its prompt often starts like a cached prefix or like an earlier prompt."""
 
 from __future__ import annotations
 
 from hicache.core.events import Arrived
-from hicache.core.types import MOST_PRIORITY
+from hicache.core.types import MOST_PRIORITY, Tier
 
 from ..draws import Draws
 from ..hand import Hand, Job
-from ..tapes.schema import FLAG, LEAST_MADE_UP, NEW_REQUEST, PROMPT, Schema, number, word
+from ..records import LEAST_MADE_UP
+from ..spell import cached, tokens_of
+from ..tapes.schema import FLAG, NEW_REQUEST, PROMPT, Schema, number, word
 from .base import Arguments
 
 WEIGHT = 12
 MOST_JOBS = 6
-LONGEST = 12  # pages
+MOST_ADDED = 4  # pages behind a known beginning
+LONGEST, LONGEST_IN_LARGE_POOLS = 12, 40  # pages
 ARGS: Schema = {
     "request": NEW_REQUEST,
     "tokens": PROMPT,
@@ -27,15 +30,17 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     if len(hand.jobs) >= MOST_JOBS:
         return None
     page = hand.config.page_size
+    most = longest(hand) * page
+    if draws.chance(80):  # a prompt for which the pool is too small ends at once
+        most = min(most, hand.config.device_pages[0] * page)
     words = [draws.below(3) for _ in range(LONGEST)]
-    size = min(draws.between(1, LONGEST * page), draws.between(1, LONGEST * page))
-    tokens = [words[at // page] for at in range(size)]
-    space = draws.one(("", "", "", "lora"))
-    if hand.past and draws.chance(60):
-        old, space = draws.one(hand.past)
-        keep = len(old) if draws.chance(50) else draws.between(1, len(old))
-        room = max(1, LONGEST * page - keep)
-        tokens = old[:keep] + tokens[:room]
+    size = min(draws.between(1, most), draws.between(1, most))
+    tokens = [words[at // page % LONGEST] for at in range(size)]
+    old, space = _beginning(hand, draws)
+    if old:
+        keep = len(old) if draws.chance(70) else draws.between(1, len(old))
+        keep = min(keep, most - 1)
+        tokens = old[:keep] + tokens[: max(1, min(most - keep, MOST_ADDED * page))]
     whole = draws.chance(20)
     args: Arguments = {
         "request": number_of(hand),
@@ -47,6 +52,26 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     if not terms or any(term.fact == "priority" for term in terms):
         args["priority"] = draws.one(PRIORITIES)
     return args
+
+
+def longest(hand: Hand) -> int:
+    """The most pages of a drawn prompt."""
+    return max(LONGEST, min(LONGEST_IN_LARGE_POOLS, hand.config.device_pages[0] // 4))
+
+
+def _beginning(hand: Hand, draws: Draws) -> tuple[list[int], str]:
+    """Returns the tokens with which a prompt starts, and its namespace: those of a prefix that is
+    cached on device now, of an earlier prompt, or none.
+    """
+    source = draws.weighted((("cached", 60), ("past", 20), ("none", 20)))
+    if source == "cached":
+        known = cached(hand.core.view, hand.config.page_size, hand.pairs, Tier.DEVICE)
+        if known:
+            path, space = draws.one(known)
+            return tokens_of(path, hand.pairs), space
+    if source != "none" and hand.past:
+        return draws.one(hand.past)
+    return [], draws.one(("", "", "", "lora"))
 
 
 def play(hand: Hand, args: Arguments) -> None:

@@ -18,7 +18,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     tier = Tier.DEVICE if draws.chance(65) else Tier.HOST
     at = draws.below(len(hand.config.components))
     capacity = hand.core.view.pool(tier, at).capacity
-    pages = capacity if draws.chance(15) else draws.below(4)
+    pages = capacity if draws.chance(8) else draws.below(4)
     return {"tier": int(tier), "component": hand.config.components[at], "pages": pages}
 
 

@@ -11,6 +11,7 @@ from ..tapes.schema import FLAG, Schema, number, word
 from .base import Arguments
 
 WEIGHT = 2
+MOST_TAKEN = 40  # pages of a component that is taken page by page
 RIVALS = 1 << 21
 ARGS: Schema = {"take": FLAG, "leave": number(optional=True), "of": word(optional=True)}
 
@@ -20,7 +21,13 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         return {"take": False}
     if draws.chance(50):
         return {"take": True}
-    return {"take": True, "leave": draws.below(4), "of": draws.one(hand.config.components)}
+    names, pools = hand.config.components, hand.config.device_pages
+    of = [
+        name
+        for name, pages in zip(names, pools, strict=True)
+        if name == names[0] or pages <= MOST_TAKEN
+    ]
+    return {"take": True, "leave": draws.below(4), "of": draws.one(of)}
 
 
 def play(hand: Hand, args: Arguments) -> None:

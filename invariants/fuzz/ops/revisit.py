@@ -1,7 +1,8 @@
 """One or more requests arrive for a prefix that is cached on host, which leads to loads.
 
-Some components are first evicted from device. Replies are then taken, so that written-back pages
-reach host. Then all requests arrive in one entry.
+Where nothing is on host alone, and sometimes elsewhere, some components are first evicted from
+device. Replies are then taken, so that written-back pages reach host. Then all requests arrive in
+one entry.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from hicache.core.types import Tier
 
 from ..draws import Draws
 from ..hand import Hand
-from ..spell import prompts
+from ..records import LEAST_MADE_UP
+from ..spell import cached, on_host_alone, tokens_of
 from ..tapes.schema import (
     FLAG,
-    LEAST_MADE_UP,
     MOST_TOKENS,
     NEW_REQUEST,
     OPTIONAL_FLAG,
@@ -47,17 +48,22 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
     if not hand.config.has_host or len(hand.jobs) >= arrive.MOST_JOBS:
         return None
     page = hand.config.page_size
-    known = prompts(hand.core.view, page, hand.pairs, Tier.HOST)
-    if not known and draws.chance(30):
-        known = hand.past
-    if not known:
+    away = on_host_alone(hand.core.view, page, hand.pairs)
+    left = away and draws.chance(80)
+    known = away if left else cached(hand.core.view, page, hand.pairs, Tier.HOST)
+    if known:
+        path, space = draws.one(known)
+        tokens = tokens_of(path, hand.pairs)
+    elif hand.past and draws.chance(30):
+        tokens, space = draws.one(hand.past)
+    else:
         return None
-    tokens, space = draws.one(known)
-    longest = max(2, page * min(arrive.LONGEST, hand.config.device_pages[0]))
+    longest = max(2, page * min(arrive.longest(hand), hand.config.device_pages[0]))
     beyond = draws.between(1, 1 + page)
     tokens = [*tokens[: longest - 1], *[draws.below(3)] * beyond][:longest]
     every = draws.chance(60)
     cold = [name for name in hand.config.components if every or draws.chance(50)]
+    cold = [] if left else cold
     return {
         "request": number_of(hand),
         "tokens": arrive.pack(tokens),

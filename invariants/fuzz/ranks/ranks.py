@@ -201,7 +201,20 @@ class Ranks:
                     f"rank 0 has {replies[0]}, rank {rank} has {others}",
                     *(About("flight", one.flight) for one in replies[0]),
                 )
+        self._check_order(replies[0])
         self.agreed.extend(replies[0])
+
+    def _check_order(self, replies: Sequence[Reply]) -> None:
+        """Replies of one kind must come in the order in which their actions were submitted."""
+        for kind in REPLIES.values():
+            flights = [one.flight for one in replies if type(one) is kind]
+            if flights != sorted(flights):
+                raise Diverged(
+                    "order",
+                    f"the ranks agree on {kind.__name__} of flights {flights}, expected them in "
+                    "the order of submission",
+                    *(About("flight", flight) for flight in flights),
+                )
 
     def _deliver_next(self, front: Front) -> None:
         reply = self.agreed.popleft()

@@ -30,7 +30,9 @@ from hicache.core.types import Tier
 from hicache.core.view import CoreView
 
 from ...books.kinds import KNOWN
+from . import lives
 from .expected import ROWS
+from .lives import Lives
 from .rare import RARE_WITH
 from .rates import owed
 from .states import States
@@ -58,6 +60,7 @@ def expected(*components: str) -> tuple[str, ...]:
                 found.update(
                     (template.replace("{}", word), None) for word in words.split() or ("",)
                 )
+    found.update((name, None) for name in lives.names(components or KNOWN))
     rare = RARE_WITH.get(components, ())
     return tuple(name for name in found if name not in rare)
 
@@ -86,11 +89,13 @@ class Probes:
         self.config = config
         self.seen: Counter[str] = Counter()
         self.states = States(config, self.seen)
+        self.lives = Lives(self.seen)
         self._open: dict[int, str] = {}  # kinds of the flights open before the event
 
     def on_event(self, event: Event, view: CoreView) -> None:
         self._open = {number: flight.kind for number, flight in view.flights.items()}
         self.states.before(event, view)
+        self.lives.before(event, view)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
         seen, name = self.seen, type(event).__name__
@@ -101,6 +106,7 @@ class Probes:
         for item in outcomes:
             self._outcome(name, item)
         self.states.after(event, outcomes, view)
+        self.lives.after(event, outcomes, view)
 
     def _outcome(self, name: str, item: Outcome) -> None:
         seen = self.seen

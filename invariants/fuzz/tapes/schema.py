@@ -18,12 +18,12 @@ from hicache.core.core import Core
 from hicache.core.errors import CallerError
 
 from ..faults.base import load as load_faults
+from ..records import LEAST_MADE_UP
 from .lines import quoted
 from .tape import Tape
 
 MOST = 1 << 30
 MOST_TOKENS = 1 << 20  # of one prompt
-LEAST_MADE_UP = 1 << 20  # request numbers from here on are made by faults
 
 
 @dataclass(frozen=True)

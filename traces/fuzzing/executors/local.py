@@ -1,6 +1,9 @@
 """Runs sequences on the cores of this machine, in new processes that share nothing.
 
-Does not define a sequence; see fuzzing/work.
+Each worker has its own hash seed, so that an order that comes from hashing is not the same in all
+of a run. The first worker has PYTHONHASHSEED if that is set, else the seed of the first sequence.
+Processes beside a worker, in which some of its sequences run again, have the numbers behind its
+own (see fuzzing/double_run). Does not define a sequence; see fuzzing/work.
 """
 
 from __future__ import annotations
@@ -8,13 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import active_children, get_context
 from multiprocessing.process import BaseProcess
 
 from hicache.core.errors import CallerError
 
-from ...terminal.workers import cores, deferring_signals, how_ended, ignore_signals
+from ...terminal.workers import (
+    cores,
+    deferring_signals,
+    environment,
+    how_ended,
+    ignore_signals,
+)
+from ..double_run import MOST_HASH_SEED, hash_seed
 from ..work import Result
 from .base import AHEAD, Results, WorkerLost
 
@@ -41,6 +51,9 @@ class _Workers:
     def __init__(self, work: Callable[[int], Result], seeds: Iterator[int], jobs: int) -> None:
         self._jobs = jobs
         self._workers: list[BaseProcess] = []
+        first = list(islice(seeds, 1))
+        seeds = chain(first, seeds)
+        self._hash_seed = int(hash_seed() or sum(first))
         self._under_way: dict[Future[Result], int] = {}
         try:
             self._pool = ProcessPoolExecutor(jobs, get_context("spawn"), ignore_signals)
@@ -79,8 +92,9 @@ class _Workers:
 
     def _submitted(self, work: Callable[[int], Result], seed: int) -> Future[Result]:
         """Submits a sequence, which may start a worker."""
+        own = (self._hash_seed + len(self._workers)) % MOST_HASH_SEED
         try:
-            with deferring_signals():
+            with deferring_signals(), environment(PYTHONHASHSEED=str(own)):
                 future = self._pool.submit(work, seed)
         except OSError as error:
             raise self._no_workers(error) from None

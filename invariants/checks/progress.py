@@ -1,0 +1,132 @@
+"""A refusal is followed by progress, or says truly why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hicache.core.actions import Admitted, Granted, Load, Prefill, Refused, Released
+from hicache.core.events import AdmitWanted, Event, PagesWanted
+from hicache.core.types import FlightId, RequestId, Tier
+from hicache.core.view import CoreView
+from invariants.base import LIVENESS, Check
+from invariants.books.book import Book
+from invariants.books.pages import NODE
+from invariants.books.reference import Expected
+from invariants.books.story import flight, request
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A refusal that names a reply. flights: the actions that were open. room: pages of the pool
+    that were available after the last event. taken: whether others took some since. turns: how
+    often it was answered in this way with nothing taken meanwhile. most: the bound on that."""
+
+    event: Event
+    refusal: Refused
+    flights: frozenset[FlightId]
+    expected: Expected
+    room: int
+    most: int
+    taken: bool = False
+    turns: int = 0
+
+
+class Progress(Check):
+    name = "PROGRESS"
+    sentence = (
+        "Once the replies came that a refusal waits for, and nothing was taken meanwhile, there "
+        "are as many pages as it needed, and it is not refused again unless it begins another "
+        "write-back, at most as often as there are cached pages; a refusal as arriving names a "
+        "load of the request's own prefix; one as too large is of more pages than the pool has."
+    )
+    kind = LIVENESS
+    watches = (Refused, Admitted, Granted, Prefill, Released)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: dict[RequestId, Waiting] = {}
+
+    def totals(self, book: Book, view: CoreView) -> None:
+        for number, one in self._waiting.items() if book.history else ():
+            room = _room(book, view, one.refusal)
+            pages = book.pages[book.index_of(one.refusal.component)]
+            took = room < one.room or any(code & 3 != NODE for _, code in pages.claimed)
+            one.taken |= took and getattr(book.event, "request", -1) != number
+            one.room = room
+
+    def see(self, book: Book, item: object, view: CoreView) -> None:
+        number: RequestId = item.request  # type: ignore[attr-defined]
+        if type(item) is not Refused:
+            self._waiting.pop(number, None)
+            return
+        if item.reason == "too_large":
+            self._too_large(book, item)
+        elif item.reason == "arriving":
+            self._arriving(book, item)
+        before, req = self._waiting.pop(number, None), book.requests.by_id.get(number)
+        turns, most = 0, sum(pages.held[NODE] for pages in book.pages[: book.width])
+        if before is not None and before.flights.isdisjoint(book.tickets.open) and not before.taken:
+            turns = self._again(book, before, item)
+            most = before.most if turns else most
+        if item.after and req is not None:
+            flights, room = frozenset(book.tickets.open), _room(book, view, item)
+            self._waiting[number] = Waiting(
+                book.event, item, flights, req.expected, room, most, turns=turns
+            )
+
+    def _again(self, book: Book, before: Waiting, item: Refused) -> int:
+        """The request was refused again, and everything that was open then has been answered.
+        Returns how often this happened in a row."""
+        then = before.refusal
+        req = book.requests.by_id.get(item.request)
+        same = req is not None and before.expected == req.expected and before.event == book.event
+        if not same or item.component != then.component or item.needed > then.needed:
+            return 0
+        turns, fresh = before.turns + 1, bool(book.tickets.fresh)
+        if item.available >= item.needed and len(book.tickets.open) > len(book.tickets.fresh):
+            return 0  # it may wait for a copy that began meanwhile
+        if not fresh or turns > before.most:
+            self.fail(
+                f"request {item.request}: refused ({then.reason}) until flight {then.after} was "
+                f"answered, and again ({item.reason}), {turns} times in a row: needed "
+                f"{item.needed} {item.component} pages, available {item.available}; nothing was "
+                f"taken, and expected are at most {before.most} turns, each of which begins a copy",
+                request(item.request),
+            )
+        return turns
+
+    def _too_large(self, book: Book, item: Refused) -> None:
+        req = book.requests.by_id.get(item.request)
+        event = book.event
+        tokens = event.length if type(event) is PagesWanted else req.length if req else 0
+        needed, capacity = -(-tokens // book.page_size), book.device.capacity
+        if needed <= capacity or book.index_of(item.component):
+            self.fail(
+                f"request {item.request}: too large with {needed} pages of {capacity}",
+                request(item.request),
+            )
+
+    def _arriving(self, book: Book, item: Refused) -> None:
+        """The load that it waits for brings a page of its prefix."""
+        req, ticket = book.requests.by_id.get(item.request), book.tickets.open.get(item.after)
+        if req is None or ticket is None or type(ticket.action) is not Load:
+            return
+        known = set(req.known)
+        for move in ticket.moves:
+            tags = book.pool(Tier.HOST, move.at).content[move.source].tolist()
+            if type(book.event) is AdmitWanted and not known.isdisjoint(tags):
+                return
+        self.fail(
+            f"request {item.request} waits for flight {item.after}, which brings nothing of its "
+            f"{len(known)} pages",
+            request(item.request),
+            flight(item.after),
+        )
+
+
+def _room(book: Book, view: CoreView, item: Refused) -> int:
+    return view.pool(Tier.DEVICE, book.index_of(item.component)).available
+
+
+def check() -> Progress:
+    return Progress()

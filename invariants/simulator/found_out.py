@@ -1,0 +1,40 @@
+"""Asserting that a wrong program ends with the right error. Used by the judges.
+
+Does not know any program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from hicache.core.errors import CallerError
+from sim.errors import SimError
+
+E = TypeVar("E", bound=Exception)
+S = TypeVar("S", bound=SimError)
+
+
+def raised(work: Callable[[], object], kind: type[E]) -> E | None:
+    """The error of this kind that `work` raises, or None."""
+    try:
+        work()
+    except kind as error:
+        return error
+    return None
+
+
+def found_out(work: Callable[[], object], kind: type[S], text: str, rule: str = "") -> S:
+    """Asserts that `work` raises this error with this text in it, and returns the error."""
+    error = raised(work, kind)
+    assert error is not None, f"not found out: {text}"
+    assert text in str(error), f"expected {text!r}, found {error}"
+    assert error.rule == rule, f"expected the rule {rule!r}, found {error.rule!r}"
+    return error
+
+
+def refused(work: Callable[[], object], text: str) -> None:
+    """Asserts that `work` raises a CallerError that begins with this text."""
+    error = raised(work, CallerError)
+    assert error is not None, f"expected an error {text!r}, found none"
+    assert str(error).startswith(text), f"expected {text!r}, found {error}"

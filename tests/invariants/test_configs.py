@@ -1,0 +1,60 @@
+"""Drawn configurations: the smallest legal pools are just that, and each size is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hicache.core.config import Config
+from hicache.core.core import Core
+from hicache.core.errors import CallerError
+from invariants.fuzz import play
+from invariants.fuzz.configs import LARGE, LEAST, USUAL, draw_config, least_device_pages
+from invariants.fuzz.draws import Draws
+from invariants.fuzz.ops import base
+from invariants.fuzz.swarm import COMPONENTS, LONGER, POLICIES, draw_swarm
+
+WEIGHTS = {name: one.WEIGHT for name, one in base.load().items()}
+
+
+def drawn(seed: int, components: tuple[str, ...], size: str) -> Config:
+    draws = Draws(seed, "test")
+    return draw_config(draws, components, draws.one(POLICIES), "lru", size)
+
+
+@pytest.mark.parametrize("components", COMPONENTS, ids="+".join)
+def test_the_core_accepts_the_least_pools_and_nothing_smaller(components: tuple[str, ...]) -> None:
+    for seed in range(12):
+        config = drawn(seed, components, USUAL)
+        least = least_device_pages(config)
+        Core(replace(config, device_pages=least))
+        for at, pages in enumerate(least):
+            smaller = (*least[:at], pages - 1, *least[at + 1 :])
+            with pytest.raises(CallerError, match="expected at least"):
+                Core(replace(config, device_pages=smaller))
+
+
+@pytest.mark.parametrize("components", COMPONENTS, ids="+".join)
+def test_each_pool_is_drawn_at_its_least_size(components: tuple[str, ...]) -> None:
+    found = set()
+    hosts = set()
+    for seed in range(40):
+        config = drawn(seed, components, LEAST)
+        least = least_device_pages(config)
+        pairs = zip(config.device_pages, least, strict=True)
+        found.add(tuple(pages == fewest for pages, fewest in pairs))
+        hosts.add(config.host_pages[0])
+    assert (True,) * len(components) in found
+    assert len(components) == 1 or (False, *[True] * (len(components) - 1)) in found
+    assert {0, 1} < hosts
+
+
+def test_a_sequence_with_large_pools_is_longer() -> None:
+    swarms = [draw_swarm(seed, WEIGHTS) for seed in range(60)]
+    longer = [one for one in swarms if one.longer > 1]
+    assert longer
+    assert all(one.longer == LONGER and one.config.device_pages[0] >= 80 for one in longer)
+    assert drawn(1, ("full",), LARGE).device_pages[0] >= 80
+    tape = play.generate(longer[0], base.load(), 1, 5, "off").tape
+    assert len(tape.entries) > 5
