@@ -45,11 +45,13 @@ class Coverage:
         self._ran: list[Ran] = []
         self._lines: set[tuple[CodeType, int]] = set()
         self._callers: dict[CodeType, tuple[CodeType, int]] = {}
+        self._core: Core | None = None
         self._answering = 0  # how deep
         self._when: dict[CodeType, int] = {}
         self._known: dict[tuple[CodeType, int], tuple[SourceLine | None, SourceLine | None]] = {}
 
     def follow(self, hand: Hand) -> None:
+        self._core = hand.core
         hand.observe(self)
 
     def on_event(self, event: Event, view: CoreView) -> None:
@@ -81,6 +83,8 @@ class Coverage:
             when = self._when[code] = _when(code)
         if when == _NEVER or (when == _ANSWERING and not self._answering):
             return None
+        if when == _DOOR and frame.f_locals.get(code.co_varnames[0]) is not self._core:
+            return None  # another core, which a check or another rank has
         self._note_caller(frame)
         if when == _DOOR:
             self._answering += 1

@@ -79,7 +79,7 @@ def test_a_kind_keeps_the_time_of_its_first_failure_and_the_event_of_its_smalles
     tally = Tally()
     for entries, seconds in ((9, 1.5), (3, 4.0)):
         tape = "line\n" * entries
-        failure = FoundFailure(11, "OWN-D", "text", entries, tape, "name", entries, "Flushed()")
+        failure = FoundFailure(11, "OWN-D", "text", entries, tape, "name", event=entries)
         tally.add(Result(entries, entries, 1, 1, failure=failure), seconds)
     (kind,) = tally.sorted_kinds()
     assert (kind.count, kind.seconds, kind.smallest.event) == (2, 1.5, 3)
