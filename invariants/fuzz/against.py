@@ -48,7 +48,7 @@ class NotSpecifiedError(AssertionError):
 
 class Against:
     """Observes one core. Raises NotSpecifiedError at the first difference. After each event it also
-    counts the free pages of one pool, of each in turn."""
+    counts the free and the available pages of one pool, of each in turn."""
 
     def __init__(self, config: Config) -> None:
         self.lockstep = Lockstep(config) if is_specified(config) else None
@@ -65,14 +65,18 @@ class Against:
             raise _told(event, difference, self.lockstep) from None
         turn, tiers = self.lockstep.events, (Tier.DEVICE, Tier.HOST)
         tier, kind = tiers[turn % 2], turn // 2 % len(view.components)
-        pool, free = view.pool(tier, kind), self.lockstep.specification.cache.free(tier, kind)
-        if free != pool.free:
-            where = f"free {tier.name.lower()} pages of {pool.component}"
-            raise NotSpecifiedError(
-                f"{SPEC_KIND}free pages",
-                f"{brief(event)}\n    {where}: expected {free}, found {pool.free}",
-                [*named_by(event), About("pool", -1, int(tier), pool.component)],
-            )
+        pool, cache = view.pool(tier, kind), self.lockstep.specification.cache
+        for name, expected, found in (
+            ("free", cache.free(tier, kind), pool.free),
+            ("available", cache.available(tier, kind), pool.available),
+        ):
+            if expected != found:
+                where = f"{name} {tier.name.lower()} pages of {pool.component}"
+                raise NotSpecifiedError(
+                    f"{SPEC_KIND}{name} pages",
+                    f"{brief(event)}\n    {where}: expected {expected}, found {found}",
+                    [*named_by(event), About("pool", -1, int(tier), pool.component)],
+                )
 
 
 def _told(event: Event, difference: Differs, lockstep: Lockstep) -> NotSpecifiedError:
