@@ -135,19 +135,20 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
             node.host_refused &= ~bit
         else:
             node.host_refused |= bit
-        end_leg(state, leg, Tier.HOST, adopt=ok and _may_publish(state, node, index))
+        end_leg(state, leg, Tier.HOST, adopt=ok and _may_publish(state, flight, node, index))
     flight.legs.clear()  # breaks the reference cycle between flight and legs
 
 
-def _may_publish(state: State, node: Node, index: int) -> bool:
+def _may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
     parent = node.parent
     if index != BACKBONE:
         return not state.writes.contiguous or node.pages[Tier.HOST][BACKBONE] is not None
-    if any(node.locks[Tier.HOST]) or (
-        node.with_pages[Tier.HOST]
-        and any(child.locks[Tier.HOST][BACKBONE] for child in node.children.values())
-    ):
-        return False  # an unlocked copy above or beside a lock could not be evicted
+    beside = list(node.locks[Tier.HOST])
+    if node.with_pages[Tier.HOST]:
+        beside += [child.locks[Tier.HOST][BACKBONE] for child in node.children.values()]
+    own = set() if flight.receipt is None else {flight.receipt.id}
+    if any(holders.keys() - own for holders in beside):
+        return False  # an unlocked copy above or beside another's lock could not be evicted
     return not state.writes.contiguous or (
         parent is not None
         and (parent.parent is None or parent.pages[Tier.HOST][BACKBONE] is not None)

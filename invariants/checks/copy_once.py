@@ -29,7 +29,6 @@ class CopyOnce(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        super().__init__()
         self._forgotten = False  # the tree was flushed since the answered action began
         self._landed: set[int] = set()  # loads in flight that have landed
         # by component and tag, the last use of a page when its write-back failed

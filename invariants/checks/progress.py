@@ -44,7 +44,6 @@ class Progress(Check):
 
     def __init__(self) -> None:
         super().__init__()
-        super().__init__()
         self._waiting: dict[RequestId, Waiting] = {}
 
     def totals(self, book: Book, view: CoreView) -> None:

@@ -17,9 +17,9 @@ EXCUSES = (Reason.LOCKED_BESIDE,)
 _may_publish = backup._may_publish
 
 
-def _unless_locked_above(state: Any, node: Any, index: int) -> bool:
+def _unless_locked_above(state: Any, flight: Any, node: Any, index: int) -> bool:
     locked = not index and any(node.parent.locks[1])
-    return not locked and _may_publish(state, node, index)
+    return not locked and _may_publish(state, flight, node, index)
 
 
 def plant(patch: Patch) -> None:

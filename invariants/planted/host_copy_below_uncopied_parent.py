@@ -15,7 +15,7 @@ KILLS = "parent-bk"
 _may_publish = backup._may_publish
 
 
-def _always(state: Any, node: Any, index: int) -> bool:
+def _always(state: Any, flight: Any, node: Any, index: int) -> bool:
     return True
 
 

@@ -18,10 +18,10 @@ EXCUSES = (Reason.NOT_CONTIGUOUS,)
 _may_publish = backup._may_publish
 
 
-def _with_the_parents(state: Any, node: Any, index: int) -> bool:
+def _with_the_parents(state: Any, flight: Any, node: Any, index: int) -> bool:
     above = node.parent
     gap = index and above.parent is not None and above.pages[1][index] is None
-    return not gap and _may_publish(state, node, index)
+    return not gap and _may_publish(state, flight, node, index)
 
 
 def plant(patch: Patch) -> None:

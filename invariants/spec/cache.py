@@ -208,11 +208,11 @@ class Cache:
         """Pages that are free, or that an eviction could free: cached and in nobody's hold."""
         return self.free(tier, kind) + len(self.cached(tier, kind) - self.held())
 
-    def held(self) -> Hold:
-        """All pages in a hold."""
+    def held(self, but: Flight | None = None) -> Hold:
+        """All pages in a hold, other than those of one flight."""
         return set().union(
             *(request.hold for request in self.running),
-            *(flight.hold for flight in self.flights.values()),
+            *(flight.hold for flight in self.flights.values() if flight is not but),
         )
 
     def take(self, count: int) -> list[int]:

@@ -66,10 +66,13 @@ OWNED = {
     "stale-queue-entries-are-never-swept": "rss-bound",
 }
 
+# First sequence, where an assert of the core notices the bug in an earlier one.
+LATER = {"truncated-nodes-keep-their-key": 6}
+
 
 @pytest.mark.parametrize("name", OWNED)
 def test_a_check_finds_its_bug(name: str) -> None:
-    found = hunt(name, range(SEQUENCES), checks=[OWNED[name]])
+    found = hunt(name, range(LATER.get(name, 0), SEQUENCES), checks=[OWNED[name]])
     assert found.failure is not None
     assert found.failure.kind == load_check(OWNED[name]).name
     assert OWNED[name] == base.load(name).KILLS

@@ -9,12 +9,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 
 import pytest
 
 from hicache.core.actions import Outcome
+from hicache.core.errors import CoreBug
 from hicache.core.events import Event
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
@@ -82,7 +84,8 @@ def test_a_sound_core_passes_every_check(names: tuple[str, ...], policy: str) ->
 def test_a_wrong_match_differs_from_the_reference(bug: str) -> None:
     def all_lives() -> None:
         for seed in SEEDS:
-            Life(swarm_of(seed), seed, Matches(f"seed {seed}", []), content=False).run(ENTRIES)
+            with suppress(CoreBug):  # the core may notice first
+                Life(swarm_of(seed), seed, Matches(f"seed {seed}", []), content=False).run(ENTRIES)
 
     with planted(bug), pytest.raises(WrongMatch):
         all_lives()

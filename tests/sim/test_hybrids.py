@@ -140,7 +140,7 @@ def test_only_loaded_pages_cross_the_link(components: tuple[str, ...]) -> None:
     sizes = _sizes(components, _PRESSED), _sizes(components, _KEPT)
     engine = replace(SMALL, layer_groups=MODEL.layers)
     result = run(_conversations(6), *sizes, engine=engine, **rules)
-    model = hybrid(components, 6) if len(components) > 1 else MODEL
+    model = hybrid(components, 6, MODEL) if len(components) > 1 else MODEL
     expected = sum(
         request.loaded[index] * model.bytes_per_page(name, PAGE)
         for request in result.requests

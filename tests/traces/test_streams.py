@@ -174,7 +174,7 @@ def test_an_unwritten_failure_is_reported_with_its_command(
     assert main([*HUNT]) == 11
     said = capsys.readouterr()
     assert "No space left on device; the run goes on\n" in said.err
-    again = "hicache fuzz --seed 17 --sequences 1 --operations 25"
+    again = "hicache fuzz --seed 18 --sequences 1 --operations 25"
     assert f"    not written; to draw it again: {again} " in said.out
     line = said.out[said.out.index(again) :].splitlines()[0]
     assert main([*line.split()[1:], "--jobs", "1"]) == 11

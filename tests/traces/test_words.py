@@ -104,7 +104,10 @@ def row(name: str, killed: bool) -> Row:
 
 def test_planted_bugs_that_no_check_sees_are_named() -> None:
     assert planted_report.conclusions([]) == []
-    assert planted_report.conclusions([row("slot", True)]) == ["1 of 1 planted bug was found."]
+    assert planted_report.conclusions([row("slot", True)]) == [
+        "1 of 1 planted bug was found.",
+        "The specification alone notices the tapes of 0.",
+    ]
     told = planted_report.conclusions([row("slot", True), row("lock", False)])
     assert told[0] == "1 of 2 planted bugs were found."
     assert told[-1] == "No check sees lock."
