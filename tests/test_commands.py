@@ -44,6 +44,7 @@ SHORTER: tuple[tuple[set[str], tuple[str, ...]], ...] = (
     ({"fuzz", "--plant"}, ("--jobs", "1")),
     ({"fuzz"}, ("--sequences", "2", "--jobs", "1")),
     ({"mutants", "--fresh"}, ("--seed", "1", "--only", "2", "--budget", "1", "--jobs", "1")),
+    ({"mutants", "--of"}, ("--sample", "1", "--seconds", "1", "--jobs", "1")),
     ({"mutants", "--only"}, ("--jobs", "1")),
     ({"mutants"}, ("--only", PLANTED, "--jobs", "1")),
     ({"check-device"}, ("--model", "tiny", "--sets", "50", "--shadow", "4")),

@@ -164,4 +164,4 @@ def test_a_plain_scheduler_ends_every_request_with_few_preemptions() -> None:
 def test_requests_that_retract_each_other_are_found_without_a_check() -> None:
     with planted("oldest-request-is-retracted-first"), pytest.raises(Stuck):
         served_all(every=1)
-    assert hunt("oldest-request-is-retracted-first", [20], checks=()).found
+    assert hunt("oldest-request-is-retracted-first", [604], checks=()).found
