@@ -2,7 +2,7 @@
 
 Lives here: counting on the page books, ticket by ticket. Does not contain checks.
 
-    retiring     no holder, but an open action still uses the page
+    retiring     no holder, but open actions still use the page: it is free with the last of them
     a load's     the load's request is gone: a node gets the page, or the page becomes free
     locked       a node's page that only open actions lock
 """
@@ -24,19 +24,16 @@ from .tickets import Ticket
 
 
 class Coming(NamedTuple):
-    """retiring: pages without a holder that an open action still uses. by_ticket: the other pages,
-    by the last action that keeps them, in order of issue.
-    """
+    """by_ticket: the pages, by the last action that keeps them, in order of issue."""
 
-    retiring: int
     by_ticket: dict[FlightId, int]
 
     @property
     def total(self) -> int:
-        return self.retiring + sum(self.by_ticket.values())
+        return sum(self.by_ticket.values())
 
     def until(self, flight: FlightId) -> int:
-        """Pages, without retiring ones, that the replies up to this flight bring."""
+        """Pages that the replies up to this flight bring."""
         return sum(pages for ticket, pages in self.by_ticket.items() if ticket <= flight)
 
 
@@ -95,10 +92,12 @@ def under_copy(book: Book) -> list[Key]:
 def coming(book: Book, index: int, apart: Pages) -> Coming:
     """Counts the pages of a component's device pool. apart: pages not to count."""
     pages = book.pages[index]
-    keepers, last = np.zeros((2, pages.capacity), dtype=np.int64)
+    keepers, last, user = np.zeros((3, pages.capacity), dtype=np.int64)
     brought: dict[FlightId, int] = {}
     for ticket in book.tickets.open.values():
         brought[ticket.id] = 0
+        for used in _used(ticket, index):
+            user[used] = ticket.id
         for some in kept(ticket, index):
             keepers[some] += 1
             last[some] = np.maximum(last[some], ticket.id)
@@ -108,5 +107,13 @@ def coming(book: Book, index: int, apart: Pages) -> Coming:
     locked[apart] = False
     for flight, count in zip(*np.unique(last[locked], return_counts=True), strict=True):
         brought[int(flight)] += int(count)
-    retiring = int(np.count_nonzero((pages.owner == 0) & (pages.busy > 0)))
-    return Coming(retiring, dict(sorted(brought.items())))
+    for flight in user[(pages.owner == 0) & (pages.busy > 0)].tolist():
+        brought[flight] += 1
+    return Coming(dict(sorted(brought.items())))
+
+
+def _used(ticket: Ticket, index: int) -> list[Pages]:
+    """Device pages of a component that an open action reads or writes."""
+    sources = [move.source for move in ticket.moves if move.at == index]
+    copies = sources if type(ticket.action) is Backup else []
+    return copies + [use.busy[use.busy >= 0] for use in ticket.uses if use.at == index]

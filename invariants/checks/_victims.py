@@ -111,6 +111,8 @@ def decided_later(book: Book, item: Evicted, earlier: Sequence[int]) -> Decided:
     them into garbage.
     """
     pages = book_of(book, item)
+    if thinned(book, pages, int(item.pages[0])):
+        return Decided(pages.component, Reason.THINNED)
     giver = int(pages.giver[item.pages[0]])
     short = [slot for slot in range(len(book.pages)) if wanted(book, slot)]
     below = any(one in earlier for one in _path_ids(book, giver))

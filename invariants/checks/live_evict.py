@@ -98,7 +98,7 @@ class LiveEvict(Check):
             due = self._due(book, index, item.needed, more)
             last = f"{found}; flight {due} brings the last of them"
             return "" if item.after in due else last
-        if available + more.retiring + more.until(item.after) < item.needed:
+        if available + more.until(item.after) < item.needed:
             return f"{found}; too few come with flight {item.after}"
         if available + more.until(item.after - 1) >= item.needed:
             return f"{found}; enough come before flight {item.after}"
@@ -121,12 +121,7 @@ class LiveEvict(Check):
                 return [ticket.id]
         if leaving:
             return [leaving[-1].id]
-        first = next(iter(book.tickets.open), 0)
-        copies = [
-            one.id
-            for one in backups
-            if more.by_ticket[one.id] or (one.id == first and more.retiring)
-        ]
+        copies = [one.id for one in backups if more.by_ticket[one.id]]
         return copies[:1]
 
     def _own_path(self, book: Book, item: Refused, depth: int) -> Pages:
@@ -157,6 +152,9 @@ class LiveEvict(Check):
             return
         if gone + begun >= goal - (already.most - already.least):
             self.excuse(Reason.SEVERAL_COMPONENTS)
+            return
+        if on_device and any(len(one.evicts) > 1 for one in book.tickets.open.values()):
+            self.excuse(Reason.SEVERAL_COMPONENTS)  # it is uncertain whose parents can go next
             return
         reason = self._held_back(book, slot, begun) if on_device else None
         if reason:

@@ -82,6 +82,8 @@ class Progress(Check):
         same = req is not None and before.expected == req.expected and before.event == book.event
         if not same or item.component != then.component or item.needed > then.needed:
             return 0
+        if then.reason == "arriving" != item.reason:
+            return 0  # that a load arrives promises no pages for the rest
         turns, fresh = before.turns + 1, bool(book.tickets.fresh)
         if item.available >= item.needed and len(book.tickets.open) > len(book.tickets.fresh):
             return 0  # it may wait for a copy that began meanwhile
