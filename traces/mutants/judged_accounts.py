@@ -33,7 +33,7 @@ from ..reporting.overload import load_of
 from ..reporting.results import document
 from . import judged_figures
 from ._page_history import PageHistory
-from .judged_samples import blocks, options, talks
+from .judged_samples import blocks, late, options, talks
 
 PLACES = (
     *(f"traces.replaying.{name}" for name in ("account", "history", "hits", "lookups", "modes")),
@@ -338,10 +338,21 @@ def _many_pages() -> None:
     judge(blocks(2, 36, 2), given)
 
 
+def _more_than_the_ceiling() -> None:
+    judge(late(), options(device_pages=200, host_pages=0))
+
+
+def _room_for_all() -> None:
+    """Pools in which nothing is ever evicted."""
+    sizes = {"device_pages": 2_000, "host_pages": 0, "swa_tokens": 20_000, "mamba_states": 400}
+    judge(talks(3, 24, 40), options(**_HYBRID, **sizes))
+
+
 def named() -> dict[str, Callable[[], None]]:
     """The judges, in words."""
     found = {judge.__name__.replace("_", " "): judge for judge in judged_figures.JUDGES}
     made: dict[str, Callable[[], None]] = {**found, "many pages": _many_pages}
+    made |= {"more than the ceiling": _more_than_the_ceiling, "room for all": _room_for_all}
     for mode in ("hits", "timed"):
         for make in (blocks, talks):
             for at in range(len(_SIZES)):
