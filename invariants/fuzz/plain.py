@@ -5,6 +5,7 @@ Lives here: the rounds of that scheduler, and the bounds that it must keep. Does
 
 In a round each running request takes one step, oldest first: a chunk of its prompt, or pages to
 generate more. Then waiting requests are admitted until one is refused, and all replies are taken.
+While a running request waits for pages that are written back, none is admitted: it would take them.
 A request that is refused for lack of pages has the one that the refusal names retracted, and asks
 again; one that lacks pages although it is alone is given up, which the check ALONE judges. So the
 oldest request, which is never retracted while another runs, takes a step in every round in which it
@@ -63,10 +64,12 @@ class Plain:
             self.running = [number for number in self.running if number in hand.jobs]
             known = [number for number in self.left if self._is(number, "idle", "decoding")]
             self.running += [number for number in known if number not in self.running]
+            stalled = False
             for number in tuple(self.running):
                 if self._is(number, "idle", "decoding"):
-                    self._step(hand.jobs[number])
-            self._admit(number for number in sorted(self.left) if self._is(number, "waiting"))
+                    stalled |= self._step(hand.jobs[number])
+            if not stalled:
+                self._admit(number for number in sorted(self.left) if self._is(number, "waiting"))
             hand.settle()
         there = [number for number in self.left if number in hand.jobs]
         if there:
@@ -90,7 +93,8 @@ class Plain:
             else:
                 return
 
-    def _step(self, job: Job) -> None:
+    def _step(self, job: Job) -> bool:
+        """Returns whether the request waits for pages that are written back."""
         page = self.hand.config.page_size
         to_end = page - len(job.tokens) % page  # tokens for which it needs a page at most
         asked = min(self.left[job.id], self.stretch if to_end == page else to_end)
@@ -101,9 +105,9 @@ class Plain:
                 refusal = self._grow(job, asked)
             else:
                 self._finish(job)
-                return
+                return False
             if refusal is None or refusal.reason == "writing_back":
-                return
+                return refusal is not None
             if refusal.reason == "too_large":
                 self.left[job.id] = asked = 0
             elif job.stage == "decoding" and asked > to_end:
@@ -114,6 +118,7 @@ class Plain:
                 self.hand.settle()  # it can be retracted when its pass has ended
             else:
                 self._retract(self.hand.jobs[refusal.preempt])
+        return False
 
     def _grow(self, job: Job, asked: int) -> Refused | None:
         """Asks for pages. With them, the request generates as many tokens and computes them all."""
