@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hicache.core.actions import Admitted, Granted, Load, Prefill, Refused, Released
+from hicache.core.actions import Admitted, Cached, Granted, Load, Prefill, Refused, Released
 from hicache.core.events import AdmitWanted, Event, PagesWanted
 from hicache.core.types import FlightId, RequestId, Tier
 from hicache.core.view import CoreView
@@ -52,6 +52,11 @@ class Progress(Check):
             pages = book.pages[book.index_of(one.refusal.component)]
             took = room < one.room or any(code & 3 != NODE for _, code in pages.claimed)
             one.taken |= took and getattr(book.event, "request", -1) != number
+            # another request may have locked what was to become available
+            one.taken |= any(
+                isinstance(item, Admitted | Cached) and item.request != number
+                for item in book.outcomes
+            )
             one.room = room
 
     def see(self, book: Book, item: object, view: CoreView) -> None:
