@@ -53,6 +53,19 @@ class Node:
     def anywhere(self, kind: int) -> bool:
         return self.has(DEVICE, kind) or self.has(HOST, kind)
 
+    def pages(self, tier: int, kind: int) -> list[int]:
+        """The pages of a copy that the node has."""
+        pages = self.copies[tier][kind]
+        assert pages is not None
+        return pages
+
+    def is_held(self, hold: Hold, tier: int, kind: int) -> bool:
+        """Whether there is a copy, and it is in the hold."""
+        return not hold.isdisjoint(self.copies[tier][kind] or ())
+
+    def any_held(self, hold: Hold, tier: int) -> bool:
+        return any(self.is_held(hold, tier, kind) for kind in range(len(self.copies[tier])))
+
 
 class Move(NamedTuple):
     """One page that a transfer copies."""
@@ -155,13 +168,6 @@ class Cache:
 
     def in_tree(self, node: Node) -> bool:
         return node.parent is not None and node in node.parent.children
-
-    def owner(self, tier: int, kind: int, page: int) -> Node | None:
-        """The node that has this page."""
-        for node in self.nodes():
-            if page in (node.copies[tier][kind] or ()):
-                return node
-        return None
 
     # -- pages
 

@@ -78,11 +78,11 @@ def begin_backup(cache: Cache, wanted: Wanted, frees: dict[int, int]) -> bool:
         (kind, node) for kind in range(len(cache.kinds)) for node, kinds in wanted if kind in kinds
     ]
     for kind in range(len(cache.kinds)):
-        count = sum(len(_device(node, one)) for one, node in kinds_first if one == kind)
+        count = sum(len(node.pages(DEVICE, one)) for one, node in kinds_first if one == kind)
         if count and not eviction.make_host_room(cache, kind, count):
             raise AssertionError(f"host has no room for {count} pages that were to fit")
     for kind, node in kinds_first:
-        source = _device(node, kind)
+        source = node.pages(DEVICE, kind)
         moves = zip(source, cache.take(len(source)), strict=True)
         flight.moves += [Move(kind, *pair) for pair in moves]
     flight.frees = frees
@@ -97,13 +97,12 @@ def _that_fit(cache: Cache, wanted: Wanted) -> Wanted:
     room = [cache.available(HOST, kind) - eviction.kept_free(cache, kind) for kind in kinds]
     held = cache.held()
     for node in cache.path_to(wanted[-1][0]):
-        above = node.copies[HOST][FULL]
-        if above is not None and held.isdisjoint(above):
-            room[FULL] -= len(above)
+        if node.has(HOST, FULL) and not node.is_held(held, HOST, FULL):
+            room[FULL] -= len(node.rows)
     fitting: Wanted = []
     for node, missing in wanted:
         for kind in missing:
-            room[kind] -= len(_device(node, kind))
+            room[kind] -= len(node.pages(DEVICE, kind))
         if min(room) < 0:
             break
         fitting.append((node, missing))
@@ -131,8 +130,8 @@ def _may_have(cache: Cache, flight: Flight, node: Node, kind: int) -> bool:
     contiguous, held = not cache.writes.before_eviction, cache.held(but=flight)
     if kind != FULL:
         return node.has(HOST, FULL) or not contiguous
-    below = [child.copies[HOST][FULL] for child in node.children]
-    if any(not held.isdisjoint(pages or ()) for pages in (*node.copies[HOST], *below)):
+    below = any(child.is_held(held, HOST, FULL) for child in node.children)
+    if below or node.any_held(held, HOST):
         return False
     above = node.parent
     return not contiguous or above is cache.root or (above is not None and above.has(HOST, FULL))
@@ -146,7 +145,7 @@ def begin_load(
 ) -> None:
     """loads: (kind, node), all nodes of one kind after those of another, parents first."""
     for kind, node in loads:
-        source = _host(node, kind)
+        source = node.pages(HOST, kind)
         moves = zip(source, cache.take(len(source)), strict=True)
         flight.moves += [Move(kind, *pair) for pair in moves]
     request.load = flight
@@ -161,7 +160,7 @@ def land(cache: Cache, flight: Flight) -> None:
         if not node.has(DEVICE, kind):
             attach(cache, node, DEVICE, kind, target)
         elif request is not None and cache.kinds[kind].per_page:
-            request.tables[kind][node.start : node.end] = _device(node, kind)
+            request.tables[kind][node.start : node.end] = node.pages(DEVICE, kind)
         if request is not None:
             hold(request.hold, node, DEVICE, kind)
     flight.moves, flight.request = [], None
@@ -171,11 +170,7 @@ def land(cache: Cache, flight: Flight) -> None:
 
 def landed_nodes(cache: Cache, flight: Flight) -> list[Node]:
     """The nodes of which a load holds host copies."""
-    return [
-        node
-        for node in cache.nodes()
-        if any(not flight.hold.isdisjoint(pages or ()) for pages in node.copies[HOST])
-    ]
+    return [node for node in cache.nodes() if node.any_held(flight.hold, HOST)]
 
 
 # -- all flights
@@ -233,15 +228,3 @@ def said(cache: Cache, flight: Flight) -> tuple[Copy, ...]:
         source, target = [move.source for move in moves], [move.target for move in moves]
         found.append(Copy(cache.kinds[kind].name, as_pages(source), as_pages(target)))
     return tuple(found)
-
-
-def _device(node: Node, kind: int) -> list[int]:
-    pages = node.copies[DEVICE][kind]
-    assert pages is not None
-    return pages
-
-
-def _host(node: Node, kind: int) -> list[int]:
-    pages = node.copies[HOST][kind]
-    assert pages is not None
-    return pages

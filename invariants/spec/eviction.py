@@ -79,16 +79,11 @@ def being_written_back(cache: Cache, kind: int) -> int:
 def victim(cache: Cache, tier: Tier, kind: int) -> Node | None:
     held = cache.held()
 
-    def is_held(node: Node, kind: int) -> bool:
-        return not held.isdisjoint(node.copies[tier][kind] or ())
-
     def can_go(node: Node) -> bool:
-        if not node.has(tier, kind) or is_held(node, kind):
+        if not node.has(tier, kind) or node.is_held(held, tier, kind):
             return False
-        return kind != FULL or not (
-            any(child.has(tier, FULL) for child in node.children)
-            or any(is_held(node, other) for other in range(len(cache.kinds)))
-        )
+        is_leaf = not any(child.has(tier, FULL) for child in node.children)
+        return kind != FULL or (is_leaf and not node.any_held(held, tier))
 
     def order(node: Node) -> tuple[object, ...]:
         kinds = range(len(cache.kinds)) if kind == FULL else [kind]
@@ -127,9 +122,8 @@ def _held_by_copies(cache: Cache) -> list[tuple[int, ...]]:
 def _evict_copy(cache: Cache, node: Node, kind: int, short: int) -> None:
     """Evicts a window or a state. A leaf of which nothing is held goes with all kinds; elsewhere
     the node stays without it. With write_back it is copied first; what host cannot take is lost."""
-    held = cache.held()
     is_leaf = not any(child.has(DEVICE, FULL) for child in node.children)
-    whole = is_leaf and not any(not held.isdisjoint(pages or ()) for pages in node.copies[DEVICE])
+    whole = is_leaf and not node.any_held(cache.held(), DEVICE)
     missing = _to_write_back(cache, node, kind, whole)
     if whole and (kind in missing or not missing):
         pages = len(node.rows)
@@ -168,9 +162,7 @@ def _to_write_back(cache: Cache, node: Node, kind: int, whole: bool) -> list[int
 
 
 def _write_back(cache: Cache, node: Node, kind: int, kinds: list[int]) -> bool:
-    pages = node.copies[DEVICE][kind]
-    assert pages is not None
-    return copies.begin_backup(cache, [(node, kinds)], {kind: len(pages)})
+    return copies.begin_backup(cache, [(node, kinds)], {kind: len(node.pages(DEVICE, kind))})
 
 
 # -- host
@@ -183,14 +175,13 @@ def evict_host(cache: Cache, kind: int, count: int) -> None:
         node = victim(cache, HOST, kind)
         if node is None:
             return
-        before, held = cache.hopeful(), cache.held()
+        before = cache.hopeful()
         on_device, tail = node.has(DEVICE, FULL), min(short, len(node.rows))
-        in_use = any(not held.isdisjoint(pages or ()) for pages in node.copies[HOST])
         if kind == FULL and on_device:
             leave_tier(cache, cut_tail(cache, node, tail), HOST)
         elif kind == FULL:
             delete_tail(cache, node, HOST, tail)
-        elif on_device or node.children or in_use:
+        elif on_device or node.children or node.any_held(cache.held(), HOST):
             tombstone(cache, node, HOST, kind)
         else:
             delete_with_descendants(cache, node)
@@ -202,8 +193,8 @@ def give_up_host(cache: Cache, nodes: list[Node]) -> None:
     held = cache.held()
     for node in nodes:
         for kind in range(len(cache.kinds)):
-            pages = node.copies[HOST][kind]
-            if node.has(DEVICE, kind) and pages is not None and held.isdisjoint(pages):
+            twice = node.has(DEVICE, kind) and node.has(HOST, kind)
+            if twice and not node.is_held(held, HOST, kind):
                 detach(cache, node, HOST, kind)
 
 
@@ -228,8 +219,7 @@ def tombstone(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
     are on the other tier as well or garbage now."""
     free_copy(cache, node, tier, kind)
     for later in range(kind + 1, len(cache.kinds)):
-        pages = node.copies[tier][later]
-        if pages is None or not cache.held().isdisjoint(pages):
+        if not node.has(tier, later) or node.is_held(cache.held(), tier, later):
             continue
         if node.has(1 - tier, later) or cache.is_garbage(node, later):
             free_copy(cache, node, tier, later)
@@ -243,9 +233,7 @@ def free_copy(cache: Cache, node: Node, tier: Tier, kind: int) -> None:
 
 
 def detach(cache: Cache, node: Node, tier: Tier, kind: int) -> list[int]:
-    pages = node.copies[tier][kind]
-    assert pages is not None
-    node.copies[tier][kind] = None
+    pages, node.copies[tier][kind] = node.pages(tier, kind), None
     if kind == FULL:
         cache.tell_routers(tier, node, slice(None), stored=False)
     return pages
@@ -254,9 +242,7 @@ def detach(cache: Cache, node: Node, tier: Tier, kind: int) -> list[int]:
 def delete_tail(cache: Cache, node: Node, tier: Tier, count: int) -> None:
     """Deletes the last pages of a node that is on this tier only. A leaf with full attention alone
     gets shorter; from any other node the tail is cut off as a node and deleted."""
-    full = node.copies[tier][FULL]
-    keep = len(node.rows) - count
-    assert full is not None
+    full, keep = node.pages(tier, FULL), len(node.rows) - count
     bare = not any(node.anywhere(kind) for kind in range(len(cache.kinds)) if kind != FULL)
     if not keep or node.children or not bare:
         delete_with_descendants(cache, cut_tail(cache, node, count))
@@ -294,7 +280,7 @@ def delete_lost(cache: Cache, before: set[Node]) -> None:
         if not cache.in_tree(node) or node.children or not cache.is_garbage(node, FULL):
             continue
         held = cache.held()
-        if all(held.isdisjoint(pages or ()) for tier in node.copies for pages in tier):
+        if not node.any_held(held, DEVICE) and not node.any_held(held, HOST):
             delete(cache, node)
 
 

@@ -128,8 +128,7 @@ def release_behind(cache: Cache, request: Request, computed: int, exactly: bool 
             continue
         if exactly:
             for node in cache.nodes():
-                pages = node.copies[DEVICE][kind] or ()
-                if node.start < first < node.end and not request.hold.isdisjoint(pages):
+                if node.start < first < node.end and node.is_held(request.hold, DEVICE, kind):
                     split(cache, node, first - node.start)
         let_go_above(cache, request, kind, first)
         request.cleared[kind] = first

@@ -197,7 +197,7 @@ def _limit_states(cache: Cache, path: list[Node]) -> None:
         excess = len(having) - limit if limit else 0
         for node in having[:-1]:
             held = cache.held()
-            in_use = any(not held.isdisjoint(copy[kind] or ()) for copy in node.copies)
+            in_use = any(node.is_held(held, tier, kind) for tier in (DEVICE, HOST))
             if excess <= 0 or in_use or len(node.children) > 1:
                 continue
             excess -= 1
