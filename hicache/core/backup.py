@@ -10,6 +10,8 @@ Does not open, close or track flights; see `flights`.
 
 from __future__ import annotations
 
+from itertools import chain
+
 from .actions import Backup
 from .errors import CoreBug
 from .eviction import kept_free, make_host_room
@@ -143,11 +145,10 @@ def _may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
     parent = node.parent
     if index != BACKBONE:
         return not state.writes.contiguous or node.pages[Tier.HOST][BACKBONE] is not None
-    beside = list(node.locks[Tier.HOST])
-    if node.with_pages[Tier.HOST]:
-        beside += [child.locks[Tier.HOST][BACKBONE] for child in node.children.values()]
+    below = node.children.values() if node.with_pages[Tier.HOST] else ()
+    beside = chain(node.locks[Tier.HOST], (child.locks[Tier.HOST][BACKBONE] for child in below))
     own = set() if flight.receipt is None else {flight.receipt.id}
-    if any(holders.keys() - own for holders in beside):
+    if any(holders and holders.keys() - own for holders in beside):
         return False  # an unlocked copy above or beside another's lock could not be evicted
     return not state.writes.contiguous or (
         parent is not None
