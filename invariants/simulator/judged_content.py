@@ -31,6 +31,7 @@ from sim.world import World
 
 from .cases import MODEL, PROFILE, drawn
 from .found_out import raised
+from .runs import world_of
 from .workloads import PAGE, Prompts, hybrid, shared_prefixes
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -278,13 +279,8 @@ def freed_pages_are_told() -> None:
     case, noted = drawn(3), _Freed()
     generations = _Generations(noted)
     observers = (FreedPages(noted), generations)  # type: ignore[arg-type]
-    World(
-        case.workload,
-        case.config,
-        case.model,
-        case.profile,
-        engine=case.engine,
-        options=case.options,
+    world_of(
+        case,
         observers=observers,
     ).run()
     assert generations.count > 20

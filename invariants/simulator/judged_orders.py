@@ -17,12 +17,12 @@ from hicache.core.actions import Evicted
 from hicache.runtime.encoding import add_words
 from sim.schedulers.base import Scheduler, make
 from sim.workload import Job
-from sim.world import World
 
 from ..contracts.schedulers import wrong
 from .cases import drawn
 from .found_out import refused
 from .line import Line
+from .runs import world_of
 
 _ORDERS = ("fcfs", "longest-prefix", "priority", "round-robin")
 
@@ -79,13 +79,8 @@ def digests_are_as_defined() -> None:
     """The digest is of every time, event and outcome; events and evicted pages are counted."""
     for seed in (1, 13, 17):
         case, noted = drawn(seed), _Words()
-        world = World(
-            case.workload,
-            case.config,
-            case.model,
-            case.profile,
-            engine=case.engine,
-            options=case.options,
+        world = world_of(
+            case,
             observers=(noted,),
         )
         noted.now_ns = lambda world=world: world.clock.now_ns  # type: ignore[misc]

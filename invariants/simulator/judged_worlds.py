@@ -36,7 +36,7 @@ from sim.world import World
 
 from .cases import MODEL, PROFILE, drawn
 from .found_out import raised, refused
-from .runs import idle, plain, simulated
+from .runs import idle, plain, simulated, world_of
 from .workloads import PAGE, Prompts, alone, hybrid
 
 
@@ -105,14 +105,9 @@ def nothing_is_lost() -> None:
     for seed in (1, 4, 9):
         case = drawn(seed)
         told: list[tuple[int, int]] = []
-        world = World(
-            case.workload,
-            case.config,
-            case.model,
-            case.profile,
-            engine=case.engine,
-            options=case.options,
-            progress=lambda ended, jobs, told=told: told.append((ended, jobs)),  # type: ignore[misc]
+        world = world_of(
+            case,
+            progress=lambda ended, jobs, told=told: told.append((ended, jobs)),
         )
         jobs = list(case.workload.jobs)
         arrived: Counter[int] = Counter()
@@ -232,13 +227,8 @@ def busy_time_is_work() -> None:
     for seed in (0, 3, 7, 8):
         case = replace(drawn(seed), profile=free)
         case = replace(case, options=replace(case.options, checks="off"))
-        world = World(
-            case.workload,
-            case.config,
-            case.model,
-            case.profile,
-            engine=case.engine,
-            options=case.options,
+        world = world_of(
+            case,
         )
         device, copies = world._machine.sim, list[tuple[Direction, int]]()
         copy, number = device.copy, [0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 from hicache.core.actions import Outcome
 from hicache.core.config import Config
@@ -47,6 +48,19 @@ class Case:
     options: WorldOptions = field(default_factory=lambda: WorldOptions(checks="every"))
 
 
+def world_of(case: Case, **more: Any) -> World:
+    """The simulator's world of a case. more: observers, or what is told of its progress."""
+    return World(
+        case.workload,
+        case.config,
+        case.model,
+        case.profile,
+        engine=case.engine,
+        options=case.options,
+        **more,
+    )
+
+
 class Events:
     """An observer that notes each event with its time."""
 
@@ -78,15 +92,7 @@ def simulated(case: Case, events: Events | None = None) -> tuple[TimedResult, Wo
     """A run of the simulator, with accounts counted a second time. events: notes them."""
     events = events or Events()
     accounts = Accounts(case.workload.jobs, case.config.page_size, case.options.speed)
-    world = World(
-        case.workload,
-        case.config,
-        case.model,
-        case.profile,
-        engine=case.engine,
-        options=case.options,
-        observers=(accounts, events),
-    )
+    world = world_of(case, observers=(accounts, events))
     accounts.now_ns = events.now_ns = lambda: world.clock.now_ns
     return world.run(), world, accounts
 

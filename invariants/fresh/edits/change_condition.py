@@ -6,21 +6,13 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from ...mutants.changes import sites
+from ...mutants.changes import OPPOSITE, sites
 from ..kinds import Kinds
 from ..syntax import exchange
 from .base import Change
 
 TITLE = "negate or weaken a condition"
 WEIGHT = 10
-_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
 
 
 def changes(function: ast.FunctionDef, kinds: Kinds) -> Iterator[Change]:
@@ -30,8 +22,8 @@ def changes(function: ast.FunctionDef, kinds: Kinds) -> Iterator[Change]:
             yield Change(at, partial(setattr, node, "op", other))
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             yield Change(at, partial(exchange, node, node.operand, at))
-        elif isinstance(node, ast.Compare) and type(node.ops[0]) in _OPPOSITE:
-            opposite = _OPPOSITE[type(node.ops[0])]()
+        elif isinstance(node, ast.Compare) and type(node.ops[0]) in OPPOSITE:
+            opposite = OPPOSITE[type(node.ops[0])]()
             yield Change(at, partial(node.ops.__setitem__, 0, opposite))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in ("any", "all"):
@@ -44,7 +36,7 @@ def changes(function: ast.FunctionDef, kinds: Kinds) -> Iterator[Change]:
 def _is_changed_below(test: ast.expr) -> bool:
     """Whether the changes of its parts include that of the whole condition."""
     if isinstance(test, ast.Compare):
-        return type(test.ops[0]) in _OPPOSITE
+        return type(test.ops[0]) in OPPOSITE
     return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
 
 

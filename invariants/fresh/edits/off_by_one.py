@@ -6,27 +6,21 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
-from ...mutants.changes import sites
+from ...mutants.changes import BOUNDARY, sites
 from ..kinds import Kinds
 from ..syntax import exchange
 from .base import Change
 
 TITLE = "off by one: < for <=, the end of a slice or range, a number"
 WEIGHT = 12
-_BOUNDARY: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-}
 
 
 def changes(function: ast.FunctionDef, kinds: Kinds) -> Iterator[Change]:
     for node, at in sites(function):
         if isinstance(node, ast.Compare):
             for index, op in enumerate(node.ops):
-                if type(op) in _BOUNDARY:
-                    beside = _BOUNDARY[type(op)]()
+                if type(op) in BOUNDARY:
+                    beside = BOUNDARY[type(op)]()
                     yield Change(at, partial(node.ops.__setitem__, index, beside))
         elif isinstance(node, ast.Constant) and type(node.value) is int:
             for value in (node.value - 1, node.value + 1):
