@@ -11,12 +11,15 @@ again; one that lacks pages although it is alone is given up, which the check AL
 oldest request, which is never retracted while another runs, takes a step in every round in which it
 waits for no copy, and
 
-    preemptions <= (requests - 1) * steps        steps: 2 + two for each page, summed over requests
+    preemptions <= (requests - 1) * steps        steps: 2 + pages + passes, summed over requests
+
+where a request has a pass for each page at least, or for each chunk if chunks are smaller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 
 from hicache.core.actions import Outcome, Refused
 from hicache.core.errors import About
@@ -49,8 +52,8 @@ class Plain:
         self.running: list[int] = []
         size = hand.config.page_size
         jobs = [hand.jobs[number] for number in left]
-        sizes = [-(-(len(job.tokens) + left[job.id]) // size) for job in jobs]
-        self.steps = sum(2 + 2 * pages for pages in sizes)
+        sizes = [len(job.tokens) + left[job.id] for job in jobs]
+        self.steps = sum(2 + ceil(one / size) + ceil(one / min(size, chunk)) for one in sizes)
         self.most = max(0, len(jobs) - 1) * self.steps
 
     def serve(self) -> None:
