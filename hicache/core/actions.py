@@ -1,6 +1,7 @@
 """Outcomes, the output of `Core.handle`: actions for executors and notices for everyone else.
 
-An *action* (`Load`, `Backup`, `Prefill`) asks an executor to move bytes or to run a forward pass.
+An *action* (`Load`, `Backup`, `Prefill`, `Lookup`, `Fetch`, `Store`, `Delete`) asks an executor to
+move or look up bytes or to run a forward pass.
 It has a `flight` number, and exactly one reply event answers it. A *notice* asks for nothing. All
 outcomes are immutable and carry page numbers only: no tensors, nodes or callbacks. Page arrays are
 snapshots and never change after the call that returned them.
@@ -12,7 +13,12 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from .types import FlightId, Pages, RequestId, Tier
 
-RefusalReason: TypeAlias = Literal["too_large", "no_pages", "writing_back", "arriving", "running"]
+RefusalReason: TypeAlias = Literal[
+    "too_large", "no_pages", "writing_back", "arriving", "running", "fetching", "detaching"
+]
+PrefetchEnd: TypeAlias = Literal[
+    "", "too_short", "budget", "miss", "no_host_pages", "short", "late", "flushed", "detached"
+]
 
 
 class Copy(NamedTuple):
@@ -84,6 +90,62 @@ class Prefill(NamedTuple):
     states: tuple[StateSlots, ...] = ()
 
 
+class Piece(NamedTuple):
+    """Consecutive pages of one component, on host and in storage.
+
+    The page at depth `first_page + i` has the digest `digests[i]` (see `Key.page_digests`) and the
+    host page `pages[i]`. For a component with states, a digest stands for the state after that
+    page. Sidecar pools have the same page numbers and are copied too.
+    """
+
+    component: str
+    first_page: int
+    digests: tuple[bytes, ...]
+    pages: Pages
+
+
+class Lookup(NamedTuple):
+    """How many pages after `first_page` are in storage? Answered by `LookupDone`.
+
+    digests: of the page at depth `first_page` and those after it. known_pages: so many of the
+    leading digests need not be asked for the backbone, because the tree has them. trailing_pages:
+    by component in the order of the configuration, how many pages before a boundary it requires, 0
+    for all of them; 1 for a state, which is asked for under the digest of the page that ends at the
+    boundary. A boundary lies n pages after `first_page`, n >= 1. Pages before `first_page` count as
+    there for every component.
+    """
+
+    flight: FlightId
+    request: RequestId
+    first_page: int
+    digests: tuple[bytes, ...]
+    known_pages: int
+    trailing_pages: tuple[int, ...]
+
+
+class Fetch(NamedTuple):
+    """Storage to host, in the order of `pieces`: each is read into its host pages. Answered by
+    `FetchDone`."""
+
+    flight: FlightId
+    request: RequestId
+    first_page: int
+    pieces: tuple[Piece, ...]
+
+
+class Store(NamedTuple):
+    """Host to storage, in the order of `pieces`. Answered by `StoreDone`."""
+
+    flight: FlightId
+    pieces: tuple[Piece, ...]
+
+
+class Delete(NamedTuple):
+    """Delete every page of this cache from storage. Answered by `DeleteDone`."""
+
+    flight: FlightId
+
+
 class Matched(NamedTuple):
     """How much of a waiting request is cached.
 
@@ -125,6 +187,9 @@ class Refused(NamedTuple):
     writing_back  replies under way free the pages: ask again after the reply to flight `after`.
     arriving   another request is loading this prefix: ask again after the reply to `after`.
     running    a flush needs every request and every forward pass to have ended.
+    fetching   a prefetch for the request is under way: ask again after the reply to `after`, or
+               after `PrefetchLimitReached`.
+    detaching  actions of the storage that was detached are in flight, `after` is the oldest.
 
     after: 0 if no reply alone changes the answer. With any reason, the answer may also change when
     a request ends or is retracted.
@@ -196,7 +261,44 @@ class KvRemoved(NamedTuple):
     digests: tuple[bytes, ...]
 
 
-Action: TypeAlias = Load | Backup | Prefill
+class Prefetched(NamedTuple):
+    """The prefetch of a waiting request has ended, or was not begun.
+
+    first_page: where the lookup began. asked_pages, found_pages, fetched_pages: how many pages
+    after it were looked for, were found, and are on host now. reason: why it ended before all that
+    was asked was fetched:
+
+    too_short  fewer pages than the threshold were missing, or were found.
+    budget     too many tokens are being prefetched.
+    miss       storage has fewer than were asked.
+    no_host_pages  host has no room.
+    short      storage delivered less than it had promised.
+    late       the request did not wait any longer, or was admitted or aborted.
+    flushed, detached  the cache was flushed, or storage detached.
+    """
+
+    request: RequestId
+    first_page: int
+    asked_pages: int
+    found_pages: int
+    fetched_pages: int
+    reason: PrefetchEnd
+
+
+class Abandoned(NamedTuple):
+    """Nobody waits for this flight any more. Its executor answers as soon as it can, with what it
+    has done."""
+
+    flight: FlightId
+
+
+class StorageDetached(NamedTuple):
+    """Storage was detached and no action for it is in flight: its executor may close it."""
+
+
+Transfer: TypeAlias = Load | Backup
+StorageAction: TypeAlias = Lookup | Fetch | Store | Delete
+Action: TypeAlias = Transfer | Prefill | StorageAction
 Notice: TypeAlias = (
     Matched
     | Admitted
@@ -208,6 +310,9 @@ Notice: TypeAlias = (
     | Evicted
     | KvStored
     | KvRemoved
+    | Prefetched
+    | Abandoned
+    | StorageDetached
 )
 Outcome: TypeAlias = Action | Notice
 

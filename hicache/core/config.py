@@ -36,6 +36,16 @@ class Config:
                           device may use this many host pages more. Needs a write policy that copies
                           on eviction. (): a page that is loaded keeps its host copy.
     kv_events             emit KvStored / KvRemoved for routers (costs one SHA-256 per new page).
+    storage               storage is attached from the beginning. Needs host pages.
+    prefetch_policy       name of a file in core/prefetch_policies: whether an admission waits for
+                          the request's prefetch.
+    prefetch_threshold_tokens  a prefetch of fewer tokens is not begun, and not fetched when storage
+                          has fewer. Counts whole pages: a page counts with page_size tokens.
+    prefetch_budget_tokens  tokens that may be looked up and fetched at a time; 0 means as many as
+                          the backbone's host pool has room for.
+    max_stores            the largest number of stores in flight. Further nodes wait for a reply.
+    store_tries           how often a node's pages are stored before they are given up, until the
+                          node is used again.
     settings              `Settings` of components, from their files; settings that equal their
                           defaults may be left out.
     """
@@ -52,6 +62,12 @@ class Config:
     exchange_pages: tuple[int, ...] = ()
     kv_events: bool = False
     settings: tuple[ComponentSettings, ...] = ()
+    storage: bool = False
+    prefetch_policy: str = "wait_complete"
+    prefetch_threshold_tokens: int = 0
+    prefetch_budget_tokens: int = 0
+    max_stores: int = 64
+    store_tries: int = 3
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -1,8 +1,9 @@
 """Events: the only input of `Core.handle`. They say what happened, and they are immutable.
 
 An event of the scheduler carries a request id that the scheduler chose. An event of an executor
-(`LoadDone`, `BackupDone`, `PrefillDone`) carries the `flight` of the action that it answers. Each
-action is answered exactly once. A failure is an event with `ok=False`, not an exception.
+(`LoadDone`, `BackupDone`, `PrefillDone`, `LookupDone`, `FetchDone`, `StoreDone`, `DeleteDone`)
+carries the `flight` of the action that it answers. Each action is answered exactly once. A failure
+is an event with `ok=False` or fewer `pages`, not an exception.
 """
 
 from __future__ import annotations
@@ -138,7 +139,32 @@ class EvictWanted(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """Forget every cached page. Refused ("running") while a request is admitted or a pass runs."""
+    """Forget every cached page. Refused ("running") while a request is admitted or a pass runs.
+
+    storage: also delete what storage has. Without an attached storage it changes nothing more.
+    """
+
+    storage: bool = False
+
+
+class PrefetchLimitReached(NamedTuple):
+    """A waiting request has waited for its prefetch as long as it may: from now on it does not wait
+    for it. Legal for every waiting request. Answered by `Prefetched` if a prefetch was under way,
+    and otherwise by nothing. The core has no clock, so the scheduler keeps the time."""
+
+    request: RequestId
+
+
+class StorageAttached(NamedTuple):
+    """A storage can be used from now on. What the core believed to be stored before is forgotten,
+    so this also tells of a storage that was lost and came back. Refused ("detaching") while actions
+    of a storage that was detached are in flight."""
+
+
+class DetachWanted(NamedTuple):
+    """Use storage no longer. No action for storage begins after this event, and every request stops
+    waiting for its prefetch. Answered by `StorageDetached` when no action for storage is in flight
+    any more: at once, or with the last reply."""
 
 
 class LoadDone(NamedTuple):
@@ -156,7 +182,36 @@ class PrefillDone(NamedTuple):
     ok: bool = True
 
 
-Reply: TypeAlias = LoadDone | BackupDone | PrefillDone
+class LookupDone(NamedTuple):
+    """pages: how many pages after `Lookup.first_page` storage says that it has, up to the deepest
+    boundary at which every component has what it requires; 0 if it has none or has failed."""
+
+    flight: FlightId
+    pages: int = 0
+
+
+class FetchDone(NamedTuple):
+    """pages: the largest number n such that every page of every piece that is less than n pages
+    behind `Fetch.first_page` has arrived and was verified; 0 if the fetch failed."""
+
+    flight: FlightId
+    pages: int = 0
+
+
+class StoreDone(NamedTuple):
+    """pages: how many leading pages of the action's pieces, in their order, are durable now."""
+
+    flight: FlightId
+    pages: int = 0
+
+
+class DeleteDone(NamedTuple):
+    flight: FlightId
+    ok: bool = True
+
+
+StorageReply: TypeAlias = LookupDone | FetchDone | StoreDone | DeleteDone
+Reply: TypeAlias = LoadDone | BackupDone | PrefillDone | StorageReply
 Event: TypeAlias = (
     Arrived
     | MatchWanted
@@ -168,5 +223,8 @@ Event: TypeAlias = (
     | Retracted
     | EvictWanted
     | Flushed
+    | PrefetchLimitReached
+    | StorageAttached
+    | DetachWanted
     | Reply
 )

@@ -136,6 +136,10 @@ class FlightKind(StrEnum):
     LOAD = "load"
     BACKUP = "backup"
     PREFILL = "prefill"
+    LOOKUP = "lookup"
+    FETCH = "fetch"
+    STORE = "store"
+    DELETE = "delete"
 
 
 @dataclass(slots=True, eq=False, repr=False)

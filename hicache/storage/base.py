@@ -1,0 +1,106 @@
+"""The interface of a storage backend: a store of values under keys, in batches.
+
+A backend is a file in this folder. It knows neither pages nor models: a key is a text (see `keys`),
+and a value is a run of bytes that lies in several buffers. It moves bytes and says what became of
+each value. It does not check them (see `verified`), retry, or decide what is stored.
+
+Each backend's file has `open_storage(address, options) -> Storage`, and `SUMMARY`, one line for the
+help text. An import that needs an extra stands at the top of such a file: the file is imported when
+an address names its scheme.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+Value: TypeAlias = tuple[memoryview, ...]
+
+
+class Status(StrEnum):
+    """What became of one value."""
+
+    DONE = "done"
+    MISSING = "missing"  # there is no such key
+    CORRUPT = "corrupt"  # the key's value is not what was written: another length or other bytes
+    FULL = "full"  # the store has no room
+    FAILED = "failed"  # the store could not be asked, or did not answer in time
+
+
+class Entry(NamedTuple):
+    """One stored value: its key, bytes with header, and when it was last used (Unix time, 0 if the
+    store does not know)."""
+
+    key: str
+    size_bytes: int
+    used_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """size_bytes: the most bytes that the store may use; 0: as many as there are. timeout_s: after
+    that long a call that waits for a server ends with `FAILED`. durable: a write is `DONE` when it
+    survives a power failure, not only the end of the process."""
+
+    size_bytes: int = 0
+    timeout_s: float = 1.0
+    durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`scheme:rest`, as in file:DIR, redis://HOST:PORT/0 or s3://BUCKET?endpoint=URL. `text` is the
+    whole."""
+
+    scheme: str
+    rest: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.scheme}:{self.rest}"
+
+
+class Storage(ABC):
+    """One open store. Several threads may call it at a time. No call raises for what a store does:
+    each value gets a `Status`. `open_storage` raises CallerError for what a person can mend: an
+    unreachable server, a directory of another format."""
+
+    @abstractmethod
+    def lookup(self, keys: Sequence[str]) -> list[bool]:
+        """Whether each key is there. A hint: a value may be gone when it is read."""
+
+    @abstractmethod
+    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        """Read each key's value into the writable buffers of `values[i]`, one after the other.
+
+        A value of another length than its buffers have together is `CORRUPT`. What the buffers hold
+        after any status but `DONE` is not defined."""
+
+    @abstractmethod
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        """Write each value whole: after a crash at any point a key has the old value, the new one,
+        none, or one that does not verify. A key that exists gets the new value, or keeps the old
+        one where the store cannot replace it."""
+
+    @abstractmethod
+    def delete(self, keys: Sequence[str]) -> list[Status]:
+        """Delete each key. `DONE` or `MISSING`: it is gone."""
+
+    @abstractmethod
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        """What is stored under keys that begin with `prefix`, in no order."""
+
+    @abstractmethod
+    def stats(self) -> dict[str, int | float | str]:
+        """Figures of this store: at least `values` and `bytes` where they are cheap to know."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End connections and threads. Calls under way end with `FAILED`. Idempotent."""
+
+    def register(self, memory: Sequence[memoryview]) -> None:  # noqa: B027
+        """Tell the store of the memory that most buffers will lie in, for reads and writes without
+        a copy. Optional, and without effect here."""
