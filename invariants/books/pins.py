@@ -4,22 +4,31 @@ Lives here: the pins of one ticket, taken when it is filed. Does not release the
 does not contain checks.
 
     the backbone      of the path to the transfer's boundary, or to the deepest node that it reads,
-                      on both tiers
+                      on both tiers; on host alone if storage is the other side
     other components  the pages that it reads
+
+A fetch pins the host copies on the path of its prompt, down to the last node that it shares a page
+with: of the backbone, and of another component those that the boundary to be fetched requires.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+from hicache.core.actions import Fetch
 
 from .mirror import NodeMirror
 from .nodes import NodeBook
 from .pages import NODE
 from .requests import RequestBook
-from .tickets import Ticket, TicketBook
+from .tags import Tags
+from .tickets import OF_STORAGE, Ticket, TicketBook
 
 
 def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook) -> str:
     """Pins the pages of a ticket. Returns "", or the error if it reads a page that no node owns."""
     deepest: NodeMirror | None = None
+    stores = type(ticket.action) in OF_STORAGE
     for move in ticket.moves:
         slot, _ = tickets.slots(ticket, move.at)
         book = tickets.pages[slot]
@@ -39,14 +48,61 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
         held = deepest.pages[index] if deepest is not None else None
         ticket.frees[index] = 0 if held is None else len(held)
     req = reqs.by_id.get(ticket.request)
+    if type(ticket.action) is Fetch:
+        return _pin_prompt(ticket, tickets, nodes, reqs)
     if req is not None and ticket.moves and req.boundary:  # a load pins the path to its boundary
         deepest = nodes.at.get(int(req.tags[req.boundary - 1]), deepest)
     for mirror in nodes.path(deepest.id) if deepest is not None else ():
         ticket.path += 1
         ticket.nodes.append(mirror.id)
-        for slot in (0, tickets.width):
+        for slot in (0, tickets.width) if not stores else (tickets.width,):
             pages = mirror.pages[slot]
             if pages is not None:
+                tickets.pages[slot].locks[pages] += 1
+                ticket.pins.append((slot, pages))
+                nodes.dirty[mirror.id] = mirror
+    return ""
+
+
+class Known(NamedTuple):
+    """A node on the path of a prompt, and the depth down to which it has the prompt's pages."""
+
+    mirror: NodeMirror
+    depth: int
+
+
+def known_path(nodes: NodeBook, tags: Tags) -> list[Known]:
+    """The nodes from the root down that share a page with a prompt."""
+    path: list[Known] = []
+    above, at = nodes.root, 0
+    while at < len(tags):
+        below = above.node.children.values() if above.node is not None else ()
+        mirrors = (nodes.by_id.get(child.id) for child in below)
+        step = next((one for one in mirrors if one is not None and one.tags[0] == tags[at]), None)
+        if step is None:
+            break
+        upto = min(step.end_page, len(tags))
+        same = int((step.tags[: upto - at] == tags[at:upto]).cumprod().sum())
+        path.append(Known(step, at + same))
+        if at + same < step.end_page:
+            break
+        above, at = step, step.end_page
+    return path
+
+
+def _pin_prompt(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook) -> str:
+    req, action = reqs.by_id.get(ticket.request), ticket.action
+    if req is None or type(action) is not Fetch:
+        return f"flight {ticket.id} fetches for request {ticket.request}, which is not there"
+    end = action.first_page + action.pages
+    for mirror, depth in known_path(nodes, req.tags[:end]):
+        ticket.path += 1
+        ticket.nodes.insert(0, mirror.id)  # the deepest first
+        for kind in tickets.kinds:
+            slot = tickets.width + kind.at
+            pages = mirror.pages[slot]
+            required = depth > end - kind.need if kind.positional else mirror.end_page == end
+            if pages is not None and required:
                 tickets.pages[slot].locks[pages] += 1
                 ticket.pins.append((slot, pages))
                 nodes.dirty[mirror.id] = mirror
