@@ -116,12 +116,14 @@ class Node:
 class Receipt:
     """What one holder locked: (node, tier) by component. A release undoes exactly this list.
 
-    When a node is split, each half that gets pages of the component keeps the lock.
+    When a node is split, each half that gets pages of the component keeps the lock. of_storage: it
+    belongs to a fetch or store, which locks host copies only.
     """
 
     id: int
     name: str
     locked: list[list[tuple[Node, int]]]
+    of_storage: bool = False
 
 
 @dataclass(slots=True, eq=False)

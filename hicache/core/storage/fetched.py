@@ -22,7 +22,7 @@ from ..backup import may_publish
 from ..errors import CoreBug
 from ..events import FetchDone
 from ..flights import flight_of
-from ..radix.locks import release
+from ..radix.locks import lock_for_storage, release
 from ..radix.matching import cut, match
 from ..radix.node import Flight, FlightKind, Node, Request
 from ..radix.tree import attach, label_of, new_child, start_of
@@ -183,6 +183,8 @@ def _grow(
 
 def _attach(state: State, node: Node, index: int, pages: Pages) -> None:
     attach(state, node, Tier.HOST, index, pages)
+    if index == BACKBONE:
+        lock_for_storage(state, node)
     if state.attached:
         believe(state, node, index)
 

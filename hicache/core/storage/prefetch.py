@@ -232,7 +232,7 @@ def _begin_fetch(state: State, owner: Request, lookup: Flight) -> tuple[Flight |
     flight.asked_pages, flight.found_pages = lookup.asked_pages, lookup.found_pages
     flight.budget_tokens = (end - first) * state.config.page_size
     flight.key = owner.key.first(end)
-    flight.receipt = receipt = open_receipt(state, f"fetch {flight.id}")
+    flight.receipt = receipt = open_receipt(state, f"fetch {flight.id}", True)
     for index, nodes in enumerate(locked):
         lock(state, receipt, nodes, Tier.HOST, index)
     for index, count in enumerate(needed):

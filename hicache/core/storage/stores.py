@@ -131,7 +131,7 @@ def _wanted(state: State, node: Node) -> list[int]:
 
 def _begin_store(state: State, node: Node, wanted: list[int]) -> None:
     flight = open_storage_flight(state, FlightKind.STORE)
-    flight.receipt = receipt = open_receipt(state, f"store {flight.id}")
+    flight.receipt = receipt = open_receipt(state, f"store {flight.id}", True)
     lock(state, receipt, path_to(node), Tier.HOST)
     for index in wanted:
         lock(state, receipt, (node,), Tier.HOST, index)
