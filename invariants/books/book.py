@@ -169,7 +169,7 @@ class Book:
         if type(event) is Arrived:
             self.requests.by_id[event.request] = self._arriving
             self.nodes.stride = event.key.stride
-            self.storage.arrive(event)
+            self.storage.arrive(event, self._arriving.tags[: event.match_pages])
         if type(event) in REPLIES:
             self.answered = answer(event, self.tickets, self.requests)  # type: ignore[arg-type]
         elif type(event) is Finished:
@@ -256,9 +256,8 @@ class Book:
         if type(action) is Load or type(action) is Backup:
             self.moves = moves_of(action.copies, self.kinds)
         elif type(action) is Fetch or type(action) is Store:
-            number = action.request if type(action) is Fetch else -1
-            req = self.requests.by_id.get(number)
-            tags = NO_TAGS if req is None else req.tags
+            lookup = self.storage.looked_up(self.event)
+            tags = NO_TAGS if lookup is None else lookup.prompt
             self.moves = moves_of_pieces(action, self.kinds, tags, self.storage.written)
         elif type(action) is Prefill:
             shared = self._shared(action.request)
@@ -279,6 +278,8 @@ class Book:
 
     def _file(self, action: Filed, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)
+        if type(action) is Fetch and (lookup := self.storage.looked_up(self.event)) is not None:
+            ticket.prompt = lookup.prompt[: action.first_page + action.pages]
         for move in self.moves:
             one, other = (view.pool(tier, move.at).generation for tier in ticket.tiers)
             ticket.generations.append((one[move.source], other[move.target]))

@@ -49,7 +49,8 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
         ticket.frees[index] = 0 if held is None else len(held)
     req = reqs.by_id.get(ticket.request)
     if type(ticket.action) is Fetch:
-        return _pin_prompt(ticket, tickets, nodes, reqs)
+        _pin_prompt(ticket, tickets, nodes)
+        return ""
     if req is not None and ticket.moves and req.boundary:  # a load pins the path to its boundary
         deepest = nodes.at.get(int(req.tags[req.boundary - 1]), deepest)
     for mirror in nodes.path(deepest.id) if deepest is not None else ():
@@ -90,20 +91,18 @@ def known_path(nodes: NodeBook, tags: Tags) -> list[Known]:
     return path
 
 
-def _pin_prompt(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook) -> str:
-    req, action = reqs.by_id.get(ticket.request), ticket.action
-    if req is None or type(action) is not Fetch:
-        return f"flight {ticket.id} fetches for request {ticket.request}, which is not there"
-    end = action.first_page + action.pages
-    for mirror, depth in known_path(nodes, req.tags[:end]):
+def _pin_prompt(ticket: Ticket, tickets: TicketBook, nodes: NodeBook) -> None:
+    """Pins what a fetch continues."""
+    end = len(ticket.prompt)
+    for mirror, depth in known_path(nodes, ticket.prompt):
         ticket.path += 1
         ticket.nodes.insert(0, mirror.id)  # the deepest first
         for kind in tickets.kinds:
             slot = tickets.width + kind.at
             pages = mirror.pages[slot]
-            required = depth > end - kind.need if kind.positional else mirror.end_page == end
+            whole = depth == mirror.end_page == end
+            required = depth > end - kind.need if kind.positional else whole
             if pages is not None and required:
                 tickets.pages[slot].locks[pages] += 1
                 ticket.pins.append((slot, pages))
                 nodes.dirty[mirror.id] = mirror
-    return ""

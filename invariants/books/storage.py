@@ -43,6 +43,7 @@ from hicache.core.types import FlightId, RequestId
 from .kinds import Kind
 from .pages import PageBook
 from .pieces import digests_of, whole_pieces
+from .tags import NO_TAGS, Tags
 from .tickets import Ticket
 
 MOST_DISTRUSTED = 1024
@@ -51,14 +52,15 @@ MOST_DISTRUSTED = 1024
 @dataclass(slots=True)
 class Prefetch:
     """A lookup or fetch in flight. first: the page where it begins. digests: of the pages that it
-    covers. asked, found: pages; found is 0 until the lookup has ended. waiters: requests, in the
-    order in which they began to wait. abandoned: nobody waits for it any more.
+    covers. prompt: tags of the pages up to the last of these, of the request that began it; others
+    that wait may have other prompts. asked, found: pages; found is 0 until the lookup has ended.
+    waiters: requests, in the order in which they began to wait. abandoned: nobody waits any more.
     """
 
     id: FlightId
-    fetches: bool
     first: int
     digests: tuple[bytes, ...]
+    prompt: Tags
     asked: int
     found: int = 0
     waiters: list[RequestId] = field(default_factory=list)
@@ -71,6 +73,7 @@ class StorageBook:
     def __init__(self, config: Config, kinds: Sequence[Kind]) -> None:
         self.kinds = {kind.name: kind.at for kind in kinds}
         self.attached = config.storage
+        self.flushed: set[FlightId] = set()  # lookups and fetches that were in flight at a flush
         self.deleting: set[FlightId] = set()
         self.abandoned: set[FlightId] = set()  # flights that were reported as abandoned
         self.prefetches: dict[FlightId, Prefetch] = {}
@@ -86,12 +89,14 @@ class StorageBook:
         self.left: list[FlightId] = []  # flights that nobody waits for any more
         self.lost: list[RequestId] = []  # requests that lack pages and wait for nothing
         self.forgotten = False  # whether what was known of storage was forgotten
+        self._prompts: dict[RequestId, Tags] = {}
         self._order: dict[RequestId, int] = {}  # of arrival
         self._arrived = 0
 
-    def arrive(self, event: Arrived) -> None:
-        """Files a request that has arrived."""
+    def arrive(self, event: Arrived, tags: Tags) -> None:
+        """Files a request that has arrived. tags: of the pages that it may reuse."""
         if self.attached:
+            self._prompts[event.request] = tags
             self.digests[event.request] = digests_of(event.key.first(event.match_pages))
             self._arrived += 1
             self._order[event.request] = self._arrived
@@ -162,12 +167,15 @@ class StorageBook:
         elif kind is not Flushed or self.refused(outcomes):
             return
         self.forgotten = True
+        if kind is Flushed:
+            self.flushed.update(self.prefetches)
         self.distrusted.clear()
         if kind is not Flushed or event.storage:  # type: ignore[union-attr]
             self.acknowledged.clear()
 
     def _answered(self, event: Event, ticket: Ticket) -> None:
         action = ticket.action
+        self.flushed.discard(ticket.id)
         if type(event) is StoreDone and type(action) is Store:
             if ticket.id in self.abandoned:
                 return
@@ -202,8 +210,9 @@ class StorageBook:
     def _goes_on(self, ended: Prefetch, fetch: Fetch) -> None:
         """The lookup has ended, and a fetch takes its place."""
         covered = ended.digests[: fetch.pages]
+        prompt = ended.prompt[: ended.first + fetch.pages]
         self.prefetches[fetch.flight] = Prefetch(
-            fetch.flight, True, ended.first, covered, ended.asked, ended.found, ended.waiters
+            fetch.flight, ended.first, covered, prompt, ended.asked, ended.found, ended.waiters
         )
         for request in ended.waiters:
             self.waits[request] = fetch.flight
@@ -217,8 +226,9 @@ class StorageBook:
         """The request begins to wait, unless it lacks nothing."""
         lookup = next((item for item in began if item.request == request), None)
         if lookup is not None:
-            asked = len(lookup.digests)
-            found = Prefetch(lookup.flight, False, lookup.first_page, lookup.digests, asked)
+            first, digests = lookup.first_page, lookup.digests
+            prompt = self._prompts.get(request, NO_TAGS)[: first + len(digests)]
+            found = Prefetch(lookup.flight, first, digests, prompt, len(digests))
             self.prefetches[lookup.flight] = found
         elif not (lacking := lacks(request)):
             return
@@ -230,6 +240,10 @@ class StorageBook:
             found = joined
         found.waiters.append(request)
         self.waits[request] = found.id
+
+    def looked_up(self, event: Event) -> Prefetch | None:
+        """The lookup that an event answers."""
+        return self.prefetches.get(event.flight) if type(event) is LookupDone else None
 
     def covering(self, request: RequestId, page: int) -> Prefetch | None:
         """The oldest prefetch that covers this page of the request's prompt."""
@@ -264,6 +278,7 @@ class StorageBook:
 
     def _forget(self, request: RequestId) -> None:
         self.digests.pop(request, None)
+        self._prompts.pop(request, None)
         self._order.pop(request, None)
 
     def tokens(self, page_size: int) -> int:

@@ -72,6 +72,7 @@ class Ticket:
         "nodes",
         "path",
         "pins",
+        "prompt",
         "request",
         "uses",
     )
@@ -85,6 +86,7 @@ class Ticket:
         self.generations: list[tuple[Pages, Pages]] = []
         self.pins: list[tuple[int, Pages]] = []  # (slot, pages) that it pins
         self.locked: list[list[Pages]] = []  # locks taken over from a request that left
+        self.prompt = NO_TAGS  # of a fetch: tags of the pages up to its end
         self.landed = False
         self.path = 0  # number of pinned nodes
         self.nodes: list[int] = []  # those of a transfer, by id
@@ -180,7 +182,7 @@ class TicketBook:
         return ticket
 
     def deliver(self, ticket: Ticket, end: int) -> None:
-        """Files the bytes that a fetch has brought: of the pages before page `end` of the prompt."""
+        """Files the bytes that a fetch has brought: of the pages before page `end`."""
         for move in ticket.moves:
             book = self.pages[self.slots(ticket, move.at)[1]]
             there = move.depths < end

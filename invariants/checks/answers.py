@@ -51,11 +51,8 @@ from invariants.checks._victims import book_of, demoted
 from invariants.reasons import Reason
 
 _NOTICES = {Matched, Admitted, Prefill, Refused, Granted, Cached, Released, Restarted}
-_PAGELESS = {  # outcomes without page numbers of tables, copies, pieces or states
-    kind
-    for kind in get_args(Outcome)
-    if {"tables", "copies", "states", "pieces"}.isdisjoint(kind._fields)
-}
+_PAGED = {"tables", "copies", "states", "pieces"}
+_PAGELESS = {kind for kind in get_args(Outcome) if _PAGED.isdisjoint(kind._fields)}
 _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
     Arrived: ((Matched,),),
     MatchWanted: ((Matched,),),

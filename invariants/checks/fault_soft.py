@@ -24,15 +24,14 @@ class FaultSoft(Check):
         if type(item) is Lookup:
             self._trusted(book, item)
             return
-        ended, fetch = book.storage.ended, book.answered
+        ended, ticket = book.storage.ended, book.answered
+        action = ticket.action if ticket is not None else None
         if type(item) is LookupDone:
-            if any(type(one) is Fetch for one in book.outcomes):
-                return
-        elif (
-            fetch is None
-            or type(fetch.action) is not Fetch
-            or item.pages >= (1 if book.width == 1 else fetch.action.pages)
-        ):
+            nothing = not any(type(one) is Fetch for one in book.outcomes)
+        else:
+            least = 1 if book.width == 1 else getattr(action, "pages", 0)
+            nothing = type(action) is Fetch and item.pages < least  # type: ignore[union-attr]
+        if not nothing:
             return
         came = [pages.where for pages in book.pages if any(c & 3 == NODE for _, c in pages.claimed)]
         lost = sum(type(one) is Evicted for one in book.outcomes)

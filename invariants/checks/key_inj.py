@@ -44,8 +44,8 @@ def _named(book: Book, item: Lookup | Fetch | Store) -> Iterator[tuple[int, byte
         for part in parts_of(book, book.tickets.open[item.flight]):
             yield from zip(part.tags, part.digests, strict=False)
         return
-    req = book.requests.by_id.get(item.request)  # type: ignore[union-attr]
-    known = [] if req is None else req.known
+    prefetch = book.storage.prefetches.get(item.flight)
+    known = [] if prefetch is None else prefetch.prompt.tolist()
     if type(item) is Lookup:
         yield from zip(known[item.first_page :], item.digests, strict=False)
         return

@@ -68,11 +68,11 @@ class LengthsEqual(Check):
             self._wrong(item, f"{item.known_pages} of {len(item.digests)} pages are known")
 
     def _lacking(self, book: Book, item: Fetch) -> None:
-        """The depths of its pieces are those that the tree lacks. Nothing else of this event changes
-        what the tree has of them."""
-        req = book.requests.by_id.get(item.request)
+        """The depths of its pieces are those that the tree lacks. Nothing else of this event
+        changes what the tree has of them."""
+        lookup = book.storage.looked_up(book.event)
         end = item.first_page + item.pages
-        known = [] if req is None else req.known[:end]
+        known = [] if lookup is None else lookup.prompt[:end].tolist()
         if len(known) < end or item.pages < 1:
             self._wrong(item, f"it ends at page {end}, of {len(known)} that may be reused")
         for kind in book.kinds:

@@ -47,7 +47,7 @@ class PrefetchWait(Check):
 
     def see(self, book: Book, item: Refused | Admitted, view: CoreView) -> None:
         number, storage = item.request, book.storage
-        waits, policy = storage.waits.get(number, 0), view.prefetch_policy.waits
+        waits, policy = storage.waits.get(number, 0), view.prefetching.waits
         if type(item) is Admitted:
             if waits or (policy and number in storage.closed):
                 self.fail(
@@ -97,7 +97,7 @@ class PrefetchWait(Check):
         expected = book.storage.waits.get(number, 0)
         if one is not None and one.prefetch != expected:
             self.fail(
-                f"request {number}: expected it to wait for flight {expected}, found {one.prefetch}",
+                f"request {number}: expected it to wait for {expected}, found {one.prefetch}",
                 request(number),
             )
 
