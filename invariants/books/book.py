@@ -50,7 +50,7 @@ from .nodes import NodeBook
 from .orders import order_of
 from .pages import PageBook
 from .pieces import moves_of_pieces
-from .pins import pin
+from .pins import follow, pin
 from .reference import find
 from .replies import REPLIES, answer
 from .requests import RequestBook, RequestMirror, tags_of
@@ -198,10 +198,10 @@ class Book:
         self._heard(event, outcomes)
         for request_id in touched:
             self._admit(request_id, view)
-        waiter = self.requests.by_id.get(self.storage.owner_of(event))
-        self.nodes.newcomers_priority = waiter.priority if waiter is not None else 0
+        self.nodes.newcomers_priority = self.requests.priority_of(self.storage.owner_of(event))
         self.nodes.claim()
         self.requests.claim()
+        follow(self.tickets, self.nodes)
         for ticket in self.tickets.fresh:
             if type(ticket.action) is Backup and self.writes.on_evict:
                 lacking = lacked(self.pages[: self.width], self.free_before)
@@ -265,16 +265,9 @@ class Book:
 
     def _hear_of_storage(self, event: Event, outcomes: Sequence[Outcome]) -> None:
         self.storage.write(self.tickets.fresh, self.pages[self.width :])
-        self.storage.hear(event, outcomes, self.answered, self._lacks)
+        self.storage.hear(event, outcomes, self.answered, self.requests.lacks)
         if self.storage.attached:
             know_digests(self.nodes)
-
-    def _lacks(self, request_id: RequestId) -> range:
-        """The pages of a prompt that may be reused and are on no tier."""
-        req = self.requests.by_id.get(request_id)
-        if req is None:
-            return range(0)
-        return range(find(req.known, self.nodes.resident, self.kinds).best, len(req.known))
 
     def _file(self, action: Filed, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)

@@ -71,7 +71,7 @@ class NodeBook:
         self.died: set[int] = set()  # nodes that lost their last live boundary in this operation
         self.hosted: set[int] = set()  # nodes that became host candidates in this operation
         self.came = 0  # number of new nodes
-        self.newcomers_priority = 0  # of nodes that a fetch makes before a request uses them
+        self.newcomers_priority: int | None = None  # of nodes that a fetch makes
         self.turned: set[int] = set()  # nodes with another live distance since this operation
         self._moved: list[tuple[NodeMirror, Node]] = []
         self._host_bits = sum(1 << 3 * kind.at + HOST for kind in kinds)
@@ -223,12 +223,14 @@ class NodeBook:
         mirror.changed = True
         lower = lower_half(mirror, node, self.by_id, self.gone)
         if lower is None:
-            mirror.use = [self.clock] * self.width
-            mirror.inserted, mirror.priority = self.clock, self.newcomers_priority
+            fetched = self.newcomers_priority is not None
+            mirror.use = [self.clock if fetched else 0] * self.width
+            mirror.inserted, mirror.priority = self.clock, self.newcomers_priority or 0
+            mirror.fetched = fetched
             return
         mirror.use = lower.use.copy()
         mirror.inserted, mirror.hits = lower.inserted, lower.hits
-        mirror.priority = lower.priority
+        mirror.priority, mirror.fetched = lower.priority, lower.fetched
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""
@@ -306,7 +308,7 @@ class NodeBook:
                     step.use[index] = clock
             if at > since:
                 step.hits += 1
-                if step.hits == 1:
+                if step.hits == 1 and not step.fetched:
                     step.priority = priority
             if priority > step.priority:
                 step.priority = priority

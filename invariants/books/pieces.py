@@ -61,15 +61,6 @@ def _brought(
         yield written.get((at, digest), usual)
 
 
-def whole_pieces(pieces: Sequence[Piece], pages: int) -> Iterator[Piece]:
-    """The pieces that are wholly among the leading pages."""
-    for piece in pieces:
-        pages -= len(piece.pages)
-        if pages < 0:
-            return
-        yield piece
-
-
 def digests_of(key: Key) -> tuple[bytes, ...]:
     """The digest of each page of a key, computed from its rows."""
     return chain(chain_root(key.namespace), key.raw, key.stride)

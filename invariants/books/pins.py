@@ -65,6 +65,55 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
     return ""
 
 
+def follow(tickets: TicketBook, nodes: NodeBook) -> None:
+    """Updates what earlier fetches and stores pin, which is on host alone. What is deleted with the
+    device copies above it leaves them. A node that comes to host above or beside what they pin is
+    pinned too.
+    """
+    earlier = [one for one in tickets.open.values() if one.pins and one not in tickets.fresh]
+    ours = [ticket for ticket in earlier if type(ticket.action) in OF_STORAGE]
+    if not ours:
+        return
+    host = tickets.pages[tickets.width]
+    codes = {code >> 2 for _, code in host.claimed if code & 3 == NODE}
+    came = sorted((nodes.by_id[one] for one in codes if one in nodes.by_id), key=_depth)
+    for ticket in ours:
+        if nodes.gone:
+            _drop(ticket, tickets)
+        pinned: set[tuple[int, int]] = {
+            (slot, page) for slot, pages in ticket.pins for page in (pages.tolist() if came else ())
+        }
+        for mirror in reversed(came):
+            below = mirror.node.children if mirror.node is not None else {}
+            beside = [(tickets.width, nodes.by_id[one.id]) for one in below.values()]
+            beside += [(tickets.width + at, mirror) for at in range(tickets.width)]
+            held = any(
+                pages is not None and (slot, int(pages[0])) in pinned
+                for slot, pages in ((slot, one.pages[slot]) for slot, one in beside)
+            )
+            pages = mirror.pages[tickets.width]
+            if held and pages is not None and (tickets.width, int(pages[0])) not in pinned:
+                host.locks[pages] += 1
+                ticket.pins.append((tickets.width, pages))
+                pinned.update((tickets.width, page) for page in pages.tolist())
+                nodes.dirty[mirror.id] = mirror
+
+
+def _depth(mirror: NodeMirror) -> int:
+    return mirror.end_page
+
+
+def _drop(ticket: Ticket, tickets: TicketBook) -> None:
+    """Releases the pages that no node has any more."""
+    kept = []
+    for slot, pages in ticket.pins:
+        book = tickets.pages[slot]
+        gone = book.owner[pages] & 3 != NODE
+        book.locks[pages[gone]] -= 1
+        kept.append((slot, pages[~gone]))
+    ticket.pins = kept
+
+
 class Known(NamedTuple):
     """A node on the path of a prompt, and the depth down to which it has the prompt's pages."""
 

@@ -42,7 +42,7 @@ from hicache.core.types import FlightId, RequestId
 
 from .kinds import Kind
 from .pages import PageBook
-from .pieces import digests_of, whole_pieces
+from .pieces import digests_of
 from .tags import NO_TAGS, Tags
 from .tickets import Ticket
 
@@ -105,9 +105,11 @@ class StorageBook:
         """The waiter that arrived first, -1 if there is none."""
         return min(prefetch.waiters, key=self._order.__getitem__, default=-1)
 
-    def owner_of(self, event: Event) -> RequestId:
-        """The owner of the fetch that an event answers, -1 if there is none."""
-        fetch = self.prefetches.get(event.flight) if type(event) is FetchDone else None
+    def owner_of(self, event: Event) -> RequestId | None:
+        """The owner of the fetch that an event answers, -1 if it has gone. None if it answers none."""
+        if type(event) is not FetchDone:
+            return None
+        fetch = self.prefetches.get(event.flight)
         return self.owner(fetch) if fetch is not None else -1
 
     def begin(self) -> None:
@@ -181,12 +183,12 @@ class StorageBook:
                 return
             left = event.pages
             for piece in action.pieces:
+                at = self.kinds.get(piece.component, 0)
                 for digest in piece.digests[: max(0, left)]:
                     self.distrusted.pop(digest, None)
+                    if self.attached:
+                        self.acknowledged.add((at, digest))
                 left -= len(piece.pages)
-            for piece in whole_pieces(action.pieces, event.pages) if self.attached else ():
-                at = self.kinds.get(piece.component, 0)
-                self.acknowledged.update((at, digest) for digest in piece.digests)
         elif type(event) is DeleteDone:
             self.deleting.discard(ticket.id)
         elif type(event) is LookupDone or type(event) is FetchDone:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.actions import Fetch, Lookup, Piece, Store
+from hicache.core.actions import Evicted, Fetch, Lookup, Piece, Store
 from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -73,15 +73,22 @@ class LengthsEqual(Check):
         lookup = book.storage.looked_up(book.event)
         end = item.first_page + item.pages
         known = [] if lookup is None else lookup.prompt[:end].tolist()
+        evicted = {  # to make room, after the pieces were chosen
+            (book.index_of(one.component), tag)
+            for one in book.outcomes
+            if type(one) is Evicted
+            for tag in book.pool(one.tier, book.index_of(one.component)).content[one.pages].tolist()
+        }
         if len(known) < end or item.pages < 1:
             self._wrong(item, f"it ends at page {end}, of {len(known)} that may be reused")
-        for kind in book.kinds:
+        for kind in book.kinds if known else ():
             device = book.nodes.resident[kind.at]
             host = book.nodes.resident[book.width + kind.at]
             expected = [
                 depth
                 for depth in range(max(0, end - kind.need), end)
                 if known[depth] not in device and known[depth] not in host
+                if (kind.at, known[depth]) not in evicted
             ]
             found = [
                 piece.first_page + step
