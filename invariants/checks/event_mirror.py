@@ -37,7 +37,7 @@ class EventMirror(Check):
                 self._durable += part.digests
 
     def see(self, book: Book, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
-        if type(item) is StoreDone:
+        if isinstance(item, StoreDone):
             self._announced(book, item)
             return
         if item.tier == Tier.STORAGE:
@@ -80,11 +80,9 @@ class EventMirror(Check):
             return
         pending = [0, 0]
         for item in book.outcomes:
-            if type(item) not in (KvStored, KvRemoved) or item.tier == Tier.STORAGE:
-                continue
-            if type(item) is KvStored:
+            if type(item) is KvStored and item.tier != Tier.STORAGE:
                 pending[item.tier] += len(item.digests)
-            else:
+            elif type(item) is KvRemoved:
                 pending[item.tier] -= len(item.digests)
         for tier in (0, 1):
             found = len(self._index[tier]) + pending[tier]

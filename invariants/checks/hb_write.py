@@ -36,7 +36,7 @@ class HappensBeforeWrite(Check):
             others = [
                 ticket.id
                 for ticket in book.tickets.open.values()
-                if any(move.at == pages.component and _in(at, move[1:]) for move in ticket.moves)
+                if any(move.at == pages.component and _in(at, move[1:3]) for move in ticket.moves)
                 or any(use.at == pages.component and _in(at, use[1:]) for use in ticket.uses)
             ]
             self.fail(

@@ -24,11 +24,11 @@ class LengthsEqual(Check):
     watches = (Lookup, Fetch, Store)
 
     def issue(self, book: Book, item: Lookup | Fetch | Store, view: CoreView) -> None:
-        if type(item) is Lookup:
+        if isinstance(item, Lookup):
             self._lookup(book, item)
             return
         last = (-1, -1)
-        for piece in item.pieces:  # type: ignore[union-attr]
+        for piece in item.pieces:
             self._piece(book, item, piece)
             place = (book.index_of(piece.component), piece.first_page)
             if place <= last:
@@ -36,7 +36,7 @@ class LengthsEqual(Check):
                     item, f"a piece of {piece.component} at page {piece.first_page} comes late"
                 )
             last = (place[0], piece.first_page + len(piece.pages))
-        if not item.pieces:  # type: ignore[union-attr]
+        if not item.pieces:
             self._wrong(item, "it has no pieces")
         if type(item) is Fetch:
             self._lacking(book, item)

@@ -83,8 +83,11 @@ class Stored(Check):
             self._failures.pop(tag, None)
 
     def _to_store(self, book: Book, at: int, tags: Iterable[int]) -> None:
-        there = book.nodes.resident[book.width + at]
-        self._due.update(((at, tag), None) for tag in tags if tag in there)
+        there, most = book.nodes.resident[book.width + at], book.config.store_tries
+        for tag in tags:
+            if tag in there:
+                given_up = self._failures.get(tag, 0) >= most
+                self._due[at, tag] = Reason.GIVEN_UP if given_up else None
 
     def _begun(self, book: Book, item: Store, view: CoreView) -> None:
         under_way = open_storage(book, Store)
@@ -122,7 +125,10 @@ class Stored(Check):
         nodes = {part.mirror.id: part.mirror for part in failed if part.mirror is not None}
         for mirror in nodes.values():
             for tag in mirror.tags.tolist():
-                self._failures[tag] = self._failures.get(tag, 0) + 1
+                self._failures[tag] = count = self._failures.get(tag, 0) + 1
+                for kind in book.kinds if count >= book.config.store_tries else ():
+                    if (kind.at, tag) in self._due:
+                        self._due[kind.at, tag] = Reason.GIVEN_UP
         for part in () if failed else self._answered:
             for tag in () if part.mirror is None else part.mirror.tags.tolist():
                 self._failures.pop(tag, None)
@@ -169,15 +175,11 @@ class Stored(Check):
                 there = mirror.pages[book.width + kind.at] is not None
                 if not there or place not in self._due or view.believed(mirror.node, kind.at):
                     continue
-                tries = max(self._failures.get(tag, 0) for tag in mirror.tags.tolist())
                 reason = self._due[place]
-                if tries >= book.config.store_tries:
-                    reason = Reason.GIVEN_UP
                 if reason is None:
                     self.fail(
                         f"node {mirror.id}: its {kind.name} came to host or was used since storage "
-                        f"was attached; expected it to be stored, found it is not, after {tries} "
-                        f"tries of {book.config.store_tries}",
+                        "was attached; expected it to be stored, found it is not",
                         node(mirror.id),
                     )
                 self.excuse(reason)
