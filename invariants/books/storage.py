@@ -87,6 +87,7 @@ class StorageBook:
         self.closed: dict[RequestId, Prefetch] = {}  # what requests waited for until now
         self.told: list[RequestId] = []  # requests that were told about a prefetch of theirs
         self.left: list[FlightId] = []  # flights that nobody waits for any more
+        self.doubled: list[FlightId] = []  # lookups for what another prefetch covers already
         self.lost: list[RequestId] = []  # requests that lack pages and wait for nothing
         self.forgotten = False  # whether what was known of storage was forgotten
         self._prompts: dict[RequestId, Tags] = {}
@@ -106,7 +107,7 @@ class StorageBook:
         return min(prefetch.waiters, key=self._order.__getitem__, default=-1)
 
     def owner_of(self, event: Event) -> RequestId | None:
-        """The owner of the fetch that an event answers, -1 if it has gone. None if it answers none."""
+        """The owner of the fetch that an event answers, -1 if it has gone. None if none."""
         if type(event) is not FetchDone:
             return None
         fetch = self.prefetches.get(event.flight)
@@ -115,7 +116,7 @@ class StorageBook:
     def begin(self) -> None:
         """Begins a new operation."""
         self.ended = None
-        self.closed, self.told, self.left, self.lost = {}, [], [], []
+        self.closed, self.told, self.left, self.lost, self.doubled = {}, [], [], [], []
         self.forgotten = False
 
     def refused(self, outcomes: Sequence[Outcome]) -> bool:
@@ -229,6 +230,8 @@ class StorageBook:
         lookup = next((item for item in began if item.request == request), None)
         if lookup is not None:
             first, digests = lookup.first_page, lookup.digests
+            if self.covering(request, first) is not None:
+                self.doubled.append(lookup.flight)
             prompt = self._prompts.get(request, NO_TAGS)[: first + len(digests)]
             found = Prefetch(lookup.flight, first, digests, prompt, len(digests))
             self.prefetches[lookup.flight] = found

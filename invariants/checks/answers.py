@@ -8,9 +8,11 @@ from hicache.core.actions import (
     NO_REQUEST,
     Admitted,
     Cached,
+    Delete,
     Evicted,
     Granted,
     Load,
+    Lookup,
     Matched,
     Outcome,
     Prefill,
@@ -18,6 +20,7 @@ from hicache.core.actions import (
     Released,
     Restarted,
     StorageDetached,
+    Store,
 )
 from hicache.core.events import (
     Aborted,
@@ -126,12 +129,18 @@ class Answers(Check):
         may = MAY_BRING.get(type(item), ())
         begun = [one for one in found if type(one) in ACTIONS]
         for one in found:
-            if type(one) not in may or (one in begun and not book.storage.attached):
+            deleting = type(one) in (Lookup, Store) and book.storage.deleting
+            wanted = book.storage.attached and not deleting
+            if type(one) not in may or (one in begun and not wanted):
                 self.fail(
                     f"{type(item).__name__}: unexpected {type(one).__name__}, storage is attached: "
-                    f"{book.storage.attached}",
+                    f"{book.storage.attached}, being deleted: {bool(book.storage.deleting)}",
                     *named_by(one),
                 )
+        flushed = type(item) is Flushed and item.storage and book.storage.attached
+        asked = flushed and not any(type(one) is Refused for one in book.outcomes)
+        if sum(type(one) is Delete for one in found) != asked:
+            self.fail(f"{type(item).__name__}: expected storage to be deleted: {asked}")
         replies = type(item) is DetachWanted or type(item) in STORAGE_REPLIES
         last = replies and not book.storage.attached and not open_storage(book)
         told = [type(one) is StorageDetached for one in book.outcomes]

@@ -35,8 +35,8 @@ class PrefetchWait(Check):
     sentence = (
         "A waiting request is refused as fetching only while a prefetch of pages that it lacks is "
         "under way and the policy waits for it, and is not admitted before that has ended; it "
-        "hears exactly once of each prefetch, with its figures; a flight for which nobody waits "
-        "any more is reported as abandoned, once."
+        "hears exactly once of each prefetch, with its figures; no page is looked up for two at a "
+        "time; a flight for which nobody waits any more is reported as abandoned, once."
     )
     kind = LIVENESS
     watches = (Refused, Admitted)
@@ -79,6 +79,13 @@ class PrefetchWait(Check):
                 f"request {one} lacks pages that it may reuse: expected a lookup, a notice or a "
                 "prefetch that covers them, found none",
                 request(one),
+            )
+
+        for one in book.storage.doubled:
+            self.fail(
+                f"flight {one} looks for a page that an older prefetch covers; expected its "
+                "request to wait for that",
+                flight(one),
             )
 
     def audit(self, book: Book, view: CoreView) -> None:

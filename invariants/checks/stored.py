@@ -143,10 +143,11 @@ class Stored(Check):
             self._tried_anew(mirror.tags.tolist())
         for mirror in book.nodes.dirty.values():
             self._believed(book, mirror, view)
-            for kind in book.kinds if book.width > 1 else ():
-                place = (kind.at, int(mirror.tags[-1])) if len(mirror.tags) else (0, 0)
-                if place in self._due and not serves(kind, mirror.live_distance):
-                    self._due[place] = Reason.NOT_REQUIRED
+            for kind in book.kinds if book.width > 1 and self._due else ():
+                useless = not serves(kind, mirror.live_distance)
+                for tag in mirror.tags.tolist() if useless else ():
+                    if (kind.at, tag) in self._due:
+                        self._due[kind.at, tag] = Reason.NOT_REQUIRED
 
     def audit(self, book: Book, view: CoreView) -> None:
         for mirror in book.nodes.by_id.values():
