@@ -125,12 +125,16 @@ class Lookup(NamedTuple):
 
 class Fetch(NamedTuple):
     """Storage to host, in the order of `pieces`: each is read into its host pages. Answered by
-    `FetchDone`."""
+    `FetchDone`.
+
+    pages: how many pages after `first_page` it is about. The last piece may end before that, where
+    the tree has the pages behind it."""
 
     flight: FlightId
     request: RequestId
     first_page: int
     pieces: tuple[Piece, ...]
+    pages: int
 
 
 class Store(NamedTuple):
