@@ -264,12 +264,15 @@ class Cache:
         evictable = self.cached(tier, kind) - self.held() - (without or set())
         return self.free(tier, kind) + len(evictable)
 
-    def held(self, but: Flight | None = None) -> Hold:
-        """All pages in a hold, other than those of one flight."""
+    def held(self) -> Hold:
+        """All pages in a hold."""
+        return self.held_here().union(*(flight.hold for flight in self.storage.values()))
+
+    def held_here(self, but: Flight | None = None) -> Hold:
+        """Pages in a hold of anything other than flights for storage, and than this flight."""
         return set().union(
             *(request.hold for request in self.running),
             *(flight.hold for flight in self.flights.values() if flight is not but),
-            *(flight.hold for flight in self.storage.values()),
         )
 
     def take(self, count: int) -> list[int]:

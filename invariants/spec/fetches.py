@@ -46,6 +46,8 @@ def _begin(cache: Cache, lookup: StorageFlight) -> PrefetchEnd | None:
         return "miss"  # the tree had these when the lookup began
     if not any(lacks):
         return ""
+    if not _can_attach(cache, lookup.key, end):
+        return "no_host_pages"
     hold = _to_hold(cache, lookup.key, end)
     rooms = [
         cache.available(HOST, kind, without=hold) - kept_free(cache, kind)
@@ -85,6 +87,16 @@ def _known(cache: Cache, key: Key, end: int) -> list[Known]:
     path, partly, pages = walk(cache, key, end)
     whole = [Known(node, node.end) for node in path]
     return [*whole, Known(partly, partly.start + pages)] if partly else whole
+
+
+def _can_attach(cache: Cache, key: Key, end: int) -> bool:
+    """Whether what the tree has of the prompt is on host, or on its way there, as far as the write
+    policy wants a host copy above another."""
+    known = _known(cache, key, end)
+    if not known or cache.writes.before_eviction:
+        return True
+    last = known[-1].node
+    return last.has(HOST, FULL) or FULL not in copies.missing_on_host(cache, last)
 
 
 def _to_hold(cache: Cache, key: Key, end: int) -> Hold:

@@ -106,12 +106,14 @@ def after_store(cache: Cache, flight: StorageFlight, pages: int) -> None:
     """The reply of a store: so many of its leading pages are durable. A node of which all are is
     believed to be stored; the others are tried again."""
     if not flight.abandoned:
-        durable = {part.digest for part in flight.parts[:pages]}
-        cache.distrusted = [one for one in cache.distrusted if one not in durable]
         failed: list[Node] = []
         done = 0
         for node, kind, parts in _by_node(cache, flight):
-            done += len(parts)
+            before, done = done, done + len(parts)
+            if node is None:
+                continue
+            durable = {part.digest for part in parts[: max(0, pages - before)]}
+            cache.distrusted = [one for one in cache.distrusted if one not in durable]
             if done > pages:
                 failed += [] if node in failed else [node]
                 continue
@@ -126,10 +128,11 @@ def after_store(cache: Cache, flight: StorageFlight, pages: int) -> None:
     store_next(cache)
 
 
-def _by_node(cache: Cache, flight: StorageFlight) -> list[tuple[Node, int, list[Part]]]:
-    """What a store reads, copy by copy. Its nodes may have been split since it began."""
+def _by_node(cache: Cache, flight: StorageFlight) -> list[tuple[Node | None, int, list[Part]]]:
+    """What a store reads, copy by copy. Its nodes may have been split since it began; None: of one
+    that is gone."""
     owners = {
         page: node for node in cache.nodes() for pages in node.copies[HOST] for page in pages or ()
     }
-    groups = groupby(flight.parts, key=lambda part: (owners[part.page], part.kind))
+    groups = groupby(flight.parts, key=lambda part: (owners.get(part.page), part.kind))
     return [(node, kind, list(parts)) for (node, kind), parts in groups]
