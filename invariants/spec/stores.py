@@ -54,7 +54,7 @@ def store_next(cache: Cache) -> None:
         kinds = [
             kind
             for kind in _not_stored(cache, node)
-            if not _is_storing(cache, node, kind) and not _is_useless(cache, node, kind)
+            if not _is_storing(cache, node, kind) and not cache.is_garbage(node, kind)
         ]
         if kinds and node.failures < cache.config.store_tries:
             _store(cache, node, kinds)
@@ -86,10 +86,6 @@ def _is_storing(cache: Cache, node: Node, kind: int) -> bool:
         for part in flight.parts
         if part.kind == kind
     )
-
-
-def _is_useless(cache: Cache, node: Node, kind: int) -> bool:
-    return kind != FULL and cache.is_garbage(node, kind)
 
 
 def _stored(cache: Cache, node: Node, kind: int) -> set[tuple[int, bytes]]:
