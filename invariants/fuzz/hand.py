@@ -321,6 +321,8 @@ class Hand:
         """Keeps a prompt from which later prompts may start."""
         if tokens:
             self.past = [*self.past[-9:], (list(tokens), namespace)]
+        if tokens and self.config.storage:
+            self.shelf.remember(list(tokens), namespace)
 
     def key(self, job: Job, tokens: int) -> Key:
         return self.key_of(job.tokens[:tokens], job.namespace)

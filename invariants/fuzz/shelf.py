@@ -8,6 +8,7 @@ A page that is damaged on the way is one that does not arrive, since readers ver
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from hicache.core.actions import Delete, Fetch, Lookup, Piece, Store
@@ -21,6 +22,7 @@ from .content import Content, WrongContent
 Action: TypeAlias = Lookup | Fetch | Store | Delete
 Name: TypeAlias = tuple[int, bytes]  # component and digest
 ACTIONS = (Lookup, Fetch, Store, Delete)
+MOST_PROMPTS = 40
 OLD = 32  # values after which the old state that may come back is replaced
 
 
@@ -45,6 +47,7 @@ class Shelf:
         self.values: dict[Name, Any] = {}
         self.old: dict[Name, Any] = {}
         self.dead_until = 0
+        self.prompts: list[tuple[list[int], str]] = []  # with their namespaces, latest last
         self._reading: dict[int, list[Any]] = {}  # by store, the content of its pages when it began
 
     def begin(self, action: Action, content: Content | None) -> None:
@@ -69,7 +72,7 @@ class Shelf:
             return DeleteDone(action.flight, works)
         if isinstance(action, Lookup):
             most = len(action.digests)
-            found = self._found(action) if works else 0
+            found = self.found(action.digests, action.trailing_pages, action.known_pages)
             return LookupDone(action.flight, kind.says(found, most) if works else 0)
         if isinstance(action, Fetch):
             most = action.pages
@@ -77,8 +80,10 @@ class Shelf:
             return FetchDone(action.flight, arrived)
         return StoreDone(action.flight, self._stored(action, kind, works, content))
 
-    def has(self, digest: bytes) -> bool:
-        return (0, digest) in self.values
+    def remember(self, tokens: list[int], namespace: str) -> None:
+        """Notes a prompt of which pages may be stored."""
+        others = [one for one in self.prompts if one != (tokens, namespace)]
+        self.prompts = [*others[1 - MOST_PROMPTS :], (tokens, namespace)]
 
     def forget(self, names: list[Name]) -> None:
         for name in names:
@@ -102,11 +107,10 @@ class Shelf:
             for digest, page in zip(piece.digests, piece.pages.tolist(), strict=True)
         ]
 
-    def _found(self, action: Lookup) -> int:
-        """The deepest boundary for which everything is there."""
-        digests, known = action.digests, action.known_pages
+    def found(self, digests: Sequence[bytes], trailing_pages: Sequence[int], known: int = 0) -> int:
+        """The deepest boundary for which everything is there; see `Lookup`."""
         whole = len(digests)
-        for index, trailing in enumerate(action.trailing_pages):
+        for index, trailing in enumerate(trailing_pages):
             for at in range(0 if index else known, whole if not trailing else 0):
                 if (index, digests[at]) not in self.values:
                     whole = at
@@ -114,7 +118,7 @@ class Shelf:
         for pages in range(whole, 0, -1):
             if all(
                 (index, digest) in self.values
-                for index, trailing in enumerate(action.trailing_pages)
+                for index, trailing in enumerate(trailing_pages)
                 if trailing
                 for digest in digests[max(0, pages - trailing) : pages]
             ):

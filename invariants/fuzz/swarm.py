@@ -38,7 +38,7 @@ RANKS = ((1, 14), (2, 1), (3, 1))
 LONGER = 3
 STORED = 50  # percent of the sequences that can have a storage
 # With a storage: the weights of operations, beside those that say their own.
-OF_STORAGE = (("warm", 30), ("limit", 4), ("attach", 1), ("mistaken", 1))
+OF_STORAGE = (("warm", 50), ("limit", 4), ("attach", 6), ("mistaken", 1))
 STORAGE_FAULTS = names(of_storage=True)
 PROFILES = ("prompt", "steady", "heavy", "starve")
 
@@ -107,9 +107,9 @@ def draw_swarm(
     longer = LONGER if pools == LARGE else 1
     stored = Draws(seed, "storage")
     if config.has_host and max(size, drawn) == 1 and chosen == REPLIES and stored.chance(STORED):
-        config = with_storage(stored, config)
+        config = with_storage(stored, config, LEAST_HOST if stored.chance(80) else 0)
         on += tuple(
-            (name, weight) for name, weight in OF_STORAGE if name in weights and stored.chance(80)
+            (name, weight) for name, weight in OF_STORAGE if name in weights and stored.chance(90)
         )
         faults += tuple(
             (name, stored.one((2, 5, 20))) for name in STORAGE_FAULTS if stored.chance(8)

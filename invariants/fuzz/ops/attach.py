@@ -13,11 +13,14 @@ from ..tapes.schema import FLAG, Schema
 from .base import Arguments
 
 WEIGHT = 0
+RARELY = 20  # percent
 ARGS: Schema = {"again": FLAG}
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
-    return {"again": draws.chance(30)} if hand.config.has_host else None
+    if not hand.config.has_host or (hand.core.view.attached and not draws.chance(RARELY)):
+        return None  # a storage that is detached is soon attached again
+    return {"again": draws.chance(30)}
 
 
 def play(hand: Hand, args: Arguments) -> None:

@@ -1,4 +1,4 @@
-"""Flushes the cache, and sometimes its storage; refused while a request is admitted or a pass runs."""
+"""Flushes the cache, and sometimes its storage; refused while a request or a pass runs."""
 
 from __future__ import annotations
 

@@ -7,6 +7,9 @@ admitted. Drawn with a storage only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from hicache.core.components.base import UNBOUNDED
 from hicache.core.events import EvictWanted, Flushed
 from hicache.core.types import Tier
 
@@ -20,13 +23,16 @@ from .base import Arguments
 WEIGHT = 0
 EMPTY = ("both", "host", "flush", "nothing")
 ARGS: Schema = {**revisit.ARGS, "empty": word(*EMPTY), "late": number(0, 64)}
+SOMETIMES = 20  # percent
 MOST_BEYOND = 3  # pages behind what is stored
 
 
 def draw(hand: Hand, draws: Draws) -> Arguments | None:
-    if not hand.config.has_host or len(hand.jobs) >= arrive.MOST_JOBS:
+    if not hand.config.has_host or len(hand.jobs) > arrive.MOST_JOBS:
         return None
-    known = [one for one in hand.past if _stored(hand, *one)]
+    known = [(tokens[:most], space) for tokens, space, most in _stored(hand) if most]
+    if not known and draws.chance(SOMETIMES):
+        known = hand.past  # what is evicted now may be stored then
     if not known:
         return None
     tokens, space = draws.one(known)
@@ -42,18 +48,24 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
         "whole": draws.chance(20),
         "cold": [],
         "chunk": draws.between(1, longest),
-        "polls": draws.one((0, 1, 4)),
+        "polls": draws.one((0, 1, 4, 4)),
         "others": [first + more for more in range(1, draws.one((1, 1, 1, 2, 3)))],
-        "clear": draws.chance(70),
+        "clear": draws.chance(80),
         "empty": draws.weighted(tuple(zip(EMPTY, (8, 3, 1, 3), strict=True))),
-        "late": draws.one((0, 1, 2, 3)),
+        "late": draws.one((0, 1, 2, 3, 6)),
     }
 
 
-def _stored(hand: Hand, tokens: list[int], space: str) -> bool:
-    """Whether storage has the first page of a prompt."""
-    digests = hand.key_of(tokens[: hand.config.page_size], space).page_digests()
-    return bool(digests) and hand.shelf.has(digests[0])
+def _stored(hand: Hand) -> Iterator[tuple[list[int], str, int]]:
+    """Each prompt with its namespace, and how many of its tokens storage can bring back."""
+    page = hand.config.page_size
+    trailing = [
+        0 if one.window_pages >= UNBOUNDED else one.window_pages
+        for one in hand.core.view.components
+    ]
+    for tokens, space in hand.shelf.prompts:
+        digests = hand.key_of(tokens, space).page_digests()
+        yield tokens, space, page * hand.shelf.found(digests, trailing)
 
 
 def play(hand: Hand, args: Arguments) -> None:
@@ -63,9 +75,12 @@ def play(hand: Hand, args: Arguments) -> None:
         wait.play(hand, args)
     if args["empty"] == "flush":
         hand.feed(Flushed())
-    elif args["empty"] != "nothing":
-        for tier in (Tier.DEVICE, Tier.HOST) if args["empty"] == "both" else (Tier.HOST,):
-            _empty(hand, tier)
+    elif args["empty"] == "both":
+        _empty(hand, Tier.DEVICE)
+        wait.play(hand, {"polls": 1 + args.get("polls", 0)})  # for what is written back and stored
+        _empty(hand, Tier.DEVICE)
+    if args["empty"] in ("both", "host"):
+        _empty(hand, Tier.HOST)
     several = list(revisit.requests(hand, args))
     for one in several:
         arrive.play(hand, one)
