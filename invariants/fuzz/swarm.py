@@ -106,7 +106,7 @@ def draw_swarm(
     pairs = draws.chance(15) and chosen == REPLIES  # content on devices is computed from tokens
     longer = LONGER if pools == LARGE else 1
     stored = Draws(seed, "storage")
-    if config.has_host and max(size, drawn) == 1 and chosen == REPLIES and stored.chance(STORED):
+    if config.has_host and chosen == REPLIES and stored.chance(STORED):
         config = with_storage(stored, config, LEAST_HOST if stored.chance(80) else 0)
         on += tuple(
             (name, weight) for name, weight in OF_STORAGE if name in weights and stored.chance(90)

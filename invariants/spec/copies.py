@@ -202,7 +202,8 @@ def attach(cache: Cache, node: Node, tier: Tier, kind: int, pages: list[int]) ->
         for flight in cache.storage.values():
             below = any(child.is_held(flight.hold, HOST, FULL) for child in node.children)
             if below or node.any_held(flight.hold, HOST):
-                hold(flight.hold, node, HOST, FULL)
+                for above in cache.path_to(node):
+                    hold(flight.hold, above, HOST, FULL)
 
 
 def nodes_of(cache: Cache, flight: Flight) -> list[Node]:
