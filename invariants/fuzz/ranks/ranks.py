@@ -107,65 +107,6 @@ class Local:
         kind, front = self._fates[action.flight][self.rank].kind, self._front
         return self.shelf.reply(action, kind, front.now, front.content_of(self.rank))
 
-    def fine(self) -> bool:
-        return self.kind.fine
-
-    @property
-    def arrives(self) -> Callable[[int, int], bool]:
-        return self.kind.arrives
-
-
-class Front(Player, Protocol):
-    """The parts of the hand that ranks may use, besides those for faults."""
-
-    schedule: Schedule
-    probes: Probes
-
-    def content_of(self, rank: int) -> Content: ...
-    def deliver(self, one: Pending, reply: Reply) -> None: ...
-    def finish(self) -> None: ...
-
-
-class Local:
-    """The executor of one rank: each action ends at the time of its fate. shelf: the rank's
-    storage."""
-
-    def __init__(self, rank: int, fates: dict[FlightId, list[Fate]], front: Front) -> None:
-        self.rank = rank
-        self.shelf = Shelf(front.config) if rank else front.shelf
-        self._fates = fates
-        self._front = front
-        self._open: dict[FlightId, Action] = {}
-
-    def submit(self, action: Action) -> None:
-        self._open[action.flight] = action
-
-    def abandon(self, flight: FlightId) -> None:
-        """The action ends now, unless its end is lost on this rank."""
-        fates = self._fates.get(flight, [])
-        for fate in fates[self.rank : self.rank + 1]:
-            if fate.due < LOST:
-                fates[self.rank] = fate._replace(due=min(fate.due, self._front.now))
-
-    def start(self) -> None:
-        """Does nothing: actions start when they are submitted."""
-
-    def poll(self) -> list[Reply]:
-        done = [one for one in self._open.values() if self._is_done(one)]
-        for action in done:
-            del self._open[action.flight]
-        return [self._reply(one) for one in done]
-
-    def _reply(self, action: Action) -> Reply:
-        rank = self.rank
-        if isinstance(action, ACTIONS):
-            kind, content = (
-                self._fates[action.flight][self.rank].kind,
-                self._front.content_of(self.rank),
-            )
-            return self.shelf.reply(action, kind, self._front.now, content)
-        return REPLIES[type(action)](action.flight, self.fine(action))
-
     def fine(self, action: Action) -> bool:
         """Whether the action succeeded on this rank; a pass needs its loads."""
         after = action.after if isinstance(action, Prefill) else ()
