@@ -278,7 +278,7 @@ class Book:
             ticket.generations.append((one[move.source], other[move.target]))
         if type(action) is not Load and type(action) is not Prefill:
             return
-        req = self.requests.by_id.get(action.request)  # type: ignore[union-attr]
+        req = self.requests.by_id.get(action.request)
         if req is None:
             return
         if type(action) is Load:

@@ -154,9 +154,11 @@ class Stored(Check):
             self._believed(book, mirror, view)
 
     def _believed(self, book: Book, mirror: NodeMirror, view: CoreView) -> None:
-        digests = mirror.digests or ()
-        for kind in book.kinds if mirror.node is not None and mirror.parent is not None else ():
-            if not view.believed(mirror.node, kind.at):
+        digests, record = mirror.digests or (), mirror.node
+        if record is None or mirror.parent is None:
+            return
+        for kind in book.kinds:
+            if not view.believed(record, kind.at):
                 continue
             wanted = digests if kind.positional else digests[-1:]
             known = sum((kind.at, one) in book.storage.acknowledged for one in wanted)
@@ -171,10 +173,13 @@ class Stored(Check):
         if not book.storage.attached or not book.config.max_stores:
             return
         for mirror in book.nodes.by_id.values():
-            for kind in book.kinds if mirror.node is not None and mirror.parent is not None else ():
+            record = mirror.node
+            for kind in book.kinds if mirror.parent is not None else ():
                 place = (kind.at, int(mirror.tags[-1]))
                 there = mirror.pages[book.width + kind.at] is not None
-                if not there or place not in self._due or view.believed(mirror.node, kind.at):
+                if record is None or not there or place not in self._due:
+                    continue
+                if view.believed(record, kind.at):
                     continue
                 reason = self._due[place]
                 if reason is None:

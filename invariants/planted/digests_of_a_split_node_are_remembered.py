@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.storage import stores
+from hicache.core.radix import tree
 
 from .base import Patch
 
 ROWS = ("H9",)
-TITLE = "The digests of a node are remembered when it is stored, and used again after a split."
+TITLE = "The digests of a node are remembered, and used again after a split."
 KILLS = ""
 
-_digests_of = stores.digests_of
+_digests_of = tree.digests_of
 
 
 def plant(patch: Patch) -> None:
@@ -23,4 +23,4 @@ def plant(patch: Patch) -> None:
         count = len(node.key) // state.stride
         return found[:count]
 
-    patch(stores, "digests_of", remembered)
+    patch(tree, "digests_of", remembered)

@@ -18,6 +18,7 @@ _begin_fetch = prefetch._begin_fetch
 
 
 def _both_tiers(state: Any, lookup: Any) -> Any:
+    fetch: Any
     fetch, reason = _begin_fetch(state, lookup)
     if fetch is not None:
         path = prefetch.know(state, fetch.key, fetch.key.pages).path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hicache.core.radix import tree
 from hicache.core.storage import stores
 
 from .base import Patch
@@ -19,7 +20,7 @@ def _first_digest(state: Any, node: Any, leg: Any) -> Any:
     piece = _piece(state, node, leg)
     if state.components[leg.component].positional:
         return piece
-    return piece._replace(digests=stores.digests_of(state, node)[:1])
+    return piece._replace(digests=tree.digests_of(state, node)[:1])
 
 
 def plant(patch: Patch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.storage import stores
+from hicache.core.storage import queue, stores
 
 from .base import Patch
 
@@ -26,7 +26,7 @@ def _judge(state: Any, nodes: Any, failed: Any) -> None:
     for node in failed or nodes:
         node.store_failures = node.store_failures + 1 if failed else 0
     for node in failed:
-        stores.enqueue(state, node)
+        queue.enqueue(state, node)
 
 
 def plant(patch: Patch) -> None:
