@@ -21,12 +21,7 @@ from .tapes.tape import Act, Entry, Tape
 
 LONG = 2000  # longer than any drawn delay
 QUIET = (Entry("wait", {"polls": 1}), Entry("quiesce", {}))  # entries that only let time pass
-FAULTS = (
-    "fail",
-    "lost",
-    "torn",
-    "repeated reply",
-)  # from simple to complex; all others rank last
+FAULTS = ("fail", "lost", "torn", "repeated reply")  # from simple to complex; others rank last
 _SEVERAL = ("", "revisit", "interrupt", "warm")  # operations of many events, from simple to complex
 _LISTS = ("others", "steps", "then")  # optional arguments
 _AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "late", "way", "word")
