@@ -115,6 +115,12 @@ CORE_INTERNALS = {
         "radix.locks",
         "radix.matching",
         "reclaim",
+        "storage.attached",
+        "storage.fetched",
+        "storage.flights",
+        "storage.prefetch",
+        "storage.queue",
+        "storage.stores",
         "transfers",
         "radix.tree",
     )

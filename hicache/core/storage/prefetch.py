@@ -69,7 +69,9 @@ def begin_prefetch(state: State, request: Request, again: bool = False) -> None:
     if reason:
         _decline(state, request, first, asked, reason)
         return
-    digests = tuple(request.key.first(limit).page_digests()[first:])
+    if not request.digests:
+        request.digests = tuple(request.key.first(limit).page_digests())
+    digests = request.digests[first:]
     flight = _underway(state, first, digests[0])
     if flight is not None:
         join(state, request, flight)
