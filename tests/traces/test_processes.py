@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
+from tests.patience import PATIENCE_S
 from traces.cli import main
 from traces.mutants.limits import MEMORY_BYTES, each
 from traces.sweeping import pool
 from traces.terminal.processes import JobFailed, ProcessLost, results
+from traces.terminal.signals import interruptible
 
 ROOT = Path(__file__).resolve().parents[2]
 FORK = get_context("fork")
-PATIENCE_S = 60.0
 
 
 def test_each_result_comes_once_also_with_more_processes_than_jobs() -> None:
@@ -113,15 +114,15 @@ def test_who_takes_no_more_results_ends_the_processes() -> None:
     assert not active_children()
 
 
-def test_an_interrupt_while_a_process_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_while_a_process_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     start = FORK.Process.start
 
     def interrupted(process: object) -> None:
         start(process)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(FORK.Process, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interruptible():
         list(results(FORK, lambda _: time.sleep(600), range(2), 2))
     assert not active_children()
 
