@@ -31,7 +31,7 @@ SIZES = (200, 5000, 40_000, 300_000)
 LINE = 1000  # bytes of a page that repeat
 KEYS = 120  # of each writer
 POINTS_PER_FOLDER = 40
-LONGEST_S = 0.04  # from the fork to the kill; opening takes about 5 ms
+LONGEST_S = 0.02  # until the kill; opening takes about 5 ms
 BOUND = 6 << 20
 _PROMISE = struct.Struct("<II")  # number of a key, version
 
@@ -103,15 +103,15 @@ class Victims:
                     os._exit(4)
             os.close(pipe)
             children.append((child, reader))
-        moments = sorted(self.drawn.uniform(0, LONGEST_S) for _ in children)
-        started = time.monotonic()
         self.drawn.shuffle(children)
-        for (child, _), moment in zip(children, moments, strict=True):
-            time.sleep(max(0.0, started + moment - time.monotonic()))
-            os.kill(child, signal.SIGKILL)
+        promises = []
         for child, reader in children:
+            promises.append(self._some_promises(reader))
+            time.sleep(self.drawn.uniform(0, LONGEST_S))
+            os.kill(child, signal.SIGKILL)
+        for (child, reader), text in zip(children, promises, strict=True):
             with open(reader, "rb") as stream:
-                text = stream.read()
+                text += stream.read()
             _, code = os.waitpid(child, 0)
             self.found["a writer failed by itself"] += not os.WIFSIGNALED(code)
             for number, version in _PROMISE.iter_unpack(text):
@@ -119,6 +119,14 @@ class Victims:
         self.first += 10_000
         self.found["kills"] += len(children)
         self.judge()
+
+    def _some_promises(self, reader: int) -> bytes:
+        """Wait for a drawn number of them. Half of the time for none: the writer then is killed
+        while it opens the folder or writes its first pages."""
+        text, count = b"", self.drawn.choice((0, self.drawn.randint(1, 25)))
+        while len(text) < count * _PROMISE.size and (more := os.read(reader, _PROMISE.size)):
+            text += more
+        return text
 
     def judge(self) -> None:
         store = opened(self.folder, self.bounded)
