@@ -22,7 +22,7 @@ from hicache.storage.verified import HEADER_BYTES, Verified
 from tests.storage.memory_store import MemoryStore
 
 BATCH = 64
-SIZES = (1, 500, 4096, 20_000)
+SIZES = (16, 500, 4096, 20_000)
 SECTORS = (512, 1024, 2048, 4096)
 
 
@@ -101,14 +101,14 @@ def run(reads: int, seed: int, folder: str) -> Counter[str]:
         for first in range(0, -(-reads // 2), BATCH):
             size = drawn.choice(SIZES)
             kind = KINDS[first // BATCH % len(KINDS)]
-            payloads = [memoryview(drawn.randbytes(size)) for _ in keys]
+            payloads = [memoryview(drawn.randbytes(size - 1) + b"1") for _ in keys]
             memory = MemoryStore()
             Verified(memory).write(keys, [(page,) for page in payloads])
             store.write(keys, [(page,) for page in payloads])
             for at, key in enumerate(keys):
                 good, other = memory.values[key], memory.values[keys[at - 1]]
                 spoilt = kind(good, other, drawn)
-                found["not spoilt"] += spoilt.ljust(len(good), b"\0") == good
+                assert spoilt.ljust(len(good), b"\0") != good
                 medium.spoil(key, spoilt, len(good))
             into = [memoryview(bytearray(size)) for _ in keys]
             for status in store.read(keys, [(page,) for page in into]):
@@ -129,7 +129,7 @@ def main() -> None:
         found = run(options.reads, options.seed, str(Path(folder)))
     for name, count in found.items():
         print(f"{name}: {count}")
-    sys.exit(bool(found["served"] - found["not spoilt"] > 0))
+    sys.exit(bool(found["served"]))
 
 
 if __name__ == "__main__":
