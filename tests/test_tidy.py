@@ -68,6 +68,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.devices": ("hicache", "sim"),
+    "traces.storing": ("hicache", "traces.reporting", "traces.terminal"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
@@ -101,6 +102,7 @@ REGISTRIES = {
     "traces.generators",
     "traces.devices.gpu_checks",
     "traces.devices.probes",
+    "traces.storing",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
 CORE_INTERNALS = {
