@@ -34,6 +34,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.models": ("hicache.core", "hicache.files"),
     "hicache.memory": ("hicache.core", "hicache.models"),
     "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory"),
+    "hicache.storage": ("hicache.core", "hicache.models"),
     "hicache.runtime": ("hicache.core", "hicache.devices"),
     "sim": ("hicache",),
     "invariants.accounts": ("hicache.core", "invariants.base"),
@@ -67,6 +68,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.devices": ("hicache", "sim"),
+    "traces.storing": ("hicache", "traces.reporting", "traces.terminal"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
@@ -85,6 +87,7 @@ REGISTRIES = {
     "hicache.models",
     "hicache.devices",
     "hicache.devices._movers",
+    "hicache.storage.backends",
     "sim.hardware.profiles",
     "sim.schedulers",
     "invariants.checks",
@@ -99,6 +102,7 @@ REGISTRIES = {
     "traces.generators",
     "traces.devices.gpu_checks",
     "traces.devices.probes",
+    "traces.storing",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
 CORE_INTERNALS = {

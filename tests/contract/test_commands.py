@@ -27,6 +27,7 @@ LEAST = {
     "generate": ["multiturn"],
     "inspect": ["t"],
     "shrink": ["t"],
+    "store": ["list", "file:t"],
     "twin": ["t", "--profile", "p"],
 }
 # Nothing of what `hicache --help` loads knows a command.
