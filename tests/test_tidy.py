@@ -83,6 +83,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 REGISTRIES = {
     "hicache.core.components",
     "hicache.core.eviction_policies",
+    "hicache.core.prefetch_policies",
     "hicache.core.write_policies",
     "hicache.models",
     "hicache.devices",
@@ -116,6 +117,12 @@ CORE_INTERNALS = {
         "radix.locks",
         "radix.matching",
         "reclaim",
+        "storage.attached",
+        "storage.fetched",
+        "storage.flights",
+        "storage.prefetch",
+        "storage.queue",
+        "storage.stores",
         "transfers",
         "radix.tree",
     )
