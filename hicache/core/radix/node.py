@@ -177,7 +177,7 @@ class Flight:
     first_page   lookup or fetch: the depth of the first of `digests`, the pages that it is about.
     asked_pages, found_pages  lookup or fetch: pages that were looked up and that were found.
     budget_tokens  lookup or fetch: tokens that count against the budget of prefetches.
-    key          fetch: the prefix that ends with the last of its pages.
+    key          lookup or fetch: the prefix that ends with the last of its pages.
     """
 
     id: FlightId

@@ -84,6 +84,7 @@ def store_done(state: State, event: StoreDone) -> None:
     close_storage_flight(state, flight)
     if not flight.abandoned:
         _judge(state, list(nodes.values()), list(failed.values()))
+    if state.attached:
         pump(state)
     report_detached(state)
 
