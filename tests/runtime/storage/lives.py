@@ -63,12 +63,12 @@ def check(address: str, told: set[tuple[str, bytes]], pipe: int) -> None:
         server.attachment.attach(address)
         for flight, (component, digest) in enumerate(sorted(told), 1_000_000):
             page = Piece(component, 0, (digest,), np.array([0]))
-            server.storage.submit(Fetch(flight, 0, 0, (page,), 1))
-            server.storage.start()
+            server.first.storage.submit(Fetch(flight, 0, 0, (page,), 1))
+            server.first.storage.start()
             [answer] = answers(server)
             assert answer == FetchDone(flight, 1), f"{component} {digest.hex()} was lost"
-            expected = server.expected(component, int.from_bytes(digest[:8], "little"))
-            found = server.device.digest(Tier.HOST, component, 0)
+            expected = server.first.expected(component, int.from_bytes(digest[:8], "little"))
+            found = server.first.device.digest(Tier.HOST, component, 0)
             assert found == expected, f"{component} {digest.hex()} has other bytes"
         for seed in range(3):
             server.serve(prompts_of(seed))
@@ -79,7 +79,7 @@ def check(address: str, told: set[tuple[str, bytes]], pipe: int) -> None:
 
 def answers(server: Server) -> list[object]:
     end = time.monotonic() + PATIENCE_S
-    while not (found := server.storage.poll()):
+    while not (found := server.first.storage.poll()):
         assert time.monotonic() < end
         time.sleep(0.0002)
     return list(found)

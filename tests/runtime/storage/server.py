@@ -27,21 +27,25 @@ from hicache.core.events import (
     AdmitWanted,
     Arrived,
     ContinueWanted,
+    Event,
     EvictWanted,
     Finished,
     PrefillDone,
 )
 from hicache.core.types import Key, Pages, Tier
-from hicache.devices.base import DeviceOptions, Touch
+from hicache.devices.base import Content, DeviceOptions, Touch
 from hicache.devices.cpu import CpuDevice
-from hicache.memory.pools import contents_of
+from hicache.memory.pools import DEVICE_LAYOUT, PoolPlan
 from hicache.memory.stamp import Words
 from hicache.memory.stored import stored_pools
+from hicache.runtime.agreement import Agreement
 from hicache.runtime.controller import COMPUTE, TransferController
 from hicache.runtime.driver import Driver, Observer
+from hicache.runtime.encoding import outcome_bytes
+from hicache.runtime.group import Group, local_groups, lockstep
 from hicache.runtime.storage.attachment import Attachment
 from hicache.runtime.storage.executor import StorageExecutor
-from hicache.runtime.storage.pages import StoredPages
+from hicache.runtime.storage.pages import Rank, StoredPages
 from hicache.runtime.storage.workers import WorkerOptions
 from hicache.runtime.tiered import TieredExecutor
 from tests.configs import configured
@@ -61,8 +65,52 @@ def config_of(**changes: Any) -> Config:
     return configured(PAGE, *sizes, **settings)
 
 
+class Machine:
+    """One rank: its device, its core and what moves its pages."""
+
+    def __init__(
+        self,
+        config: Config,
+        rank: Rank,
+        group: Group,
+        layout: str,
+        content: Content,
+        attachment: tuple[Any, Any, WorkerOptions | None],
+        observers: Sequence[Observer],
+    ) -> None:
+        device, host = (
+            dict(zip(MODEL.components, sizes, strict=True))
+            for sizes in (config.device_pages, config.host_pages)
+        )
+        options = DeviceOptions(layout=layout, content=content, tp=rank.ranks)
+        self.device = CpuDevice(MODEL, PAGE, device, host, options)
+        self.compute = self.device.stream(COMPUTE)
+        self.storage = StorageExecutor()
+        tiered = TieredExecutor(TransferController(self.device), self.storage)
+        self.agreement = Agreement(tiered, group)
+        self.driver = Driver(Core(config), self.agreement, observers)
+        stored = StoredPages(context_of(MODEL), stored_pools(self.device.table), rank)
+        self.attachment = Attachment(self.driver, self.storage, stored, *attachment)
+        self.plans = {
+            component: [
+                PoolPlan.of("device", pool, 0, PAGE, DEVICE_LAYOUT, rank.ranks)
+                for pool in MODEL.pools_of(component)
+            ]
+            for component in MODEL.components
+        }
+
+    def expected(self, component: str, seed: int) -> bytes:
+        """The digest of the page that the model computes for this seed."""
+        digest = hashlib.sha256()
+        for number, plan in enumerate(self.plans[component]):
+            layers = range(plan.sizes.layer)
+            whole = plan.stamped(np.array([seed], dtype=np.uint64), number, layers)
+            digest.update(np.ascontiguousarray(whole[:, 0]).data)
+        return digest.digest()
+
+
 class Server:
-    """One rank. notices: what it would print."""
+    """Several ranks in one process, or one. notices: what it would print."""
 
     def __init__(
         self,
@@ -70,24 +118,27 @@ class Server:
         observers: Sequence[Observer] = (),
         layout: str = "page_first",
         now: Any = time.monotonic,
+        ranks: int = 1,
         **changes: Any,
     ) -> None:
-        self.config = config_of(**changes)
-        pages = [dict(zip(MODEL.components, sizes, strict=True)) for sizes in self._sizes()]
+        config = config_of(**changes)
         self.seeds: dict[tuple[str, int], int] = {}
-        self.device = CpuDevice(
-            MODEL, PAGE, pages[0], pages[1], DeviceOptions(layout=layout, content=self._content)
-        )
-        self.storage = StorageExecutor()
-        executor = TieredExecutor(TransferController(self.device), self.storage)
-        self.driver = Driver(Core(self.config), executor, observers)
-        self.compute = self.device.stream(COMPUTE)
         self.notices: list[str] = []
-        stored = StoredPages(context_of(MODEL), stored_pools(self.device.table))
-        self.attachment = Attachment(
-            self.driver, self.storage, stored, now, self.notices.append, options
-        )
-        self.plans = contents_of(MODEL, PAGE)
+        attachment = now, self.notices.append, options
+        self.ranks = [
+            Machine(
+                config,
+                Rank(number, ranks),
+                group,
+                layout,
+                self._content,
+                attachment,
+                () if number else observers,
+            )
+            for number, group in enumerate(local_groups(ranks))
+        ]
+        self.first = self.ranks[0]
+        self.attachment = self.first.attachment
         self.requests = 0
         self.computed = 0  # tokens
         self.prefetched: dict[int, Prefetched] = {}
@@ -98,30 +149,37 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.attachment.store is not None:
-            self.attachment.detach(force=True)
-            self.until(lambda: self.attachment.store is None)
-        self.device.close()
+        for one in self.ranks:
+            if one.attachment.store is not None:
+                one.attachment.detach(force=True)
+            one.device.close()
 
     def serve(self, prompts: Sequence[Sequence[int]], settle: bool = True) -> list[int]:
         """Answer the prompts. Returns how many tokens of each were computed."""
         first = self.requests
         self.requests += len(prompts)
         for request, prompt in enumerate(prompts, first):
-            self.see(self.driver.feed(Arrived.from_tokens(request, prompt, PAGE)))
-        self.driver.executor.start()
-        found = [self._answer(request, prompt) for request, prompt in enumerate(prompts, first)]
+            self.feed(Arrived.from_tokens(request, prompt, PAGE))
+        found = [self.answer(request, prompt) for request, prompt in enumerate(prompts, first)]
         if settle:
             self.settle()
         return found
 
+    def feed(self, event: Event) -> list[Outcome]:
+        """Tell every rank. They must decide the same."""
+        outcomes = [one.driver.feed(event) for one in self.ranks]
+        return self._seen(outcomes)
+
     def settle(self) -> None:
         """Until no action is in flight."""
-        self.see(self.driver.settle(lambda: time.sleep(0.0003)))
+        while self.first.driver.core.view.flights:
+            self.poll()
 
     def poll(self) -> None:
-        self.driver.executor.start()
-        self.see(self.driver.poll())
+        for one in self.ranks:
+            one.agreement.start()
+        lockstep([one.agreement.agree() for one in self.ranks])
+        self._seen([one.driver.poll() for one in self.ranks])
         time.sleep(0.0003)
 
     def until(self, condition: Any) -> None:
@@ -142,28 +200,29 @@ class Server:
             self.evict(tier)
 
     def evict(self, tier: Tier) -> None:
-        view = self.driver.core.view
+        view = self.first.driver.core.view
         for index, name in enumerate(MODEL.components):
             capacity = view.pool(tier, index).capacity
-            self.see(self.driver.feed(EvictWanted(tier, name, capacity)))
+            self.feed(EvictWanted(tier, name, capacity))
         self.settle()
 
-    def _sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        return self.config.device_pages, self.config.host_pages
+    def _seen(self, outcomes: Sequence[list[Outcome]]) -> list[Outcome]:
+        assert len({outcome_bytes(one) for one in outcomes}) == 1, "ranks decide the same"
+        self.see(outcomes[0])
+        return outcomes[0]
 
-    def _answer(self, request: int, prompt: Sequence[int]) -> int:
+    def answer(self, request: int, prompt: Sequence[int]) -> int:
         outcomes = self._asked(AdmitWanted(request, len(prompt)))
         [admitted] = [one for one in outcomes if isinstance(one, Admitted)]
         prefill = outcomes[-1]
         while True:
             assert isinstance(prefill, Prefill)
             self._pass(prefill, prompt)
-            self.see(self.driver.feed(PrefillDone(prefill.flight)))
+            self.feed(PrefillDone(prefill.flight))
             if prefill.completes_prompt:
                 break
             prefill = self._asked(ContinueWanted(request, len(prompt)))[-1]
-        self.see(self.driver.feed(Finished.from_tokens(request, prompt, PAGE)))
-        self.driver.executor.start()
+        self.feed(Finished.from_tokens(request, prompt, PAGE))
         self.computed += admitted.tokens_to_compute
         return admitted.tokens_to_compute
 
@@ -171,8 +230,7 @@ class Server:
         """Ask until it is not refused."""
         end = time.monotonic() + PATIENCE_S
         while True:
-            outcomes = self.driver.feed(event)
-            self.see(outcomes)
+            outcomes = self.feed(event)
             if not isinstance(outcomes[-1], Refused):
                 return outcomes
             assert outcomes[-1].reason in ("fetching", "writing_back", "arriving"), outcomes[-1]
@@ -181,7 +239,7 @@ class Server:
 
     def _pass(self, prefill: Prefill, prompt: Sequence[int]) -> None:
         """Compare what the pass reads, and write what it computes."""
-        flights = self.driver.core.view.flights
+        flights = self.first.driver.core.view.flights
         self.until(lambda: not any(flight in flights for flight in prefill.after))
         first, last = prefill.start_token // PAGE, -(-prefill.end_token // PAGE)
         seeds = seeds_of(prompt)
@@ -195,7 +253,8 @@ class Server:
                 self._check(slots.component, slots.source, seeds[first - 1])
             for tokens, page in slots.checkpoints:
                 self._write(slots.component, np.array([page]), [seeds[tokens // PAGE - 1]])
-        self.device.synchronize(self.device.record(self.compute))
+        for one in self.ranks:
+            one.device.synchronize(one.device.record(one.compute))
 
     def _reads(self, component: str, depth: int, first: int) -> bool:
         """Whether a pass that begins at page `first` reads the page."""
@@ -208,24 +267,17 @@ class Server:
             self.seeds[component, page] = seed
         numbers = np.array([page for page, _ in held], dtype=np.int64)
         touch = Touch(component, numbers, "w", (0, MODEL.layers), "prefill")
-        self.device.touch(self.compute, touch)
+        for one in self.ranks:
+            one.device.touch(one.compute, touch)
 
     def _content(self, component: str, pages: Pages) -> Words:
         return np.array([self.seeds[component, page] for page in pages.tolist()], dtype=np.uint64)
 
     def _check(self, component: str, page: int, seed: int) -> None:
-        found = self.device.digest(Tier.DEVICE, component, page)
-        assert found == self.expected(component, seed), f"{component} page {page}"
+        for one in self.ranks:
+            found = one.device.digest(Tier.DEVICE, component, page)
+            assert found == one.expected(component, seed), f"{component} page {page}"
         self.checked += 1
-
-    def expected(self, component: str, seed: int) -> bytes:
-        """The digest of the page that the model computes for this seed."""
-        digest = hashlib.sha256()
-        for number, plan in enumerate(self.plans[component]):
-            layers = range(plan.sizes.layer)
-            whole = plan.stamped(np.array([seed], dtype=np.uint64), number, layers)
-            digest.update(np.ascontiguousarray(whole[:, 0]).data)
-        return digest.digest()
 
 
 def seeds_of(prompt: Sequence[int]) -> list[int]:
