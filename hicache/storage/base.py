@@ -1,6 +1,6 @@
 """The interface of a storage backend: a store of values under keys, in batches.
 
-A backend is a file in this folder. It knows neither pages nor models: a key is a text (see `keys`),
+A backend is a file in `backends`. It knows neither pages nor models: a key is a text (see `keys`),
 and a value is a run of bytes that lies in several buffers. It moves bytes and says what became of
 each value. It does not check them (see `verified`), retry, or decide what is stored.
 
