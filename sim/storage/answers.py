@@ -21,9 +21,7 @@ def looked_up(contents: Contents, components: Sequence[str], action: Lookup) -> 
     """The answer to a lookup. components: in the order of the configuration."""
     asked = len(action.digests)
     there = []
-    for place, (name, trailing) in enumerate(
-        zip(components, action.trailing_pages, strict=True)
-    ):
+    for place, (name, trailing) in enumerate(zip(components, action.trailing_pages, strict=True)):
         known = action.known_pages if place == 0 else 0
         found = [True] * known + contents.lookup(name, action.digests[known:])
         there.append((trailing, found))
@@ -42,8 +40,9 @@ def arrived(action: Fetch, statuses: Sequence[Sequence[Status]]) -> int:
         for place in range(len(piece.digests))
         if place >= len(found) or found[place] is not Status.DONE
     ]
-    end = max((piece.first_page + len(piece.digests) for piece in action.pieces), default=0)
-    return max(0, min([end, *missing]) - action.first_page)
+    if not missing:
+        return action.pages
+    return min(action.pages, max(0, min(missing) - action.first_page))
 
 
 def durable(statuses: Sequence[Status]) -> int:

@@ -36,7 +36,10 @@ class PageBytes:
         if self._memory is not None and len(piece.digests):
             why = f"store of {piece.component} from page {piece.first_page}"
             self._memory.verify(
-                (Tier.HOST, piece.component), piece.pages, self._tagged(piece.digests), *self._all(why)
+                (Tier.HOST, piece.component),
+                piece.pages,
+                self._tagged(piece.digests),
+                *self._all(why),
             )
 
     def fill(self, piece: Piece, statuses: Sequence[Status]) -> None:
