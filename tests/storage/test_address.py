@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from hicache.core.errors import CallerError
-from hicache.storage import address
+from hicache.storage import address, opening
 from hicache.storage import backends as own
 from hicache.storage.base import Address, StorageOptions
+from hicache.storage.breaker import Breaker
 
 
 def test_schemes_are_the_files_of_a_folder() -> None:
@@ -90,3 +91,11 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(backends: s
 
 def test_a_message_does_not_show_a_password() -> None:
     assert address.shown(address.parse("redis://me:secret@host:1/0")) == "redis://host:1/0"
+
+
+def test_a_store_is_opened_with_checks_and_a_guard(backends: str) -> None:
+    store = opening.open_store(
+        address.parse("plain:here"), StorageOptions(), lambda: 0.0, lambda sentence: None
+    )
+    assert isinstance(store.store, Breaker)
+    assert store.store.store == (Address("plain", "here"), StorageOptions())  # type: ignore[comparison-overlap]
