@@ -125,12 +125,14 @@ class Lookup(NamedTuple):
 
 class Fetch(NamedTuple):
     """Storage to host, in the order of `pieces`: each is read into its host pages. Answered by
-    `FetchDone`."""
+    `FetchDone`. pages: how many pages after `first_page` are there when all of them have arrived;
+    the tree may have the last of them already, so that no piece has them."""
 
     flight: FlightId
     request: RequestId
     first_page: int
     pieces: tuple[Piece, ...]
+    pages: int
 
 
 class Store(NamedTuple):
