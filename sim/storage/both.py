@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hicache.core.actions import Action, Backup, Load
 from hicache.core.events import Reply
 from hicache.core.types import FlightId

@@ -1,6 +1,6 @@
 """What both executors of storage share: the interface, the answers, and what is counted.
 
-An executor answers each `Lookup`, `Fetch`, `Store` and `Delete` exactly once. It asks `Contents` for
+An executor answers each `Lookup`, `Fetch`, `Store` and `Delete` once. It asks `Contents` for
 the status of each value and moves the bytes of the simulated host. When that happens is decided by
 `immediate` (at once) and `timed` (in virtual time).
 """
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hicache.core.actions import Delete, Fetch, Lookup, Store, StorageAction
+from hicache.core.actions import Delete, Fetch, Lookup, StorageAction, Store
 from hicache.core.events import DeleteDone, FetchDone, LookupDone, StorageReply, StoreDone
 from hicache.core.types import FlightId
 from hicache.storage.base import Status

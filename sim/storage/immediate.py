@@ -5,7 +5,7 @@ For replays that count hits. Does not model time; see timed.
 
 from __future__ import annotations
 
-from hicache.core.actions import Fetch, Lookup, Store
+from hicache.core.actions import Delete, Fetch, Lookup, Store
 from hicache.core.events import StorageReply
 
 from .answers import values
@@ -23,6 +23,6 @@ class ImmediateStore(StoreExecutor):
                 self._fetched(action, values(action))
             elif type(action) is Store:
                 self._stored(action, values(action))
-            else:
+            elif type(action) is Delete:
                 self._deleted(action)
         return super().poll()

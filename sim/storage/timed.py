@@ -1,4 +1,4 @@
-"""An executor of storage in virtual time: two pipes, the latency of each batch, and what goes wrong.
+"""An executor of storage in virtual time: two pipes, the latency of a batch, and what goes wrong.
 
 A lookup and a delete take the latency of the store. A fetch and a store move their values through
 the pipe of their direction; a value is read when it has moved, and written when its batch has

@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from fractions import Fraction
-from typing import Any
+from dataclasses import dataclass, replace
 
 from hicache.core import registry
 from hicache.core.errors import CallerError
@@ -95,7 +93,7 @@ def resolve(options: ReplayOptions) -> StorageSettings | None:
         if options.storage_latency is not None:
             store = replace(store, latency_ns=options.storage_latency)
     store = replace(store, size_bytes=options.storage_size or 0)
-    policy = options.prefetch or POLICY
+    policy = (options.prefetch or POLICY).replace("-", "_")
     return StorageSettings(options.storage, is_simulated, store, policy, _limit(options, policy))
 
 
@@ -114,8 +112,8 @@ def _refuse_link(options: ReplayOptions) -> None:
     for name in ("storage_bandwidth", "storage_latency"):
         if getattr(options, name) is not None:
             raise CallerError(
-                f"--{name.replace('_', '-')}: expected a real store, found {options.storage}; write "
-                "it in the address, such as sim:read=6GB/s,write=3GB/s,latency=200us"
+                f"--{name.replace('_', '-')}: expected a real store, found {options.storage}; "
+                "write it in the address, such as sim:read=6GB/s,write=3GB/s,latency=200us"
             )
 
 
