@@ -82,6 +82,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 REGISTRIES = {
     "hicache.core.components",
     "hicache.core.eviction_policies",
+    "hicache.core.prefetch_policies",
     "hicache.core.write_policies",
     "hicache.models",
     "hicache.devices",

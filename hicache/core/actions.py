@@ -125,8 +125,10 @@ class Lookup(NamedTuple):
 
 class Fetch(NamedTuple):
     """Storage to host, in the order of `pieces`: each is read into its host pages. Answered by
-    `FetchDone`. pages: how many pages after `first_page` are there when all of them have arrived;
-    the tree may have the last of them already, so that no piece has them."""
+    `FetchDone`.
+
+    pages: how many pages after `first_page` it is about. The last piece may end before that, where
+    the tree has the pages behind it."""
 
     flight: FlightId
     request: RequestId

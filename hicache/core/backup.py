@@ -125,23 +125,29 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     return fitting
 
 
-def land_backup(state: State, flight: Flight, ok: bool) -> None:
-    """Handle the reply: add the copies to the tree, or free their pages."""
+def land_backup(state: State, flight: Flight, ok: bool) -> list[Node]:
+    """Handle the reply: add the copies to the tree, or free their pages. Returns the nodes of the
+    backup that are in the tree."""
+    nodes: dict[int, Node] = {}
     for leg in flight.legs:
         node, index = leg.node, leg.component
         if node is None:
             end_leg(state, leg, Tier.HOST, adopt=False)
             continue
+        nodes[node.id] = node
         bit = 1 << index
         if ok or not flight.evicts:
             node.host_refused &= ~bit
         else:
             node.host_refused |= bit
-        end_leg(state, leg, Tier.HOST, adopt=ok and _may_publish(state, flight, node, index))
+        end_leg(state, leg, Tier.HOST, adopt=ok and may_publish(state, flight, node, index))
     flight.legs.clear()  # breaks the reference cycle between flight and legs
+    return list(nodes.values())
 
 
-def _may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
+def may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
+    """Whether the tree can take a host copy that the flight has brought for this node. Locks of the
+    flight itself do not count."""
     parent = node.parent
     if index != BACKBONE:
         return not state.writes.contiguous or node.pages[Tier.HOST][BACKBONE] is not None
