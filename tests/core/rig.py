@@ -22,7 +22,6 @@ from hicache.core.actions import (
     Lookup,
     Matched,
     Outcome,
-    Prefetched,
     Prefill,
     Refused,
     Store,

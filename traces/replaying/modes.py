@@ -132,6 +132,7 @@ def run(
     whole, paged = paged, without(paged, settings.skipped)
     ceiling = ceiling_of(paged, whole_prompts=not timed)
     account = Account(trace.jobs, paged.page_size, ceiling)
+    turns = turns_of(whole)
     observers = _Observers(settings, ceiling, watch)
     if follow:
         pages = -(-ceiling // paged.page_size)
@@ -139,11 +140,11 @@ def run(
         observers.history = history
         observers.all.append(history)
     if settings.check == "every":
-        observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed)
+        turn_of = turns.tolist() if settings.flushed else ()
+        observers.accounts = Accounts(paged.jobs, paged.page_size, settings.speed, turns=turn_of)
         observers.all.append(observers.accounts)
     if until is not None:
         observers.all.append(_Until(until))
-    turns = turns_of(whole)
     rounds = RoundOptions(turns.tolist(), settings.flushed) if settings.flushed else None
     with opened(settings) as contents:
         result, view = (_timed if timed else _hits)(
