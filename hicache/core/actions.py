@@ -275,7 +275,7 @@ class Prefetched(NamedTuple):
     too_short  fewer pages than the threshold were missing, or were found.
     budget     too many tokens are being prefetched.
     miss       storage has fewer than were asked.
-    no_host_pages  host has no room.
+    no_host_pages  host has no room, or lacks the prefix that the write policy requires there.
     short      storage delivered less than it had promised.
     late       the request did not wait any longer, or was admitted or aborted.
     flushed, detached  the cache was flushed, or storage detached.

@@ -116,12 +116,14 @@ class Node:
 class Receipt:
     """What one holder locked: (node, tier) by component. A release undoes exactly this list.
 
-    When a node is split, each half that gets pages of the component keeps the lock.
+    When a node is split, each half that gets pages of the component keeps the lock. of_storage: it
+    belongs to a fetch or store, which locks host copies only.
     """
 
     id: int
     name: str
     locked: list[list[tuple[Node, int]]]
+    of_storage: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -175,7 +177,7 @@ class Flight:
     first_page   lookup or fetch: the depth of the first of `digests`, the pages that it is about.
     asked_pages, found_pages  lookup or fetch: pages that were looked up and that were found.
     budget_tokens  lookup or fetch: tokens that count against the budget of prefetches.
-    key          fetch: the prefix that ends with the last of its pages.
+    key          lookup or fetch: the prefix that ends with the last of its pages.
     """
 
     id: FlightId

@@ -22,15 +22,15 @@ from ..backup import may_publish
 from ..errors import CoreBug
 from ..events import FetchDone
 from ..flights import flight_of
-from ..radix.locks import release
+from ..radix.locks import lock_for_storage, release
 from ..radix.matching import cut, match
 from ..radix.node import Flight, FlightKind, Node, Request
 from ..radix.tree import attach, label_of, new_child, start_of
 from ..requests.checkpoints import limit_states
 from ..state import State
-from ..types import BACKBONE, Key, Pages, PageState, Tier
+from ..types import BACKBONE, Pages, PageState, Tier
 from .flights import close_storage_flight, release_waiters, report, report_detached
-from .prefetch import check_pages, know, missing_runs, try_again
+from .prefetch import check_pages, key_of, know, missing_runs, try_again
 from .queue import believe, distrust
 
 
@@ -70,7 +70,7 @@ def _land(state: State, flight: Flight, pages: int, owner: Request | None) -> in
 def _publish(state: State, flight: Flight, upto: int, priority: int) -> int:
     """Attach what was fetched up to page `upto`. Returns how many pages after the first one could
     be attached, or were there; 0 if this makes no new boundary."""
-    first, key, cuts = flight.first_page, _key_of(flight), _cuts(state, flight, upto)
+    first, key, cuts = flight.first_page, key_of(flight), _cuts(state, flight, upto)
     path, arrived = match(state, key, upto), _by_depth(state, flight, upto)
     for at in cuts:
         cut(state, path, at)
@@ -88,12 +88,6 @@ def _publish(state: State, flight: Flight, upto: int, priority: int) -> int:
     if not state.every_end_is_live:
         limit_states(state, path)
     return upto - first
-
-
-def _key_of(flight: Flight) -> Key:
-    if flight.key is None:
-        raise CoreBug(f"{flight} has no key to attach pages at")
-    return flight.key
 
 
 def _cuts(state: State, flight: Flight, upto: int) -> list[int]:
@@ -156,7 +150,7 @@ def _grow(
     """Append new nodes to the path up to the last of these ends. Returns False if the tree cannot
     take them: pages before them are missing, on any tier or on host where the policy asks for it.
     """
-    known, first, key = path[-1].end_page if path else 0, flight.first_page, _key_of(flight)
+    known, first, key = path[-1].end_page if path else 0, flight.first_page, key_of(flight)
     if known < first or int(arrived[BACKBONE][known - first :].min()) < 0:
         return False
     if path and state.writes.contiguous and path[-1].pages[Tier.HOST][BACKBONE] is None:
@@ -183,6 +177,8 @@ def _grow(
 
 def _attach(state: State, node: Node, index: int, pages: Pages) -> None:
     attach(state, node, Tier.HOST, index, pages)
+    if index == BACKBONE:
+        lock_for_storage(state, node)
     if state.attached:
         believe(state, node, index)
 
@@ -191,7 +187,7 @@ def _can_end(state: State, flight: Flight, upto: int) -> bool:
     """Whether page `upto` will be a live boundary with what was fetched."""
     if state.every_end_is_live:
         return True
-    known = know(state, _key_of(flight), upto)
+    known = know(state, key_of(flight), upto)
     arrived = _by_depth(state, flight, upto)
     return all(
         start >= flight.first_page

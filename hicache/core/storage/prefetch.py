@@ -85,6 +85,7 @@ def begin_prefetch(state: State, request: Request, again: bool = False) -> None:
     flight = open_storage_flight(state, FlightKind.LOOKUP)
     flight.first_page, flight.asked_pages = first, count
     flight.digests = digests[:count]
+    flight.key = request.key.first(first + count)
     flight.budget_tokens = count * state.config.page_size
     join(state, request, flight)
     state.out.append(
@@ -111,7 +112,7 @@ def lookup_done(state: State, event: LookupDone) -> None:
         reason: PrefetchEnd = "too_short" if event.pages else "miss"
         fetch = None
         if _is_enough(state, event.pages):
-            fetch, reason = _begin_fetch(state, waiters[0], flight)
+            fetch, reason = _begin_fetch(state, flight)
         if fetch is None:
             report(state, waiters[0], flight, 0, reason)
             try_again(state, waiters[1:])
@@ -140,6 +141,13 @@ def know(state: State, key: Key, end: int) -> Known:
     path, partial, part = walk(state, key, end)
     depth = (path[-1].end_page if path else 0) + part
     return Known(path if partial is None else [*path, partial], depth)
+
+
+def key_of(flight: Flight) -> Key:
+    """The prefix that a prefetch is about: of the request that began it, whoever waits for it."""
+    if flight.key is None:
+        raise CoreBug(f"{flight} has no key")
+    return flight.key
 
 
 def missing_runs(state: State, known: Known, end: int) -> list[list[Run]]:
@@ -209,15 +217,17 @@ def _budget_left(state: State) -> int:
     return budget - prefetching_tokens(state)
 
 
-def _begin_fetch(state: State, owner: Request, lookup: Flight) -> tuple[Flight | None, PrefetchEnd]:
+def _begin_fetch(state: State, lookup: Flight) -> tuple[Flight | None, PrefetchEnd]:
     """Lock and reserve for what the lookup found. Returns the fetch, or why there is none."""
-    first, end = lookup.first_page, lookup.first_page + lookup.found_pages
-    known = know(state, owner.key, end)
+    first, end, key = lookup.first_page, lookup.first_page + lookup.found_pages, key_of(lookup)
+    known = know(state, key, end)
     missing = missing_runs(state, known, end)
     if any(runs and runs[0][0] < first for runs in missing):
         return None, "miss"
     if not any(missing):
         return None, ""
+    if state.writes.contiguous and not _comes_to_host(known):
+        return None, "no_host_pages"
     locked = _to_lock(state, known, end)
     room = _host_room(state, locked)
     if state.every_end_is_live:
@@ -231,8 +241,8 @@ def _begin_fetch(state: State, owner: Request, lookup: Flight) -> tuple[Flight |
     flight.first_page, flight.digests = first, lookup.digests[: end - first]
     flight.asked_pages, flight.found_pages = lookup.asked_pages, lookup.found_pages
     flight.budget_tokens = (end - first) * state.config.page_size
-    flight.key = owner.key.first(end)
-    flight.receipt = receipt = open_receipt(state, f"fetch {flight.id}")
+    flight.key = key.first(end)
+    flight.receipt = receipt = open_receipt(state, f"fetch {flight.id}", True)
     for index, nodes in enumerate(locked):
         lock(state, receipt, nodes, Tier.HOST, index)
     for index, count in enumerate(needed):
@@ -244,6 +254,18 @@ def _begin_fetch(state: State, owner: Request, lookup: Flight) -> tuple[Flight |
             target = state.pools[Tier.HOST][index].reserve(pages, flight.id)
             flight.legs.append(Leg(flight, None, index, NO_PAGES, target, start))
     return flight, ""
+
+
+def _comes_to_host(known: Known) -> bool:
+    """Whether the known path is on host, or will be when a backup has ended. If host copies are
+    contiguous, what is above the last node is on host as well."""
+    return all(
+        node.pages[Tier.HOST][BACKBONE] is not None
+        or any(
+            leg.component == BACKBONE and leg.flight.kind is FlightKind.BACKUP for leg in node.legs
+        )
+        for node in known.path[-1:]
+    )
 
 
 def _to_lock(state: State, known: Known, end: int) -> list[list[Node]]:

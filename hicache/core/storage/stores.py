@@ -84,6 +84,7 @@ def store_done(state: State, event: StoreDone) -> None:
     close_storage_flight(state, flight)
     if not flight.abandoned:
         _judge(state, list(nodes.values()), list(failed.values()))
+    if state.attached:
         pump(state)
     report_detached(state)
 
@@ -131,7 +132,7 @@ def _wanted(state: State, node: Node) -> list[int]:
 
 def _begin_store(state: State, node: Node, wanted: list[int]) -> None:
     flight = open_storage_flight(state, FlightKind.STORE)
-    flight.receipt = receipt = open_receipt(state, f"store {flight.id}")
+    flight.receipt = receipt = open_receipt(state, f"store {flight.id}", True)
     lock(state, receipt, path_to(node), Tier.HOST)
     for index in wanted:
         lock(state, receipt, (node,), Tier.HOST, index)
