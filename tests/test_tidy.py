@@ -35,7 +35,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.memory": ("hicache.core", "hicache.models"),
     "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory"),
     "hicache.storage": ("hicache.core", "hicache.models"),
-    "hicache.runtime": ("hicache.core", "hicache.devices"),
+    "hicache.runtime": ("hicache.core", "hicache.devices", "hicache.storage"),
     "sim": ("hicache",),
     "invariants.accounts": ("hicache.core", "invariants.base"),
     "invariants.checks": ("hicache.core", "invariants"),

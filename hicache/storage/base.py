@@ -101,6 +101,11 @@ class Storage(ABC):
     def close(self) -> None:
         """End connections and threads. Calls under way end with `FAILED`. Idempotent."""
 
+    def look(self) -> int:
+        """Look after the store although nobody calls it: one whose calls hang counts as out.
+        Returns how often it was out and came back. Optional; 0 here. Never blocks."""
+        return 0
+
     def register(self, memory: Sequence[memoryview]) -> None:  # noqa: B027
         """Tell the store of the memory that most buffers will lie in, for reads and writes without
         a copy. Optional, and without effect here."""
