@@ -19,6 +19,7 @@ from hicache.devices.base import Direction
 from hicache.models import ModelDescription
 from hicache.runtime.controller import TransferController
 from hicache.runtime.driver import Driver, Executor, Observer
+from hicache.runtime.tiered import TieredExecutor
 
 from .audit import audit
 from .content import prefix_tags
@@ -35,7 +36,6 @@ from .machine import build
 from .options import EngineOptions, WorldOptions
 from .recorder import Recorder
 from .rounds import RoundOptions, Rounds
-from .storage.both import WithStorage
 from .storage.contents import Contents
 from .storage.options import StoreOptions
 from .storage.page_bytes import PageBytes
@@ -118,7 +118,7 @@ class World:
         self.store = self._store_of(storage)
         executor: Executor = self.controller
         if self.store is not None:
-            executor = WithStorage(self.controller, self.store)
+            executor = TieredExecutor(self.controller, self.store)
         self.driver = Driver(self.core, executor, (self._recorder, *observers))
         accesses = Accesses(config, self.core.view.components)
         checked = machine.memory is not None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import product
 from typing import TypeAlias
@@ -67,7 +67,7 @@ class Medium(Contents):
         self._value_bytes = dict(value_bytes)
         self._size_bytes = size_bytes
         self._values: OrderedDict[Name, bool] = OrderedDict()  # by last use: whether it is whole
-        self._unsynced: dict[Name, bool] = {}  # whether there was no such value before
+        self._unsynced: dict[Name, None] = {}
         self._fates: dict[Name, Fate] = {}
         self.bytes = 0
 
@@ -107,15 +107,15 @@ class Medium(Contents):
         size = self._value_bytes[name[0]]
         if self._size_bytes and size > self._size_bytes:
             return Status.FULL
-        if name in self._values:
-            self._unsynced.setdefault(name, False)
+        if self._values.get(name):  # the same content: it is not written again
             self._values.move_to_end(name)
-            self._values[name] = whole
             return Status.DONE
+        if name in self._values:
+            self.drop(name, Fate.CORRUPT)
         while self._size_bytes and self.bytes + size > self._size_bytes:
             self.drop(next(iter(self._values)), Fate.EVICTED)
         self._values[name] = whole
-        self._unsynced[name] = True
+        self._unsynced[name] = None
         self._fates.pop(name, None)
         self.bytes += size
         return Status.DONE
@@ -141,22 +141,13 @@ class Medium(Contents):
 
     def crashes(self) -> Iterator[Medium]:
         """Every state in which a crash at this moment may leave the medium: each value that was
-        written and not synced is there, is gone or is torn. A value that was written over another
-        one is the same again, or torn."""
-        open_ = list(self._unsynced.items())
-        choices = [("whole", "gone" if was_new else "whole", "torn") for _, was_new in open_]
-        for chosen in product(*(dict.fromkeys(one) for one in choices)):
-            states = zip((name for name, _ in open_), chosen, strict=True)
-            yield self._after(states)
-
-    def _after(self, states: Iterable[tuple[Name, str]]) -> Medium:
-        left = Medium(self._value_bytes, self._size_bytes)
-        for name, whole in self._values.items():
-            left.put(name, whole)
-        for name, state in states:
-            if state == "gone":
-                left.drop(name, Fate.LOST)
-            else:
-                left.put(name, state == "whole")
-        left.sync()
-        return left
+        written and not synced is there, is gone or is torn."""
+        for states in product(("whole", "gone", "torn"), repeat=len(self._unsynced)):
+            left = Medium(self._value_bytes, self._size_bytes)
+            became = dict(zip(self._unsynced, states, strict=True))
+            for name, whole in self._values.items():
+                state = became.get(name, "whole")
+                if state != "gone":
+                    left.put(name, whole and state == "whole")
+            left.sync()
+            yield left

@@ -61,6 +61,9 @@ class StoreExecutor:
     def submit(self, action: StorageAction) -> None:
         self._open[action.flight] = action
 
+    def start(self) -> None:
+        """Begin what is queued. Nothing waits for it here."""
+
     def poll(self) -> list[StorageReply]:
         """The replies that are ready, in the order in which they became so."""
         replies, self._replies = self._replies, []

@@ -27,10 +27,10 @@ from hicache.core.events import (
 )
 from hicache.runtime.driver import Driver, Executor, Observer
 from hicache.runtime.immediate import ImmediateExecutor
+from hicache.runtime.tiered import TieredExecutor
 from sim.engine.reuse import from_storage
 from sim.errors import StuckError
 from sim.rounds import RoundOptions, empty
-from sim.storage.both import WithStorage
 from sim.storage.immediate import ImmediateStore
 from sim.workload import Job
 
@@ -64,7 +64,7 @@ class HitsReplay:
         self.core = Core(config)
         executor: Executor = ImmediateExecutor()
         if store is not None:
-            executor = WithStorage(executor, store.executor)
+            executor = TieredExecutor(executor, store.executor)
         self._executor = executor
         self._driver = Driver(self.core, executor, observers)
         self._store = store
