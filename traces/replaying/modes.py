@@ -39,7 +39,7 @@ from .lookups import Lookups
 from .prefetches import Prefetches
 from .run import Checks, ComponentUse, Run, Transfer
 from .settings import Settings
-from .storage_use import opened, use_of
+from .storage_use import asked_of, opened, use_of
 from .tally import Tally
 from .turns import by_turn, turns_of
 
@@ -134,9 +134,10 @@ def run(
     account = Account(trace.jobs, paged.page_size, ceiling)
     turns = turns_of(whole)
     observers = _Observers(settings, ceiling, watch)
-    if follow:
+    if follow or settings.storage is not None:
         pages = -(-ceiling // paged.page_size)
-        history = History(whole, settings.core.components, pages, whole_prompts=not timed)
+        stored = settings.storage is not None
+        history = History(whole, settings.core.components, pages, not timed, stored)
         observers.history = history
         observers.all.append(history)
     if settings.check == "every":
@@ -173,6 +174,8 @@ def _hits(
     if contents is not None:
         executor = ImmediateStore(contents, settings.core.components, PageBytes(None))
         store = HitsStorage(executor, observers.prefetches)
+        if observers.history is not None:
+            observers.history.asked = asked_of(executor)
     watched = (recorder, *observers.all)
     hits = HitsReplay(paged, settings.core, account, watched, store, rounds)
     interrupted = False
@@ -225,6 +228,8 @@ def _timed(
         world = replay_timed.build(paged, settings, observers.all, report, contents, rounds)
         if observers.history is not None:
             observers.history.now_ns = lambda: world.clock.now_ns
+            if world.store is not None:
+                observers.history.asked = asked_of(world.store)
         if observers.accounts is not None:
             observers.accounts.now_ns = lambda: world.clock.now_ns
         try:

@@ -14,6 +14,7 @@ from sim.storage.contents import Contents
 from sim.storage.executor import StoreExecutor
 from sim.world import LinkUse
 
+from .caps import Asked
 from .prefetches import Prefetches
 from .run import StorageUse, Transfer
 from .settings import Settings
@@ -29,6 +30,11 @@ def opened(settings: Settings) -> Iterator[Contents | None]:
     contents = storage.open(settings.model, core.page_size, settings.value_bytes, settings.tp)
     with closing(contents):
         yield contents
+
+
+def asked_of(store: StoreExecutor) -> Asked:
+    """What the store can say about pages that it did not deliver."""
+    return Asked(store.moved.short.get, store.contents.fate)
 
 
 def use_of(

@@ -21,7 +21,7 @@ from ..terminal.text import name as shown
 from .components import NO_TRUTH, component_tables, order_table, turn_table
 from .refusals import retries
 from .size_rows import each_rank, hardware_row, model_rows, size_rows
-from .stored import prefetch_table, setting_rows, transfer_rows
+from .stored import lost_table, prefetch_table, setting_rows, transfer_rows
 
 
 def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | None = None) -> None:
@@ -42,6 +42,8 @@ def print_report(trace: Trace, settings: Settings, run: Run, stream: TextIO | No
         out.print(_latency(run))
     if (prefetches := prefetch_table(settings, run)) is not None:
         out.print(prefetches)
+    if (lost := lost_table(run)) is not None:
+        out.print(lost)
     out.print(_transfers(settings, run))
     if (orders := order_table(settings, run)) is not None:
         out.print(orders)

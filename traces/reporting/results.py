@@ -15,6 +15,7 @@ from ..replaying.account import Share
 from ..replaying.run import NS_PER_S, ComponentUse, Latency, Run, Spread, StorageUse, spread
 from ..replaying.settings import Settings
 from .components import describe
+from .stored import lost_by_reason
 
 SCHEMA = 1  # grows when a key changes its meaning or goes
 
@@ -68,7 +69,12 @@ def document(trace: Trace, settings: Settings, run: Run) -> dict[str, object]:
         for way, transfer in run.transfers.items()
     }
     if run.storage is not None:
-        result["storage"] = _storage(settings, run.storage)
+        result["storage"] = _storage(settings, run.storage) | {
+            "lost_tokens": {
+                reason: {"requests": requests, "tokens": tokens}
+                for reason, (requests, tokens) in lost_by_reason(run).items()
+            }
+        }
     result["evicted_pages"] = {"device": run.evicted[0], "host": run.evicted[1]}
     result["components"] = uses = {use.name: _component(use, settings.tp) for use in run.components}
     if len(run.components) > 1:

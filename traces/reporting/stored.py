@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from ..replaying import caps
 from ..replaying.account import Share
 from ..replaying.prefetches import WHOLE
 from ..replaying.run import NS_PER_S, Run
@@ -24,6 +25,30 @@ _ENDS = {
     "late": "the request did not wait longer",
     "flushed": "the cache was flushed",
     "detached": "storage was detached",
+}
+
+_REASONS = {
+    caps.NOT_READY: "still being computed by another request",
+    caps.EVICTED: "evicted, also from storage",
+    caps.NEVER_BACKED_UP: "evicted from the device, never copied to host",
+    caps.NEVER_STORED: "evicted from host before it was stored",
+    caps.STORE_FAILED: "storage did not take it",
+    caps.WAITING: "evicted while the request waited",
+    "too_short": "too few tokens to fetch (--prefetch-threshold)",
+    "budget": "too many tokens being fetched (--prefetch-budget)",
+    "no_host_pages": "no room on host to fetch it",
+    "late": "fetched too late",
+    "flushed": "the cache was flushed",
+    "detached": "storage was detached",
+    "short_read": "storage said that it has it, and did not",
+    "corrupt": "storage had it, and it did not verify",
+    "failed": "storage failed",
+    "evicted_from_storage": "evicted from storage (--storage-size)",
+    "lost_in_storage": "storage took it and lost it",
+    "deleted": "deleted from storage",
+    "not_loaded": "on host, not loaded (--load-threshold, --load-quota)",
+    "together": "no boundary suits all components",
+    "complete": "computed for its logits",
 }
 
 
@@ -53,7 +78,7 @@ def prefetch_table(settings: Settings, run: Run) -> Table | None:
     """How prefetches ended; None without storage."""
     if run.storage is None:
         return None
-    result = table("Prefetches", "requests", "tokens asked", "found", "fetched")
+    result = table("Prefetches", "", "requests", "tokens asked", "found", "fetched")
     size, ended = settings.core.page_size, run.storage.prefetches.ended
     for reason in sorted(ended, key=lambda one: [*_ENDS].index(one)):
         one = ended[reason]
@@ -63,6 +88,31 @@ def prefetch_table(settings: Settings, run: Run) -> Table | None:
     result.add_section()
     result.add_row("lookups begun", f"{run.storage.prefetches.begun:,}", "", "", "")
     return result
+
+
+def lost_by_reason(run: Run) -> dict[str, tuple[int, int]]:
+    """(requests, tokens) that had been seen before and were not hit, by reason; with storage."""
+    history = run.history
+    if history is None:
+        return {}
+    rows = [(row.request, row.lost) for row in run.account.rows()]
+    return caps.lost_by_reason(rows, lambda one: history.misses[one].ended_by, history.caps)
+
+
+def lost_table(run: Run) -> Table | None:
+    """What tokens were lost to; None without storage, or if none were lost."""
+    lost = lost_by_reason(run) if run.storage is not None else {}
+    if not lost:
+        return None
+    result = table("Tokens lost to", "", "requests", "tokens")
+    for reason, (requests, tokens) in lost.items():
+        result.add_row(reason_in_words(reason), f"{requests:,}", f"{tokens:,}")
+    return result
+
+
+def reason_in_words(reason: str) -> str:
+    """The words of a table for a reason; a component's own name for a component."""
+    return _REASONS.get(reason, f"no {reason} to continue from")
 
 
 def transfer_rows(run: Run) -> list[tuple[str, str, str, str]]:
