@@ -24,6 +24,7 @@ from hicache import (
     PrefillDone,
     Term,
     add_eviction_policy,
+    add_prefetch_policy,
     add_write_policy,
 )
 from hicache.core import registry
@@ -201,6 +202,10 @@ class Taken(Sound):
     name = "lru"
 
 
+class Hasty:
+    name, waits, limited = "hasty", False, False
+
+
 class Once:
     name, threshold, on_evict, contiguous = "once", 1, False, True
 
@@ -209,10 +214,14 @@ def test_a_policy_is_known_by_its_name() -> None:
     try:
         assert add_eviction_policy(Sound) == "sound"
         assert add_write_policy(Once) == "once"
-        core = Core(Config(1, (4,), eviction_policy="sound", write_policy="once"))
+        assert add_prefetch_policy(Hasty) == "hasty"
+        policies = {"write_policy": "once", "prefetch_policy": "hasty"}
+        core = Core(Config(1, (4,), eviction_policy="sound", **policies))  # type: ignore[arg-type]
         assert isinstance(core.view.eviction, Sound)
         assert isinstance(core.view.writes, Once)
+        assert isinstance(core.view.prefetching, Hasty)
     finally:
+        registry.remove(registry.PREFETCH_POLICIES, "hasty")
         registry.remove(registry.EVICTION_POLICIES, "sound")
         registry.remove(registry.WRITE_POLICIES, "once")
 
