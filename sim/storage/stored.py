@@ -19,8 +19,8 @@ from hicache.storage.verified import HEADER_BYTES
 from .contents import Contents, Fate
 
 REVISION = "simulated"
-SCALE = 1 << 16  # bytes of a page for each byte of its value
-_LEAST_BYTES = 32
+UNIT_BYTES = 4096  # of the smallest value, with its header: a block of most disks
+_MOST_UNITS = 16
 
 
 def context_of(model: ModelDescription, page_size: int, rows: str) -> Context:
@@ -28,16 +28,19 @@ def context_of(model: ModelDescription, page_size: int, rows: str) -> Context:
     return Context(model.name, REVISION, page_size, rows, model.pools)
 
 
-def scaled(value_bytes: int) -> int:
-    """Bytes of the value that stands for one of `value_bytes`, without its header."""
-    return max(_LEAST_BYTES, -(-value_bytes // SCALE))
+def scaled(value_bytes: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of the value that stands for a page, by component, with its header: one unit for the
+    smallest, and as many times that as its page is larger, at most 16."""
+    least = min(value_bytes.values())
+    return {
+        name: min(_MOST_UNITS, max(1, round(size / least))) * UNIT_BYTES
+        for name, size in value_bytes.items()
+    }
 
 
 def scaled_size(size_bytes: int, value_bytes: Mapping[str, int]) -> int:
-    """Bytes that a store may use to hold as many pages as `size_bytes` would of real ones."""
-    largest = max(value_bytes.values())
-    values = max(1, size_bytes // largest)
-    return values * (HEADER_BYTES + scaled(largest))
+    """Bytes in which a store holds as many values as `size_bytes` would hold pages."""
+    return size_bytes // min(value_bytes.values()) * UNIT_BYTES
 
 
 class StoredContents(Contents):
@@ -62,7 +65,7 @@ class StoredContents(Contents):
             ]
             for name in value_bytes
         }
-        self._lengths = {name: scaled(size) for name, size in value_bytes.items()}
+        self._lengths = {name: size - HEADER_BYTES for name, size in scaled(value_bytes).items()}
         self._written: dict[tuple[str, bytes], None] = {}
         self._has_context = False
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from hicache.storage.address import parse
+from hicache.storage.address import parse, schemes
 from hicache.storage.base import StorageOptions
 from hicache.storage.opening import open_store
 from sim.engine.prefetching import PrefetchLimit
@@ -65,14 +65,26 @@ class StorageSettings:
     ) -> Contents:
         """What the store has. Raises CallerError for what a person can mend."""
         size = self.options.size_bytes
+        limit = _limit_of(size, value_bytes)
         if self.is_simulated:
             medium = Medium(value_bytes, size)
             faulty = self.options.loss or self.options.lying or self.options.corrupt
             return Faulty(medium, self.options) if faulty else medium
-        limits = StorageOptions(size_bytes=scaled_size(size, value_bytes) if size else 0)
+        limits = StorageOptions(size_bytes=limit)
         store = open_store(parse(self.address), limits, time.monotonic, print_error)
         context = context_of(model, page_size, "ids")
         return StoredContents(store, context, model, value_bytes, tp)
+
+
+def _limit_of(size_bytes: int, value_bytes: Mapping[str, int]) -> int:
+    """The limit of a real store; 0 for none. Raises CallerError for one without room for a page."""
+    most = max(value_bytes.values())
+    if 0 < size_bytes < most:
+        raise CallerError(
+            f"--storage-size: expected room for a page or state, {most} bytes, found {size_bytes}; "
+            "enlarge it"
+        )
+    return scaled_size(size_bytes, value_bytes)
 
 
 def resolve(options: ReplayOptions) -> StorageSettings | None:
@@ -85,7 +97,8 @@ def resolve(options: ReplayOptions) -> StorageSettings | None:
         _refuse_link(options)
         store = _simulated(rest, options.seed or 0)
     else:
-        parse(options.storage)  # raises for what is no address
+        if parse(options.storage).scheme not in schemes():  # raises for what is no address
+            raise registry.unknown("storage", scheme, [SIMULATED, *schemes()])
         store = StoreOptions()
         if options.storage_bandwidth is not None:
             reads, writes = options.storage_bandwidth

@@ -143,6 +143,12 @@ def _any_of(names: list[str]) -> str:
 def _missed(share: Share, run: Run) -> str:
     """How far the hits are from those of a cache without limits."""
     ceiling = _percent(share.rate(share.ceiling))
+    if share.hit_tokens > share.ceiling:
+        return (
+            f"More was reused than this trace could leave in a cache: the hit rate is "
+            f"{_percent(share.hit_rate)} and the ceiling {ceiling}. Storage had the rest from an "
+            "earlier run."
+        )
     if share.rate(share.lost) < NEGLIGIBLE:
         return (
             "Nearly everything that could be reused was reused: the hit rate is "
