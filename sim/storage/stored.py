@@ -10,10 +10,13 @@ model its time (see timed).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
 
+from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
 from hicache.storage.base import Status, Storage
-from hicache.storage.keys import Context, context_key, page_keys, shard
+from hicache.storage.keys import Context, context_key, document_of, page_keys, shard, take_apart
 from hicache.storage.verified import HEADER_BYTES
 
 from .contents import Contents, Fate
@@ -21,6 +24,8 @@ from .contents import Contents, Fate
 REVISION = "simulated"
 UNIT_BYTES = 4096  # of the smallest value, with its header: a block of most disks
 _MOST_UNITS = 16
+_MOST_ENTRIES = 100_000  # that are looked through for the key of another simulation
+_MOST_FIELDS = 4
 
 
 def context_of(model: ModelDescription, page_size: int, rows: str) -> Context:
@@ -68,6 +73,32 @@ class StoredContents(Contents):
         self._lengths = {name: size - HEADER_BYTES for name, size in scaled(value_bytes).items()}
         self._written: dict[tuple[str, bytes], None] = {}
         self._has_context = False
+
+    def check_key(self, name: str) -> None:
+        """Raises CallerError if the store, called `name`, has pages of simulations and none under
+        this key; the error names the fields that differ."""
+        if self._store.lookup([context_key(self._digest)])[0]:
+            return
+        ours = document_of(self._context.text.encode("ascii"), self._digest)
+        assert ours is not None
+        for entry in islice(self._store.entries(""), _MOST_ENTRIES):
+            found = take_apart(entry.key)
+            if found is None or found.pool:
+                continue
+            theirs = self._document(entry.key, entry.size_bytes - HEADER_BYTES, found.context)
+            if theirs.get("revision") == REVISION:
+                raise CallerError(
+                    f"--storage: expected pages of {_named(ours)}, found in {name} those of "
+                    f"{_named(theirs)} ({_differences(ours, theirs)}); name another place, or give "
+                    "the options of the earlier replay"
+                )
+
+    def _document(self, key: str, length: int, context: str) -> dict[str, Any]:
+        """What a stored context stands for; empty if it cannot be read."""
+        buffer = bytearray(max(0, length))
+        status = self._store.read([key], [(memoryview(buffer),)])
+        found = document_of(bytes(buffer), context) if status == [Status.DONE] else None
+        return found or {}
 
     def lookup(self, component: str, digests: Sequence[bytes]) -> list[bool]:
         found = [True] * len(digests)
@@ -126,6 +157,27 @@ class StoredContents(Contents):
             text = memoryview(self._context.text.encode("ascii"))
             done = self._store.write([context_key(self._digest)], [(text,)])
             self._has_context = done == [Status.DONE]
+
+
+def _named(document: Mapping[str, Any]) -> str:
+    return f"{document.get('model')} with pages of {document.get('page_size')} tokens"
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """The fields of two keys that differ, those of pools with the pool's name."""
+    names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    if "pools" not in names:
+        return "different: " + ", ".join(names)
+    names.remove("pools")
+    here, there = ours["pools"], theirs.get("pools", {})
+    for pool in sorted({*here, *there}):
+        fields = {*here.get(pool, {}), *there.get(pool, {})}
+        names += [
+            f"{field} of pool {pool}"
+            for field in sorted(fields)
+            if here.get(pool, {}).get(field) != there.get(pool, {}).get(field)
+        ][:_MOST_FIELDS]
+    return "different: " + ", ".join(names[:_MOST_FIELDS])
 
 
 def _value(digest: bytes, length: int) -> bytes:

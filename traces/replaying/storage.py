@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from hicache.core import registry
 from hicache.core.errors import CallerError
 from hicache.models import ModelDescription
-from hicache.storage.address import parse, schemes
+from hicache.storage.address import parse, schemes, shown
 from hicache.storage.base import StorageOptions
 from hicache.storage.opening import open_store
 from sim.engine.prefetching import PrefetchLimit
@@ -71,9 +71,16 @@ class StorageSettings:
             faulty = self.options.loss or self.options.lying or self.options.corrupt
             return Faulty(medium, self.options) if faulty else medium
         limits = StorageOptions(size_bytes=limit)
-        store = open_store(parse(self.address), limits, time.monotonic, print_error)
+        address = parse(self.address)
+        store = open_store(address, limits, time.monotonic, print_error)
         context = context_of(model, page_size, "ids")
-        return StoredContents(store, context, model, value_bytes, tp)
+        contents = StoredContents(store, context, model, value_bytes, tp)
+        try:
+            contents.check_key(shown(address))
+        except CallerError:
+            contents.close()
+            raise
+        return contents
 
 
 def _limit_of(size_bytes: int, value_bytes: Mapping[str, int]) -> int:
