@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from hicache.core.errors import CallerError
 
-from ._file_data import Data
+from ._file_data import Data, sync_folder
 from ._file_index import Index, create
 
 VERSION = 1
@@ -146,13 +146,18 @@ def _check(path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    """Make what is not there yet. Needs the folder's lock."""
-    for name in ("segments", "owners"):
-        (path / name).mkdir(exist_ok=True)
+    """Make what is not there yet. Needs the folder's lock. The manifest comes first: a folder with
+    anything else in it and without a manifest is somebody else's."""
     if not (path / "manifest.json").exists():
         new = path / "manifest.json.new"
-        new.write_text(json.dumps(_MANIFEST) + "\n")
+        with open(new, "w") as file:
+            file.write(json.dumps(_MANIFEST) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         new.rename(path / "manifest.json")
+        sync_folder(path)
+    for name in ("segments", "owners"):
+        (path / name).mkdir(exist_ok=True)
 
 
 @contextmanager

@@ -165,7 +165,7 @@ def write_values(
     try:
         for slot, at in unused.items():
             seal(at)
-            found[at] = _write(data, slot, values[at])
+            found[at] = _write(index, data, slot, values[at])
         if durable:
             for segment in {slot.segment for slot in unused}:
                 data.sync(segment)
@@ -196,9 +196,12 @@ def _read(index: Index, data: Data, row: Row | None, value: Value) -> Status:
     return Status.DONE if whole else Status.CORRUPT
 
 
-def _write(data: Data, slot: Slot, value: Value) -> Status:
+def _write(index: Index, data: Data, slot: Slot, value: Value) -> Status:
     try:
         data.write(slot.segment, slot.start, value)
+    except FileNotFoundError:
+        index.lost(slot.segment)
+        return Status.FAILED
     except OSError as error:
         return _status(error)
     return Status.DONE
