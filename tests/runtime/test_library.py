@@ -262,3 +262,13 @@ def test_a_config_with_values_of_a_wrong_type_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(CallerError, match=said):
         Config(**{"page_size": 4, "device_pages": (6,), **given})  # type: ignore[arg-type]
+
+
+def test_the_example_of_storage_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/storage_runtime.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    left: dict[str, object] = {}
+    exec(compile(example, "docs/storage_runtime.md", "exec"), left)
+    assert (tmp_path / "pages").is_dir()
+    assert left["attachment"].wait_closed(0)  # type: ignore[attr-defined]
