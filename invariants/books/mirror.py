@@ -32,6 +32,7 @@ class NodeMirror:
         "changed",
         "digests",
         "end_page",
+        "fetched",
         "gave",
         "hits",
         "id",
@@ -72,6 +73,7 @@ class NodeMirror:
         self.kids = 0
         self.kids_on = [0, 0]  # children with the backbone on each tier
         self.use = [0] * width
+        self.fetched = False  # made by a fetch, before any request used it
         self.inserted = 0  # clock at its insertion
         self.hits = 0  # requests that used it
         self.priority = 0  # highest priority of those requests

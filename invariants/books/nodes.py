@@ -71,6 +71,7 @@ class NodeBook:
         self.died: set[int] = set()  # nodes that lost their last live boundary in this operation
         self.hosted: set[int] = set()  # nodes that became host candidates in this operation
         self.came = 0  # number of new nodes
+        self.newcomers_priority: int | None = None  # of nodes that a fetch makes
         self.turned: set[int] = set()  # nodes with another live distance since this operation
         self._moved: list[tuple[NodeMirror, Node]] = []
         self._host_bits = sum(1 << 3 * kind.at + HOST for kind in kinds)
@@ -222,12 +223,14 @@ class NodeBook:
         mirror.changed = True
         lower = lower_half(mirror, node, self.by_id, self.gone)
         if lower is None:
-            mirror.use = [self.clock] * self.width
-            mirror.inserted = self.clock
+            fetched = self.newcomers_priority is not None
+            mirror.use = [self.clock if fetched else 0] * self.width
+            mirror.inserted, mirror.priority = self.clock, self.newcomers_priority or 0
+            mirror.fetched = fetched
             return
         mirror.use = lower.use.copy()
         mirror.inserted, mirror.hits = lower.inserted, lower.hits
-        mirror.priority = lower.priority
+        mirror.priority, mirror.fetched = lower.priority, lower.fetched
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""
@@ -269,7 +272,7 @@ class NodeBook:
             start = parent.end_page if parent is not None else 0
             mirror.tags = run_tags(key, self.stride, start, above)
             if self.with_digests:
-                mirror.digests = chain(self._digest_above(mirror, parent), key, self.stride)
+                mirror.digests = chain(self.digest_above(mirror, parent), key, self.stride)
         mirror.key, mirror.end_page, mirror.span = key, end, pages
         if len(mirror.tags):
             self.at[int(mirror.tags[-1])] = mirror
@@ -282,7 +285,7 @@ class NodeBook:
         namespace = node.label[: -self.stride].rstrip(b"\0").decode()
         return namespace, seed_of(namespace)
 
-    def _digest_above(self, mirror: NodeMirror, parent: NodeMirror | None) -> bytes:
+    def digest_above(self, mirror: NodeMirror, parent: NodeMirror | None) -> bytes:
         if parent is None or not parent.digests:
             return chain_root(mirror.namespace)
         return parent.digests[-1]
@@ -305,7 +308,7 @@ class NodeBook:
                     step.use[index] = clock
             if at > since:
                 step.hits += 1
-                if step.hits == 1:
+                if step.hits == 1 and not step.fetched:
                     step.priority = priority
             if priority > step.priority:
                 step.priority = priority
