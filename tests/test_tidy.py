@@ -68,6 +68,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.devices": ("hicache", "sim"),
+    "traces.servers": ("hicache.core.errors",),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
@@ -87,6 +88,7 @@ REGISTRIES = {
     "hicache.devices",
     "hicache.devices._movers",
     "hicache.storage.backends",
+    "hicache.storage.engines",
     "sim.hardware.profiles",
     "sim.schedulers",
     "invariants.checks",
@@ -101,6 +103,7 @@ REGISTRIES = {
     "traces.generators",
     "traces.devices.gpu_checks",
     "traces.devices.probes",
+    "traces.servers",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
 CORE_INTERNALS = {
