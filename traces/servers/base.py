@@ -100,7 +100,7 @@ def spawn(command: Sequence[str], log: Path, port: int) -> subprocess.Popen[byte
     """Start a process and wait until it listens. It ends when this process does, also when this one
     is killed. Raises CallerError if it does not start."""
     setpriv = shutil.which("setpriv")
-    tied = [setpriv, "--pdeathsig", "TERM", *command] if setpriv else list(command)
+    tied = [setpriv, "--pdeathsig", "KILL", *command] if setpriv else list(command)
     with log.open("wb") as output:
         process = subprocess.Popen(
             tied,

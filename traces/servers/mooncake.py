@@ -18,10 +18,11 @@ from .base import HOST, Server, free_ports, refuse_taken, spawn
 SUMMARY = "a Mooncake master and one client that holds values (package mooncake)"
 _INSTALL = "pip install 'hicache[mooncake]' (and the Debian packages libibverbs1 and libnuma1)"
 _LEASE = "500ms"  # for so long a value that was read is not evicted
+_CLIENT_S = 5  # after so long the master forgets a client that died, and its values
 
 
 def launch(port: int, folder: Path, size_bytes: int) -> Server:
-    master, client = _programs()
+    master, client = programs()
     ports = free_ports(3)
     port = port or ports[0]
     refuse_taken(port)
@@ -33,7 +34,7 @@ def launch(port: int, folder: Path, size_bytes: int) -> Server:
                 [
                     *(master, f"--rpc_address={HOST}", f"--rpc_port={port}"),
                     *(f"--metrics_host={HOST}", f"--metrics_port={metrics}"),
-                    f"--default_kv_lease_ttl={_LEASE}",
+                    *(f"--default_kv_lease_ttl={_LEASE}", f"--client_ttl={_CLIENT_S}"),
                 ],
                 folder / "master.log",
                 port,
@@ -55,15 +56,14 @@ def launch_client(
     return spawn([*command, "--local_buffer_size=16777216"], folder / "client.log", control)
 
 
-def _programs() -> list[str]:
+def programs() -> list[str]:
     """The programs of the package. pip does not always keep that they are executable."""
     found = importlib.util.find_spec("mooncake")
     if found is None or found.origin is None:
         raise CallerError(f"storage: expected the package mooncake, found none; {_INSTALL}")
-    programs = [
-        Path(found.origin).with_name(name) for name in ("mooncake_master", "mooncake_client")
-    ]
-    for one in programs:
+    here = Path(found.origin).parent
+    both = [here / "mooncake_master", here / "mooncake_client"]
+    for one in both:
         if not os.access(one, os.X_OK):
             one.chmod(one.stat().st_mode | stat.S_IXUSR)
-    return [str(one) for one in programs]
+    return [str(one) for one in both]
