@@ -73,6 +73,16 @@ class Breaker(Storage):
     def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
         return self._asked(lambda: self.store.write(keys, values), len(keys))
 
+    def read_checked(
+        self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
+    ) -> list[Status]:
+        return self._asked(lambda: self.store.read_checked(keys, values, check), len(keys))
+
+    def write_sealed(
+        self, keys: Sequence[str], values: Sequence[Value], seal: Callable[[int], None]
+    ) -> list[Status]:
+        return self._asked(lambda: self.store.write_sealed(keys, values, seal), len(keys))
+
     def delete(self, keys: Sequence[str]) -> list[Status]:
         return self._asked(lambda: self.store.delete(keys), len(keys))
 
