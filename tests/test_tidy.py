@@ -69,6 +69,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
+    "traces.storing": ("hicache", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
@@ -104,6 +105,7 @@ REGISTRIES = {
     "traces.devices.gpu_checks",
     "traces.devices.probes",
     "traces.servers",
+    "traces.storing",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
 CORE_INTERNALS = {

@@ -26,6 +26,7 @@ LEAST = {
     "generate": ["multiturn"],
     "inspect": ["t"],
     "shrink": ["t"],
+    "store": ["start", "redis"],
     "twin": ["t", "--profile", "p"],
 }
 # Nothing of what `hicache --help` loads knows a command.
