@@ -38,6 +38,12 @@ def begun(folder: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
     return process, address
 
 
+def open_until_it_fails(address: str) -> None:
+    """The system ends the server of a command that was killed, in its own time."""
+    while True:
+        open_storage(parse(address), StorageOptions(timeout_s=10.0)).close()
+
+
 @pytest.mark.parametrize("how", ["signal", "stop", "kill"])
 def test_a_server_ends_with_its_command(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -63,8 +69,7 @@ def test_a_server_ends_with_its_command(
         assert (process.returncode, out) == (0, "redis has ended\n")
         assert not list(tmp_path.iterdir())
     with pytest.raises(CallerError, match="Connection refused"):
-        while True:  # the system ends the server of a command that was killed, in its own time
-            open_storage(parse(address), StorageOptions(timeout_s=10.0)).close()
+        open_until_it_fails(address)
 
 
 def test_a_missing_program_and_a_taken_port_are_one_line(
@@ -73,7 +78,7 @@ def test_a_missing_program_and_a_taken_port_are_one_line(
     with socket.socket() as taken:
         taken.bind((base.HOST, 0))
         taken.listen()
-        with pytest.raises(CallerError, match="expected a free port of 127.0.0.1, found"):
+        with pytest.raises(CallerError, match=r"expected a free port of 127\.0\.0\.1, found"):
             base.refuse_taken(taken.getsockname()[1])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["store", "start", "redis"]) == 2

@@ -1,4 +1,4 @@
-"""`hicache store`: what can be done with a store. Does not define any action; see traces/storing."""
+"""`hicache store`: stores from the command line. Does not define an action; see traces/storing."""
 
 from __future__ import annotations
 
