@@ -69,7 +69,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "traces.devices": ("hicache", "sim"),
     "traces.servers": ("hicache.core.errors",),
-    "traces.storing": ("hicache", "traces.servers", "traces.terminal"),
+    "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),

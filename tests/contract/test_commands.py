@@ -26,7 +26,7 @@ LEAST = {
     "generate": ["multiturn"],
     "inspect": ["t"],
     "shrink": ["t"],
-    "store": ["start", "redis"],
+    "store": ["list", "file:t"],
     "twin": ["t", "--profile", "p"],
 }
 # Nothing of what `hicache --help` loads knows a command.

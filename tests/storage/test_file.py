@@ -505,6 +505,17 @@ def test_a_value_in_many_buffers(store: FileStore) -> None:
     assert bytes(into) == whole
 
 
+def test_a_folder_whose_making_was_cut_short_is_finished(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "lock").touch()
+    (folder / "manifest.json.new").write_text("{")
+    opened(folder).close()
+    for name in ("segments", "owners"):
+        (folder / name).rmdir()
+    (folder / "index.sqlite").unlink()
+    opened(folder).close()
+
+
 def test_the_manifest_says_what_the_folder_is(folder: Path, store: FileStore) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest == {"store": "hicache pages", "version": 1}

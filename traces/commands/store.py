@@ -1,4 +1,4 @@
-"""`hicache store`: stores from the command line. Does not define an action; see traces/storing."""
+"""`hicache store`: what stores hold. Does not define any action; see traces/storing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..storing import base
 from ..terminal.options import OptionRecord
 from ..terminal.parser import Formatter
 
-SUMMARY = "start a store on this machine to try it out"
+SUMMARY = "check, list or clean up a store of pages, or start one to try it out"
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,11 +78,7 @@ class Data:
 
     def sync_folder(self) -> None:
         """The same for the names of segments."""
-        file = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        sync_folder(self.folder)
 
     def close(self) -> None:
         """Close what nobody uses; the rest is closed when its use ends."""
@@ -111,6 +107,15 @@ class Data:
         idle = [segment for segment, kept in self._open.items() if not kept[1]]
         for segment in idle[: max(0, len(self._open) - most)]:
             os.close(self._open.pop(segment)[0])
+
+
+def sync_folder(path: Path) -> None:
+    """Return when the names in a folder survive a power failure."""
+    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _parts(buffers: Sequence[memoryview]) -> Iterator[Sequence[memoryview]]:

@@ -258,7 +258,10 @@ class Index:
         with self.change() as base:
             room.release_dead(base, self._alive)
             known = {row[0] for row in base.execute("SELECT id FROM segments")}
-            self._gone += [segment for segment in self._data.segments() if segment not in known]
+            there = set(self._data.segments())
+            self._gone += there - known
+            for segment in known - there:
+                self._drop(segment)
             while self._size_bytes and room.reserved_bytes(base) > self._size_bytes:
                 coldest = room.coldest_segment(base)
                 if coldest is None:

@@ -19,7 +19,7 @@ from hicache.core.errors import CallerError
 
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value
 from ._file_data import Data
-from ._file_folder import Opened
+from ._file_folder import MANIFEST, Opened
 from ._file_index import Index, Row, Slot
 
 SUMMARY = "file:DIR, a folder on a local disk"
@@ -41,6 +41,8 @@ class FileStore(Storage):
         self._options = options
         self._lock = threading.Lock()
         self._closed = False
+        if not options.create and not (path / MANIFEST).exists():
+            raise CallerError(f"storage: expected a store, found none in {path}; check the path")
         self._opened: Opened | None = self._open()
 
     def lookup(self, keys: Sequence[str]) -> list[bool]:
@@ -165,7 +167,7 @@ def write_values(
     try:
         for slot, at in unused.items():
             seal(at)
-            found[at] = _write(data, slot, values[at])
+            found[at] = _write(index, data, slot, values[at])
         if durable:
             for segment in {slot.segment for slot in unused}:
                 data.sync(segment)
@@ -196,9 +198,12 @@ def _read(index: Index, data: Data, row: Row | None, value: Value) -> Status:
     return Status.DONE if whole else Status.CORRUPT
 
 
-def _write(data: Data, slot: Slot, value: Value) -> Status:
+def _write(index: Index, data: Data, slot: Slot, value: Value) -> Status:
     try:
         data.write(slot.segment, slot.start, value)
+    except FileNotFoundError:
+        index.lost(slot.segment)
+        return Status.FAILED
     except OSError as error:
         return _status(error)
     return Status.DONE
