@@ -68,7 +68,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.devices": ("hicache", "sim"),
-    "traces.storing": ("hicache", "traces.reporting", "traces.terminal"),
+    "traces.servers": ("hicache.core.errors",),
+    "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
@@ -89,6 +90,7 @@ REGISTRIES = {
     "hicache.devices",
     "hicache.devices._movers",
     "hicache.storage.backends",
+    "hicache.storage.engines",
     "sim.hardware.profiles",
     "sim.schedulers",
     "invariants.checks",
@@ -103,6 +105,7 @@ REGISTRIES = {
     "traces.generators",
     "traces.devices.gpu_checks",
     "traces.devices.probes",
+    "traces.servers",
     "traces.storing",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
