@@ -34,7 +34,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "hicache.models": ("hicache.core", "hicache.files"),
     "hicache.memory": ("hicache.core", "hicache.models"),
     "hicache.devices": ("hicache.core", "hicache.models", "hicache.memory"),
-    "hicache.runtime": ("hicache.core", "hicache.devices"),
+    "hicache.storage": ("hicache.core", "hicache.models"),
+    "hicache.runtime": ("hicache.core", "hicache.devices", "hicache.storage"),
     "sim": ("hicache",),
     "invariants.accounts": ("hicache.core", "invariants.base"),
     "invariants.checks": ("hicache.core", "invariants"),
@@ -67,6 +68,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "traces.terminal",
     ),
     "traces.devices": ("hicache", "sim"),
+    "traces.servers": ("hicache.core.errors",),
+    "traces.storing": ("hicache", "traces.reporting", "traces.servers", "traces.terminal"),
     "traces.outside": ("hicache.core", "invariants"),
     "traces.explaining": ("hicache", "invariants", "traces.outside", "traces.terminal"),
     "traces.fuzzing": ("hicache", "invariants", "traces.outside", "traces.terminal"),
@@ -86,6 +89,8 @@ REGISTRIES = {
     "hicache.models",
     "hicache.devices",
     "hicache.devices._movers",
+    "hicache.storage.backends",
+    "hicache.storage.engines",
     "sim.hardware.profiles",
     "sim.schedulers",
     "invariants.checks",
@@ -100,6 +105,8 @@ REGISTRIES = {
     "traces.generators",
     "traces.devices.gpu_checks",
     "traces.devices.probes",
+    "traces.servers",
+    "traces.storing",
 }
 # What only the core's own modules may see: checks must not borrow the code that they check.
 CORE_INTERNALS = {

@@ -1,0 +1,60 @@
+"""Addresses of stores, as a person types them, and opening the backend that one names.
+
+A backend is imported when an address names its scheme, so its package is needed only then.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+from hicache.core import registry
+from hicache.core.errors import CallerError
+
+from .base import Address, Storage, StorageOptions
+
+BACKENDS = "hicache.storage.backends"
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)")
+_PASSWORD = re.compile(r"//[^/@]*@")
+_MOST = 4096  # characters
+
+
+def parse(text: str) -> Address:
+    """The address in `text`, `scheme:rest`. The scheme may be unknown. Raises CallerError."""
+    found = _ADDRESS.fullmatch(text)
+    if len(text) > _MOST or not text.isprintable() or found is None or not found[2]:
+        example = f"; for a folder write file:{text}" if text.startswith(("/", ".", "~")) else ""
+        raise CallerError(
+            f"storage: expected SCHEME:REST such as file:DIR, found {text[:80]!a}"
+            f"{example or '; known schemes: ' + ', '.join(schemes())}"
+        )
+    return Address(found[1].lower(), found[2])
+
+
+def schemes() -> list[str]:
+    """The schemes that `open_storage` knows."""
+    return registry.names(BACKENDS)
+
+
+def shown(address: Address) -> str:
+    """The address for a message: without the user's name and password."""
+    return _PASSWORD.sub("//", address.text)
+
+
+def open_storage(address: Address, options: StorageOptions) -> Storage:
+    """Open the store, without checks of what it returns; `opening` puts those around it.
+
+    Raises CallerError for an unknown scheme, a package that is not installed, and for what the
+    backend says that a person can mend."""
+    if address.scheme not in schemes():
+        raise registry.unknown("storage", address.scheme, schemes())
+    try:
+        backend = registry.load(BACKENDS, address.scheme)
+    except ImportError as error:
+        if (error.name or "").startswith("hicache"):
+            raise
+        raise CallerError(
+            f"storage: expected what {address.scheme}: needs, found: {error}; "
+            f"pip install 'hicache[{address.scheme}]'"
+        ) from error
+    return cast(Storage, backend.open_storage(address, options))

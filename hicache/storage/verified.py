@@ -1,0 +1,124 @@
+"""Values that are checked: 64 bytes before each payload say what the payload must be.
+
+A wrapper over any store. A header follows from the key and the payload alone. So a read computes
+the header that it should have found and compares all 64 bytes: a flipped bit anywhere, a cut or
+torn value, the whole value of another key and another format are all found the same way. What does
+not verify is deleted and counted, and is never `DONE`.
+
+The digests are xxh3_128: they find accidents and faults of stores. They do not stop someone who
+may write to the store and forges a value on purpose.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import xxhash
+
+from .base import Entry, Status, Storage, Value
+
+HEADER_BYTES = 64
+VERSION = 1  # of the header
+_MAGIC = b"hicache\0"
+# magic, version, bytes of the header, bytes of the payload, digest of the key, digest of the key
+# and the payload, zeros. Numbers are little-endian.
+_HEADER = struct.Struct("<8sIIQ16s16s8x")
+
+
+def header_of(key: str, value: Value) -> bytes:
+    """The header of a payload under a key."""
+    name = key.encode()
+    whole = xxhash.xxh3_128(name)
+    length = 0
+    for buffer in value:
+        whole.update(buffer)
+        length += buffer.nbytes
+    return _HEADER.pack(
+        _MAGIC, VERSION, HEADER_BYTES, length, xxhash.xxh3_128_digest(name), whole.digest()
+    )
+
+
+class Verified(Storage):
+    """A store whose `DONE` means: these are the bytes that were written under this key."""
+
+    def __init__(self, store: Storage, *, delete_corrupt: bool = True) -> None:
+        self.store = store
+        self.corrupt = 0  # values that a read found wrong
+        self._delete_corrupt = delete_corrupt
+        self._lock = threading.Lock()
+        self._slots = _Slots()
+
+    def lookup(self, keys: Sequence[str]) -> list[bool]:
+        return self.store.lookup(keys)
+
+    def read(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        with self._slots.lend(len(keys)) as headers:
+
+            def check(index: int) -> bool:
+                return headers[index] == header_of(keys[index], values[index])
+
+            framed = [(header, *value) for header, value in zip(headers, values, strict=True)]
+            found = self.store.read_checked(keys, framed, check)
+        wrong = [key for key, status in zip(keys, found, strict=True) if status is Status.CORRUPT]
+        if wrong:
+            with self._lock:
+                self.corrupt += len(wrong)
+            if self._delete_corrupt:
+                self.store.delete(wrong)
+        return found
+
+    def write(self, keys: Sequence[str], values: Sequence[Value]) -> list[Status]:
+        with self._slots.lend(len(keys)) as headers:
+
+            def seal(index: int) -> None:
+                headers[index][:] = header_of(keys[index], values[index])
+
+            framed = [(header, *value) for header, value in zip(headers, values, strict=True)]
+            return self.store.write_sealed(keys, framed, seal)
+
+    def delete(self, keys: Sequence[str]) -> list[Status]:
+        return self.store.delete(keys)
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        return self.store.entries(prefix)
+
+    def stats(self) -> dict[str, int | float | str]:
+        return self.store.stats() | {"corrupt": self.corrupt}
+
+    def look(self) -> int:
+        return self.store.look()
+
+    def close(self) -> None:
+        self.store.close()
+
+    def register(self, memory: Sequence[memoryview]) -> None:
+        self.store.register([*memory, self._slots.memory])
+
+
+class _Slots:
+    """Memory for headers: one block, so that a backend can register it as it registers pages."""
+
+    def __init__(self, count: int = 4096) -> None:
+        self.memory = memoryview(bytearray(count * HEADER_BYTES))
+        self._free = [
+            self.memory[start : start + HEADER_BYTES]
+            for start in range(0, self.memory.nbytes, HEADER_BYTES)
+        ]
+
+    @contextmanager
+    def lend(self, count: int) -> Iterator[list[memoryview]]:
+        """Slots for the time of a `with`. Beyond what is free, there is new memory."""
+        taken: list[memoryview] = []
+        try:
+            while self._free and len(taken) < count:
+                taken.append(self._free.pop())
+        except IndexError:
+            pass  # another thread took the last one
+        fresh = [memoryview(bytearray(HEADER_BYTES)) for _ in range(count - len(taken))]
+        try:
+            yield [*taken, *fresh]
+        finally:
+            self._free.extend(taken)

@@ -1,0 +1,187 @@
+"""The keys of stored pages: golden vectors, and no two things under one key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hicache.core.errors import CallerError
+from hicache.core.types import Key
+from hicache.models.base import PoolDescription
+from hicache.storage import keys
+from hicache.storage.keys import Context
+
+POOL = PoolDescription("kv", "full", "kv", (0, 1), ("key", "value"), 2, 8)
+STATE = PoolDescription(
+    "mamba", "mamba", "state", (2,), ("state",), 4, 16, dtype="fp32", page_rows=1, interval=256
+)
+CONTEXT = Context("example-1b", "main", 4, "tokens", (POOL, STATE))
+TEXT = (
+    '{"format":1,"layout":"layer,part,token,head","model":"example-1b","page_size":4,"pools":'
+    '{"kv":{"component":"full","compression":1,"dtype":"bf16","head_elements":8,"heads":2,'
+    '"kind":"kv","layers":[0,1],"page_rows":0,"parts":["key","value"],"scale_bytes":0,'
+    '"scale_group":0,"tail_bytes":0},"mamba":{"component":"mamba","compression":1,"dtype":"fp32",'
+    '"head_elements":16,"heads":4,"kind":"state","layers":[2],"page_rows":1,"parts":["state"],'
+    '"scale_bytes":0,"scale_group":0,"tail_bytes":0}},"revision":"main","rows":"tokens"}'
+)
+DIGEST = "1504881e3973aa2cb55bba463fea18d7fdfda7cab82011e5ab44f0cf47a50f4f"
+SECOND_PAGE = "37f20e0c50fa4c2f3479e7ece4015494f2070faf93d677a8c7790b6677074896"
+
+
+def test_the_text_and_digest_of_a_context() -> None:
+    assert CONTEXT.text == TEXT
+    assert CONTEXT.digest == DIGEST == hashlib.sha256(TEXT.encode()).hexdigest()
+
+
+def test_the_key_of_a_page_follows_from_tokens_with_hashlib_alone() -> None:
+    """docs/storage.md gives this example to other implementations."""
+    tokens = list(range(100, 108))
+    digest = hashlib.sha256(b"hicache\0" + b"tenant-7").digest()
+    for page in (tokens[:4], tokens[4:]):
+        row = b"".join(token.to_bytes(8, "little", signed=True) for token in page)
+        digest = hashlib.sha256(digest + row).digest()
+    assert digest.hex() == SECOND_PAGE
+    chain = Key.from_tokens(tokens, 4, "tenant-7").page_digests()
+    made = keys.page_keys(CONTEXT.digest, "kv", keys.shard(0, 1), chain)
+    assert made[1] == f"{DIGEST}/kv/0of1/{SECOND_PAGE}"
+
+
+def test_shards() -> None:
+    assert keys.shard(0, 1) == "0of1"
+    assert keys.shard(3, 8) == "3of8"
+    assert keys.shard(3, 8, shared=True) == "all"
+    assert keys.shard(1, 2, 3, 4) == "1of2-3of4"
+    assert keys.shard(1, 2, 3, 4, shared=True) == "all-3of4"
+    for wrong in ((1, 1), (-1, 2), (0, 0)):
+        with pytest.raises(CallerError, match="rank: expected 0 to"):
+            keys.shard(*wrong)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(CONTEXT, model="example-1c"),
+        replace(CONTEXT, revision="0f1e"),
+        replace(CONTEXT, page_size=8),
+        replace(CONTEXT, rows="bigrams"),
+        replace(CONTEXT, rows="ids"),
+        replace(CONTEXT, pools=(POOL,)),
+        *(
+            replace(CONTEXT, pools=(replace(POOL, **{field: value}), STATE))
+            for field, value in {
+                "name": "kv2",
+                "component": "swa",
+                "kind": "latent",
+                "layers": (0, 2),
+                "parts": ("value", "key"),
+                "heads": 4,
+                "head_elements": 16,
+                "dtype": "fp16",
+                "compression": 2,
+                "page_rows": 4,
+                "tail_bytes": 2,
+            }.items()
+        ),
+        replace(CONTEXT, pools=(replace(POOL, scale_group=8, scale_bytes=1), STATE)),
+        replace(CONTEXT, pools=(replace(POOL, scale_group=4, scale_bytes=1), STATE)),
+        replace(CONTEXT, pools=(replace(POOL, scale_group=4, scale_bytes=2), STATE)),
+    ],
+)
+def test_every_field_that_decides_what_bytes_mean_is_in_the_context(other: Context) -> None:
+    assert other.digest != CONTEXT.digest
+
+
+def test_what_does_not_change_bytes_is_not_in_the_context() -> None:
+    logical = PoolDescription("map", "swa", "logical", (), (), 1, 0)
+    assert replace(CONTEXT, pools=(STATE, POOL, logical)).digest == CONTEXT.digest
+    assert replace(CONTEXT, pools=(replace(POOL, window=64), STATE)).digest == CONTEXT.digest
+
+
+NAMES = st.text(st.characters(blacklist_categories=("C", "Z")), min_size=1, max_size=12)
+POOLS = st.from_regex(r"[a-z0-9][a-z0-9_.-]{0,8}", fullmatch=True)
+SHARDS = st.builds(
+    lambda rank, more, stage, shared: keys.shard(rank, rank + more, stage, 3, shared=shared),
+    st.integers(0, 9),
+    st.integers(1, 9),
+    st.integers(0, 2),
+    st.booleans(),
+)
+CONTEXTS = st.builds(
+    lambda model, revision, page_size, rows, names: Context(
+        model, revision, page_size, rows, tuple(replace(POOL, name=name) for name in names)
+    ),
+    NAMES,
+    NAMES,
+    st.integers(1, 9),
+    st.sampled_from(keys.ROWS),
+    st.sets(POOLS, min_size=1, max_size=3).map(sorted),
+)
+PARTS = st.tuples(CONTEXTS, POOLS, SHARDS, st.binary(min_size=32, max_size=32))
+
+
+@given(PARTS, PARTS)
+def test_keys_are_injective(one: tuple[Context, str, str, bytes], two: object) -> None:
+    assert isinstance(two, tuple)
+    first, second = (
+        keys.page_keys(context.digest, pool, shard, [digest])[0]
+        for context, pool, shard, digest in (one, two)
+    )
+    assert (first == second) == (one == two)
+    context, pool, shard, digest = one
+    assert keys.take_apart(first) == (context.digest, pool, shard, digest.hex())
+    assert json.loads(context.text)["model"] == context.model
+
+
+@pytest.mark.parametrize(
+    "pool", ["", "KV", "a/b", "..", ".", "-", "k v", "kv\n", "ключ", "k" * 65, "a\\b", "kv\0"]
+)
+def test_a_pool_whose_name_cannot_stand_in_a_key_is_refused(pool: str) -> None:
+    with pytest.raises(CallerError, match="rename the pool") as caught:
+        keys.page_keys(CONTEXT.digest, pool, "0of1", [bytes(32)])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("context", "shard", "digest"),
+    [
+        ("", "0of1", bytes(32)),
+        (DIGEST.upper() + "A", "0of1", bytes(32)),
+        (DIGEST, "1", bytes(32)),
+        (DIGEST, "00of1", bytes(32)),
+        (DIGEST, "0of1/", bytes(32)),
+        (DIGEST, "0of1", bytes(31)),
+    ],
+)
+def test_a_malformed_part_is_refused(context: str, shard: str, digest: bytes) -> None:
+    with pytest.raises(CallerError, match="expected"):
+        keys.page_keys(context, "kv", shard, [digest])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"model": ""}, {"model": "a\nb"}, {"page_size": 0}, {"rows": ""}]
+)
+def test_a_context_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(CallerError, match=f"{next(iter(wrong))}: expected"):
+        replace(CONTEXT, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "key", ["", "context", f"{DIGEST}/kv", f"{DIGEST}/kv/0of1/x", f"{DIGEST}/kv/0of1/{DIGEST}/a"]
+)
+def test_other_texts_are_no_keys(key: str) -> None:
+    assert keys.take_apart(key) is None
+
+
+def test_the_stored_text_of_a_context_is_known_by_its_digest() -> None:
+    text = CONTEXT.text.encode()
+    assert keys.take_apart(keys.context_key(DIGEST)) == (DIGEST, "", "", "")
+    found = keys.document_of(text, DIGEST)
+    assert found is not None
+    assert found["pools"]["kv"]["heads"] == 2
+    assert keys.document_of(text + b" ", DIGEST) is None
+    assert keys.document_of(b"{", keys.digest_of(b"{")) is None

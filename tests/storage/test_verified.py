@@ -1,0 +1,159 @@
+"""Checked values: the header byte by byte, and no wrong byte is ever served as `DONE`."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hicache.storage.base import Status, Value
+from hicache.storage.verified import HEADER_BYTES, Verified, header_of
+from tests.storage import corrupt
+from tests.storage.memory_store import MemoryStore
+
+KEY = "c/kv/0of1/d"
+
+
+def value(*parts: bytes) -> Value:
+    return tuple(memoryview(bytearray(part)) for part in parts)
+
+
+def read(store: Verified, key: str, length: int) -> tuple[Status, bytes]:
+    into = value(bytes(length // 2), bytes(length - length // 2))
+    return store.read([key], [into])[0], b"".join(into)
+
+
+@pytest.fixture
+def medium() -> MemoryStore:
+    return MemoryStore()
+
+
+def test_the_header_byte_by_byte(medium: MemoryStore) -> None:
+    """docs/storage.md describes this to other implementations."""
+    payload = bytes(range(200))
+    assert Verified(medium).write([KEY], [value(payload[:77], payload[77:])]) == [Status.DONE]
+    stored = medium.values[KEY]
+    assert stored[64:] == payload
+    assert stored[:8] == b"hicache\0"
+    assert struct.unpack("<IIQ", stored[8:24]) == (1, 64, 200)
+    assert stored[24:40] == xxhash.xxh3_128(KEY.encode()).digest()
+    assert stored[40:56] == xxhash.xxh3_128(KEY.encode() + payload).digest()
+    assert stored[56:64] == bytes(8)
+    golden = "68696361636865000100000040000000c800000000000000"
+    assert stored[:24].hex() == golden
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
+def test_what_was_written_is_read(parts: list[bytes]) -> None:
+    store = Verified(MemoryStore())
+    store.write([KEY], [value(*parts)])
+    whole = b"".join(parts)
+    assert read(store, KEY, len(whole)) == (Status.DONE, whole)
+
+
+def test_every_flipped_bit_is_found(medium: MemoryStore) -> None:
+    store = Verified(medium)
+    store.write([KEY], [value(b"a page of bytes")])
+    good = medium.values[KEY]
+    for bit in range(len(good) * 8):
+        spoilt = bytearray(good)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        medium.values[KEY] = bytes(spoilt)
+        assert read(store, KEY, 15)[0] is Status.CORRUPT, f"bit {bit}"
+        assert KEY not in medium.values, "what does not verify is deleted"
+    assert store.stats()["corrupt"] == len(good) * 8
+
+
+def test_a_cut_value_another_keys_value_and_a_mix_of_two_are_found(medium: MemoryStore) -> None:
+    store = Verified(medium)
+    store.write(["one", "two"], [value(b"1" * 100), value(b"2" * 100)])
+    one, two = medium.values["one"], medium.values["two"]
+    for spoilt in (
+        one[:-1],
+        one[:64],
+        one + b"1",
+        b"",
+        two,
+        one[:-50] + two[-50:],
+        two[:64] + one[64:],
+        one[:64] + bytes(100),
+        bytes(len(one)),
+    ):
+        medium.values["one"] = spoilt
+        assert read(store, "one", 100)[0] is Status.CORRUPT
+    assert read(store, "two", 100) == (Status.DONE, b"2" * 100)
+
+
+def test_a_value_of_another_format_is_found(medium: MemoryStore) -> None:
+    store = Verified(medium)
+    header = bytearray(header_of(KEY, value(b"payload")))
+    header[8] = 2
+    medium.values[KEY] = bytes(header) + b"payload"
+    assert read(store, KEY, 7)[0] is Status.CORRUPT
+
+
+def test_a_batch_gets_a_status_for_each_value(medium: MemoryStore) -> None:
+    store = Verified(medium)
+    store.write(["one", "two", "three"], [value(b"1"), value(b"2"), value(b"3")])
+    medium.values["two"] = medium.values["one"]
+    into = [value(b"x") for _ in range(4)]
+    found = store.read(["one", "two", "none", "three"], into)
+    assert found == [Status.DONE, Status.CORRUPT, Status.MISSING, Status.DONE]
+    assert store.lookup(["one", "two"]) == [True, False]
+    assert [entry.key for entry in store.entries("t")] == ["three"]
+
+
+def test_a_check_may_leave_what_it_finds(medium: MemoryStore) -> None:
+    store = Verified(medium, delete_corrupt=False)
+    medium.values[KEY] = bytes(HEADER_BYTES)
+    assert store.read([KEY], [()]) == [Status.CORRUPT]
+    assert KEY in medium.values
+
+
+def test_a_store_that_says_done_and_writes_nothing_is_found(medium: MemoryStore) -> None:
+    class Silent(MemoryStore):
+        def read(self, keys: object, values: object) -> list[Status]:
+            return [Status.DONE]
+
+    store = Verified(Silent())
+    store.write([KEY], [value(b"payload")])
+    assert store.read([KEY], [value(b"former.")]) == [Status.CORRUPT]
+
+
+def test_headers_lie_in_registered_memory(medium: MemoryStore) -> None:
+    store = Verified(medium)
+    pages = memoryview(bytearray(100))
+    store.register([pages])
+    assert medium.registered[0] is pages
+    assert medium.registered[1].nbytes % HEADER_BYTES == 0
+
+
+def test_threads_share_a_store(medium: MemoryStore) -> None:
+    store = Verified(medium)
+    failed: list[str] = []
+
+    def use(number: int) -> None:
+        keys = [f"{number}/{index}" for index in range(1000)]
+        for _ in range(3):
+            store.write(keys, [value(key.encode()) for key in keys])
+            found = [(key, read(store, key, len(key))) for key in keys]
+            failed.extend(key for key, one in found if one != (Status.DONE, key.encode()))
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_corrupted_reads_of_every_kind(tmp_path: Path) -> None:
+    found = corrupt.run(1500, 3, str(tmp_path))
+    assert all(found[kind.__name__] > 100 for kind in corrupt.KINDS)
+    assert found["served"] == 0
+    assert found["other answers"] == 0
