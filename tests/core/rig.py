@@ -156,6 +156,30 @@ class Rig:
             return self.feed(StoreDone(outcome.flight, len(pages) if ok else 0))
         return []
 
+    def settle_passes(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Answer the passes and loads in `outcomes`. Returns what this leads to."""
+        found: list[Outcome] = []
+        for outcome in outcomes:
+            if isinstance(outcome, Prefill):
+                found += self.feed(PrefillDone(outcome.flight))
+            elif isinstance(outcome, Load):
+                found += self.feed(LoadDone(outcome.flight))
+        return found
+
+    def lookup(self, request: int, text: str) -> Lookup:
+        """A request arrives, and a lookup begins for it."""
+        return self.one(Lookup, self.arrive(request, text))
+
+    def fetch(self, lookup: Lookup, pages: int | None = None) -> Fetch:
+        """The lookup finds so many pages, or what `stored` has, and a fetch begins."""
+        pages = self.found(lookup) if pages is None else pages
+        return self.one(Fetch, self.feed(LookupDone(lookup.flight, pages)))
+
+    def prefetch(self, request: int, text: str) -> list[Outcome]:
+        """Storage has this text, and a request for it has waited for all of it."""
+        self.stores(text)
+        return self.settle(self.arrive(request, text))
+
     def found(self, lookup: Lookup) -> int:
         """How many pages a storage with `stored` says that it has."""
 
@@ -206,7 +230,7 @@ class Rig:
 
     def run(self, request: int, text: str, chunk: int = 1 << 40, **fields: int) -> Admitted:
         """A whole life, every reply at once."""
-        self.arrive(request, text, **fields)
+        self.settle(self.arrive(request, text, **fields))
         outcomes = self.settle(self.admit(request, chunk))
         self.compute(request, chunk)
         self.settle(self.finish(request))

@@ -20,6 +20,7 @@ from ..state import State
 from ..types import BACKBONE, Tier
 from .lru import offer
 from .node import FlightKind, Node, Receipt
+from .tree import path_to
 
 
 def open_receipt(state: State, holder: str, of_storage: bool = False) -> Receipt:
@@ -83,7 +84,7 @@ def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
 
 def lock_for_storage(state: State, node: Node) -> None:
     """The node got a host copy of the backbone: fetches and stores that lock a host copy below or
-    beside it lock it too."""
+    beside it lock it too, and what is above it: when it landed, nothing below it was locked."""
     if not state.storage_flights:
         return
     below = node.children.values() if node.with_pages[Tier.HOST] else ()
@@ -91,7 +92,7 @@ def lock_for_storage(state: State, node: Node) -> None:
     holders = {receipt.id: receipt for one in beside for receipt in one.values()}
     for receipt in holders.values():
         if receipt.of_storage:
-            lock(state, receipt, (node,), Tier.HOST)
+            lock(state, receipt, path_to(node), Tier.HOST)
 
 
 def unlock_deleted(state: State, node: Node) -> None:
