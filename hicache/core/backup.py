@@ -125,16 +125,13 @@ def _fitting(state: State, nodes: list[Wanted]) -> list[Wanted]:
     return fitting
 
 
-def land_backup(state: State, flight: Flight, ok: bool) -> list[Node]:
-    """Handle the reply: add the copies to the tree, or free their pages. Returns the nodes of the
-    backup that are in the tree."""
-    nodes: dict[int, Node] = {}
+def land_backup(state: State, flight: Flight, ok: bool) -> None:
+    """Handle the reply: add the copies to the tree, or free their pages."""
     for leg in flight.legs:
         node, index = leg.node, leg.component
         if node is None:
             end_leg(state, leg, Tier.HOST, adopt=False)
             continue
-        nodes[node.id] = node
         bit = 1 << index
         if ok or not flight.evicts:
             node.host_refused &= ~bit
@@ -144,7 +141,6 @@ def land_backup(state: State, flight: Flight, ok: bool) -> list[Node]:
         if end_leg(state, leg, Tier.HOST, adopt) and index == BACKBONE:
             lock_for_storage(state, node)
     flight.legs.clear()  # breaks the reference cycle between flight and legs
-    return list(nodes.values())
 
 
 def may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:

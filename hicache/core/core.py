@@ -141,10 +141,11 @@ def _load_done(state: State, event: LoadDone) -> None:
 
 def _backup_done(state: State, event: BackupDone) -> None:
     flight = flight_of(state, event.flight, FlightKind.BACKUP)
-    nodes = land_backup(state, flight, event.ok)
+    to_store = [leg.node for leg in flight.legs] if event.ok and state.attached else []
+    land_backup(state, flight, event.ok)
     close_flight(state, flight)
-    if event.ok:
-        store_backed_up(state, nodes)
+    if to_store:
+        store_backed_up(state, to_store)
 
 
 def _evict(state: State, event: EvictWanted) -> None:

@@ -43,11 +43,13 @@ class Entry(NamedTuple):
 class StorageOptions:
     """size_bytes: the most bytes that the store may use; 0: as many as there are. timeout_s: after
     that long a call that waits for a server ends with `FAILED`. durable: a write is `DONE` when it
-    survives a power failure, not only the end of the process."""
+    survives a power failure, not only the end of the process. create: a store that is not there yet
+    is made where that is possible."""
 
     size_bytes: int = 0
     timeout_s: float = 1.0
     durable: bool = False
+    create: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.mirror import NodeMirror, serves
+from invariants.books.pages import NODE
 from invariants.books.story import flight, node
 from invariants.books.tickets import Ticket
 from invariants.checks._backups import path_of
@@ -55,8 +56,12 @@ class Stored(Check):
             self._ended(book, item)
         elif type(item) is BackupDone and book.answered is not None and item.ok:
             for move in book.answered.moves:
-                host = book.pool(Tier.HOST, move.at)
-                self._to_store(book, move.at, host.content[move.target].tolist())
+                for code in dict.fromkeys(
+                    book.pool(Tier.HOST, move.at).owner[move.target].tolist()
+                ):
+                    mirror = book.nodes.by_id.get(code >> 2) if code & 3 == NODE else None
+                    if mirror is not None:
+                        self._to_store(book, move.at, mirror)
         elif type(item) is Evicted and item.tier == Tier.HOST:
             pages = book_of(book, item)
             for tag in pages.content[item.pages].tolist():
@@ -76,18 +81,20 @@ class Stored(Check):
             self._tried_anew(tags)
             for kind in book.kinds if mirror.id not in under_way else ():
                 if mirror.pages[book.width + kind.at] is not None:
-                    self._to_store(book, kind.at, tags if kind.positional else tags[-1:])
+                    self._to_store(book, kind.at, mirror)
 
     def _tried_anew(self, tags: Iterable[int]) -> None:
         for tag in tags if self._failures else ():
             self._failures.pop(tag, None)
 
-    def _to_store(self, book: Book, at: int, tags: Iterable[int]) -> None:
-        there, most = book.nodes.resident[book.width + at], book.config.store_tries
-        for tag in tags:
-            if tag in there:
-                given_up = self._failures.get(tag, 0) >= most
-                self._due[at, tag] = Reason.GIVEN_UP if given_up else None
+    def _to_store(self, book: Book, at: int, mirror: NodeMirror) -> None:
+        """The host copy of the node is to be stored now, if there is no reason against it."""
+        kind, tags = book.kinds[at], mirror.tags.tolist()
+        tries = max((self._failures.get(tag, 0) for tag in tags), default=0)
+        reason = Reason.GIVEN_UP if tries >= book.config.store_tries else None
+        if not serves(kind, mirror.live_distance):
+            reason = Reason.NOT_REQUIRED
+        self._due.update(((at, tag), reason) for tag in (tags if kind.positional else tags[-1:]))
 
     def _begun(self, book: Book, item: Store, view: CoreView) -> None:
         under_way = open_storage(book, Store)

@@ -67,7 +67,10 @@ class Misuse(AssertionError):
 
 
 class Hand:
-    """Plays on one core. counts: numbers of operations, faults and states reached."""
+    """Plays on one core. counts: numbers of operations, faults and states reached. can_store:
+    whether a storage may be attached."""
+
+    can_store = True
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ from invariants.watch import Watch
 from .faults.errors import KINDS as ERRORS
 from .hand import LOST, Hand
 from .records import Pending
-from .tapes.tape import Tape
+from .tapes.tape import Tape, has_storage
 
 NO_LOADS = 1 << 30
 PROBE = 1 << 40  # request number from which prompts are looked for
@@ -75,9 +75,7 @@ class HostCosts(AssertionError):
 def applies(tape: Tape) -> bool:
     """Whether the rule holds of the tape's configuration."""
     config = tape.config
-    if not config.has_host or len(config.components) > 1 or config.storage:
-        return False
-    if any(entry.op == "attach" for entry in tape.entries):
+    if not config.has_host or len(config.components) > 1 or has_storage(tape):
         return False
     policy = registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy()
     return getattr(policy, "order", ()) == RECENCY and not hasattr(policy, "reference")

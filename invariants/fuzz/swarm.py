@@ -36,7 +36,7 @@ FAULTS = names()
 LEAST_HOST = 8  # minimum host pages of each component with a device
 RANKS = ((1, 14), (2, 1), (3, 1))
 LONGER = 3
-STORED = 50  # percent of the sequences that can have a storage
+STORED = 40  # percent of the sequences that can have a storage
 # With a storage: the weights of operations, beside those that say their own.
 OF_STORAGE = (("warm", 50), ("limit", 4), ("attach", 6), ("mistaken", 1))
 STORAGE_FAULTS = names(of_storage=True)

@@ -31,6 +31,7 @@ from hicache.core import registry
 from hicache.core.events import Reply
 from hicache.core.eviction_policies.lru import policy as lru
 from hicache.runtime.controller import ControllerOptions
+from tests.patience import PATIENCE_S
 
 from .test_controller import Bench
 
@@ -80,7 +81,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 
 def test_importing_the_package_loads_no_numpy() -> None:
     code = "import sys, hicache; assert 'numpy' not in sys.modules; from hicache import Core"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=PATIENCE_S)
 
 
 class Delayed(ImmediateExecutor):

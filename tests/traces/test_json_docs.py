@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import traces.commands.shrink
+from hicache.storage import keys
 from invariants.mutants.score import Hunt
 from traces.cli import main
 from traces.commands import mutants
@@ -19,6 +20,7 @@ from traces.mutants import fresh_work, judged_run
 from traces.mutants.generic_work import TimedHunt
 from traces.mutants.planted_work import Others, Row, Small, Trial
 
+from . import test_store as test_store_command
 from .rig import mooncake, write
 from .test_calibrate import profile
 
@@ -195,3 +197,13 @@ def test_twin(folder: Path, profile: Path) -> None:
 def test_check_device(folder: Path) -> None:
     short = ["--model", "llama-3.1-8b", "--sets", "1", "--shadow", "2"]
     compare("hicache check-device", [written(folder, "check-device", *short)])
+
+
+def test_store(folder: Path) -> None:
+    address = test_store_command.fill(folder / "store")
+    for action in ("list", "stats", "check"):
+        compare(f"hicache store {action}", [written(folder, "store", action, address)])
+    test_store_command.spoil(folder / "store", keys.context_key(test_store_command.ONE.digest))
+    found = written(folder, "store", "check", address, code=12)
+    compare("hicache store check", [found])
+    compare("hicache store gc", [written(folder, "store", "gc", address, "--size", "0")])

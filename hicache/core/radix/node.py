@@ -230,6 +230,7 @@ class Request:
     priority       as the caller gave it. Some policies keep its nodes longer if it is higher.
     arrived        counts arrivals: lower for a request that arrived earlier.
     prefetch       the lookup or fetch that it waits for while it is not admitted, or 0.
+    digests        those of its prompt, while it waits, if a prefetch was to begin; else empty.
     """
 
     id: RequestId
@@ -253,4 +254,5 @@ class Request:
     priority: int = 0
     arrived: int = 0
     prefetch: FlightId = 0
+    digests: tuple[bytes, ...] = ()
     receipt: Receipt | None = None

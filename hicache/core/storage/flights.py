@@ -88,7 +88,9 @@ def release_waiters(state: State, flight: Flight) -> list[Request]:
     now."""
     waiters = [state.requests[one] for one in flight.waiters]
     for request in waiters:
-        _stop_waiting(state, request)
+        request.prefetch = 0
+        state.touched_requests[request.id] = None
+    flight.waiters, flight.request = [], NO_REQUEST
     return waiters
 
 

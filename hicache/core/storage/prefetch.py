@@ -59,8 +59,7 @@ def begin_prefetch(state: State, request: Request, again: bool = False) -> None:
     device, host, depths = probe(state, request.key, limit)
     first, asked = device + host, limit - device - host
     if not state.attached:
-        _decline(state, request, first, 0, "detached")
-        return
+        raise CoreBug(f"request {request.id} is to prefetch and storage is detached")
     if not asked:
         if again:
             _decline(state, request, first, 0, "")
@@ -69,7 +68,9 @@ def begin_prefetch(state: State, request: Request, again: bool = False) -> None:
     if reason:
         _decline(state, request, first, asked, reason)
         return
-    digests = tuple(request.key.first(limit).page_digests()[first:])
+    if not request.digests:
+        request.digests = tuple(request.key.first(limit).page_digests())
+    digests = request.digests[first:]
     flight = _underway(state, first, digests[0])
     if flight is not None:
         join(state, request, flight)

@@ -23,13 +23,12 @@ from .prefetch import check_pages
 from .queue import believe, believed, dequeue, enqueue, queued_nodes, trust
 
 
-def store_backed_up(state: State, nodes: list[Node]) -> None:
-    """These nodes were backed up."""
-    if state.attached:
-        for node in nodes:
-            if node.parent is not None:
-                enqueue(state, node)
-        pump(state)
+def store_backed_up(state: State, nodes: list[Node | None]) -> None:
+    """A backup of these nodes has ended. None: the node was flushed."""
+    for node in nodes:
+        if node is not None and node.parent is not None:
+            enqueue(state, node)
+    pump(state)
 
 
 def store_used(state: State, path: list[Node]) -> None:

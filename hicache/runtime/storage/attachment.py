@@ -85,14 +85,18 @@ class Attachment:
         self._executor.use(workers)
         return outcomes
 
+    @property
+    def was_out(self) -> bool:
+        """Whether the store was out and came back since it was attached or renewed. To be asked now
+        and then."""
+        return self._store is not None and self._store.look() > self._outages
+
     def renew(self) -> list[Outcome]:
-        """If the store was out and came back since the last call, forget what it is believed to
-        have: it may have lost everything. To be called now and then; several ranks must agree that
-        one of them calls for it, and then all feed `StorageAttached`."""
-        found = self._store.look() if self._store is not None else 0
-        if found == self._outages or not self._driver.core.view.attached:
+        """Forget what the store is believed to have, because it may have lost everything while it
+        was out. On several ranks, all of them must do it."""
+        if self._store is None or not self._driver.core.view.attached:
             return []
-        self._outages = found
+        self._outages = self._store.look()
         return self._driver.feed(StorageAttached())
 
     def detach(self, force: bool = False) -> list[Outcome]:

@@ -24,6 +24,7 @@ from ._file_data import Data, sync_folder
 from ._file_index import Index, create
 
 VERSION = 1
+MANIFEST = "manifest.json"
 _MANIFEST = {"store": "hicache pages", "version": VERSION}
 _MOST_MANIFEST = 4096  # bytes
 
@@ -118,12 +119,12 @@ def _check(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         _refuse(f"expected a folder, found a file in {path}", "name another place")
-    manifest = path / "manifest.json"
+    manifest = path / MANIFEST
     try:
         with open(manifest, "rb") as file:
             text = file.read(_MOST_MANIFEST)
     except FileNotFoundError:
-        strange = sorted({one.name for one in path.iterdir()} - {"manifest.json.new", "lock"})
+        strange = sorted({one.name for one in path.iterdir()} - {f"{MANIFEST}.new", "lock"})
         if strange and not manifest.exists():
             _refuse(
                 f"expected a store or an empty folder, found other files in {path} such as "
@@ -148,13 +149,13 @@ def _check(path: Path) -> None:
 def _make(path: Path) -> None:
     """Make what is not there yet. Needs the folder's lock. The manifest comes first: a folder with
     anything else in it and without a manifest is somebody else's."""
-    if not (path / "manifest.json").exists():
-        new = path / "manifest.json.new"
+    if not (path / MANIFEST).exists():
+        new = path / f"{MANIFEST}.new"
         with open(new, "w") as file:
             file.write(json.dumps(_MANIFEST) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        new.rename(path / "manifest.json")
+        new.rename(path / MANIFEST)
         sync_folder(path)
     for name in ("segments", "owners"):
         (path / name).mkdir(exist_ok=True)

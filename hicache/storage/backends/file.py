@@ -19,7 +19,7 @@ from hicache.core.errors import CallerError
 
 from ..base import Address, Entry, Status, Storage, StorageOptions, Value
 from ._file_data import Data
-from ._file_folder import Opened
+from ._file_folder import MANIFEST, Opened
 from ._file_index import Index, Row, Slot
 
 SUMMARY = "file:DIR, a folder on a local disk"
@@ -41,6 +41,8 @@ class FileStore(Storage):
         self._options = options
         self._lock = threading.Lock()
         self._closed = False
+        if not options.create and not (path / MANIFEST).exists():
+            raise CallerError(f"storage: expected a store, found none in {path}; check the path")
         self._opened: Opened | None = self._open()
 
     def lookup(self, keys: Sequence[str]) -> list[bool]:

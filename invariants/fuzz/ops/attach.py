@@ -24,7 +24,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
 
 
 def play(hand: Hand, args: Arguments) -> None:
-    if not hand.config.has_host:
+    if not (hand.config.has_host and hand.can_store):
         return
     detaches = hand.core.view.attached and not args["again"]
     hand.feed(DetachWanted() if detaches else StorageAttached())

@@ -13,6 +13,8 @@ from hicache.core.actions import Abandoned, Refused, StorageDetached
 from hicache.core.errors import CallerError
 from hicache.core.events import AdmitWanted, Arrived, Flushed, PrefetchLimitReached
 from hicache.core.types import Tier
+from hicache.runtime.agreement import agree_that
+from hicache.runtime.group import lockstep
 from hicache.runtime.recording import Recorder, replay
 from hicache.runtime.recording_format import parse
 from hicache.runtime.storage.workers import WorkerOptions
@@ -194,7 +196,7 @@ def test_a_dead_store_costs_one_notice() -> None:
         for seed in range(8):
             server.serve(prompts_of(seed))
         assert store.calls == calls, "it is not asked"
-        assert server.attachment.renew() == []
+        assert not server.attachment.was_out, "it is not back yet"
         store.answer = None
         clock.now += 1000
         server.serve(PROMPTS)
@@ -202,7 +204,9 @@ def test_a_dead_store_costs_one_notice() -> None:
         assert "answers again" in server.notices[1]
         assert believed(server) > 0
         store.values.clear()
+        assert server.attachment.was_out
         server.attachment.renew()
+        assert not server.attachment.was_out
         assert believed(server) == 0
         server.serve(PROMPTS)
         assert believed(server) > 0
@@ -289,6 +293,20 @@ def test_a_run_with_storage_is_recorded_and_replayed() -> None:
     assert replay(recording) == digest
 
 
+def test_a_core_with_storage_whose_store_is_not_open_yet_finds_nothing() -> None:
+    with Server(SMALL, storage=True) as server:
+        cold = server.serve(PROMPTS)
+        server.forget()
+        assert server.serve(PROMPTS) == cold
+        server.feed(Flushed(storage=True))
+        server.settle()
+        assert server.attachment.renew() == []
+        server.attachment.attach_store(Verified(MemoryStore()))
+        assert server.serve(PROMPTS) == cold
+        server.forget()
+        assert sum(server.serve(PROMPTS)) < sum(cold)
+
+
 class Unlucky(MemoryStore):
     """It loses every n-th value of one rank's shard."""
 
@@ -311,6 +329,8 @@ def test_ranks_fetch_as_much_as_every_rank_has(shard: str) -> None:
     """Each rank checks its own bytes, and all of them decide the same."""
     store = Unlucky(shard, 9)
     with Server(SMALL, ranks=2) as server:
+        turns = [agree_that("open", True, rank.agreement.group) for rank in server.ranks]
+        assert lockstep(turns) == [True, True]
         for rank in server.ranks:
             rank.attachment.attach_store(Verified(store))
         cold = server.serve(PROMPTS)
