@@ -1,4 +1,4 @@
-"""`hicache replay --storage`: options and their errors, the report, the accounts, and why no hit."""
+"""`hicache replay --storage`: options and their errors, the report, the accounts, why no hit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from traces.cli import main
 from traces.replaying import hits
-from traces.replaying.caps import lost_by_reason
+from traces.replaying.following.caps import lost_by_reason
 
 SMALL = ["--device-pages", "60", "--host-pages", "60", "--prefetch-threshold", "0"]
 
