@@ -9,8 +9,8 @@ that this process gives to the store: none by default, others hold the values.
 The client blocks for 4 to 90 s when a server is gone, so every call runs on a thread that is given
 up on (`calls`). A write takes its bytes where they are, if the memory is registered. A read that is
 given up on could still write into its target, much later. So reads arrive in staging memory and
-are copied, which costs nothing over TCP: the staging memory stays in the processor's cache. With
-`reads=direct` they arrive in registered memory, and such a call is waited for.
+are copied. With `reads=direct` they arrive in registered memory, and such a call is waited for, up
+to half a minute: for callers who do not wait for a call themselves.
 
 Mooncake keeps the old value of a key that is written again, and answers 0. So a key that exists is
 removed first.
@@ -43,7 +43,7 @@ SUMMARY = "Mooncake Store over its own client: mooncake://HOST:PORT of the maste
 
 _FORM = "mooncake://HOST:PORT"
 _QUERY = ("metrics", "segment", "protocol", "device", "local", "metadata", "reads")
-_STAGED = 4 << 20  # bytes of a read at a time: they stay in the processor's cache
+_STAGED = 16 << 20  # bytes of a read at a time
 _WRITTEN = 32 << 20  # bytes of a write at a time: a deadline is for each
 _BUFFER = 64 << 20  # bytes of the client's own, for single puts that we do not make
 _KEYS = 4096  # of a lookup at a time
