@@ -44,6 +44,9 @@ class Reason(StrEnum):
     NOT_CONTIGUOUS = "nothing on host to continue"
     LOCKED_BESIDE = "a locked copy below or beside it"
     EVICTED_FROM_HOST = "evicted from host since"
+    LOST_PREFIX = "the prefix that it continues has gone"
+    GIVEN_UP = "stored in vain as often as is allowed"
+    NOT_REQUIRED = "no live boundary required it meanwhile"
     LOCKED_COPY = "another transfer locks its host copy"
     NO_ROOM_TO_LOAD = "no room for a load"
     # what a pass leaves

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from hicache.core.actions import Outcome
 from hicache.core.errors import About
-from hicache.core.events import BackupDone, Event, Flushed, LoadDone, PrefillDone
+from hicache.core.events import Event, FetchDone, Flushed, StoreDone
 from hicache.core.view import CoreView
 
 from .base import HARNESS, KINDS, Broken, Check, check_names, load_check, overrides
@@ -28,10 +28,10 @@ from .books.book import Book
 from .books.mirror import DEVICE, DUPLICATE, HOST
 from .books.nodes import Queue
 from .books.recount import Mismatch, compare, recount
+from .books.replies import REPLIES
 
 AUDIT_EVERY = 64
 SHAPES = ("node", "totals", "issue", "see", "audit", "still")
-_REPLIES = (LoadDone, BackupDone, PrefillDone)
 Level = Literal["every", "sampled", "off"]
 Asked = Callable[..., None]
 Excuses = Counter[tuple[str, str]]  # by the name of a check and a reason
@@ -52,6 +52,13 @@ def _queues(book: Book, view: CoreView) -> Iterator[Queue]:
             for garbage in (False, True):
                 entries = view.queue_entries(queue, kind.at, garbage)
                 yield Queue([rank for rank, _, _ in entries], [member for _, _, member in entries])
+
+
+def _failed(event: Event) -> bool:
+    """Whether it is the reply to an action that failed. A lookup that finds nothing is none."""
+    if type(event) is FetchDone or type(event) is StoreDone:
+        return not event.pages
+    return type(event) in REPLIES and getattr(event, "ok", True) is False
 
 
 def _noting(check: Check, ask: Asked, noticed: list[str]) -> Asked:
@@ -129,7 +136,7 @@ class Watch:
                 self._ask()
         if self.level == "every":
             self.book.before(event, view)
-            if type(event) in _REPLIES and type(event) in self._issue:
+            if type(event) in REPLIES and type(event) in self._issue:
                 self._guard(self._ask_before, event, view)
 
     def on_outcomes(self, event: Event, outcomes: Sequence[Outcome], view: CoreView) -> None:
@@ -143,8 +150,7 @@ class Watch:
             self._guard(self._step, event, outcomes, view)
         else:
             self.book.glance(event)
-        failed = type(event) in _REPLIES and not event.ok  # type: ignore[union-attr]
-        if failed or type(event) is Flushed or self._since_audit >= self.audit_every:
+        if _failed(event) or type(event) is Flushed or self._since_audit >= self.audit_every:
             self.audit(view)
 
     @property

@@ -125,12 +125,16 @@ class Lookup(NamedTuple):
 
 class Fetch(NamedTuple):
     """Storage to host, in the order of `pieces`: each is read into its host pages. Answered by
-    `FetchDone`."""
+    `FetchDone`.
+
+    pages: how many pages after `first_page` it is about. The last piece may end before that, where
+    the tree has the pages behind it."""
 
     flight: FlightId
     request: RequestId
     first_page: int
     pieces: tuple[Piece, ...]
+    pages: int
 
 
 class Store(NamedTuple):
@@ -271,7 +275,7 @@ class Prefetched(NamedTuple):
     too_short  fewer pages than the threshold were missing, or were found.
     budget     too many tokens are being prefetched.
     miss       storage has fewer than were asked.
-    no_host_pages  host has no room.
+    no_host_pages  host has no room, or lacks the prefix that the write policy requires there.
     short      storage delivered less than it had promised.
     late       the request did not wait any longer, or was admitted or aborted.
     flushed, detached  the cache was flushed, or storage detached.

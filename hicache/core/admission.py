@@ -18,6 +18,7 @@ from .events import (
     Finished,
     MatchWanted,
     PagesWanted,
+    PrefetchLimitReached,
     PrefillDone,
     Retracted,
 )
@@ -26,7 +27,7 @@ from .insertion import insert
 from .placement import place
 from .radix.locks import release
 from .radix.matching import probe
-from .radix.node import FlightKind, Request
+from .radix.node import FlightKind, Node, Request
 from .reclaim import make_device_room
 from .refusals import refuse, refuse_room
 from .requests.checkpoints import (
@@ -40,6 +41,9 @@ from .requests.checkpoints import (
 from .requests.tables import extend, own_pages, paged_tables, state_slots
 from .requests.windows import fill, pages_of, reachable_end, release_behind
 from .state import State
+from .storage.flights import leave, let_go
+from .storage.prefetch import begin_prefetch
+from .storage.stores import store_used
 from .transfers import land, lend_own, orphan_flights
 from .types import BACKBONE, Key, RequestId, Tier
 from .validation import (
@@ -61,12 +65,20 @@ def arrive(state: State, event: Arrived) -> None:
     check_prompt(state, event.key, event.length, event.match_pages)
     check_priority(event.priority)
     state.stride = event.key.stride
+    state.arrivals += 1
     request = Request(
-        event.request, event.key, event.length, event.match_pages, priority=event.priority
+        event.request,
+        event.key,
+        event.length,
+        event.match_pages,
+        priority=event.priority,
+        arrived=state.arrivals,
     )
     state.requests[request.id] = request
     state.touched_requests[request.id] = None
     _report_match(state, request)
+    if state.attached:
+        begin_prefetch(state, request)
 
 
 def want_match(state: State, event: MatchWanted) -> None:
@@ -78,6 +90,11 @@ def admit(state: State, event: AdmitWanted) -> None:
     check_chunk(event.chunk)
     if _is_too_large(state, request.id, pages_of(state, request.length)):
         return
+    if request.prefetch:
+        if state.prefetching.waits:
+            refuse(state, request.id, "fetching", 0, 0, after=request.prefetch)
+            return
+        let_go(state, request, "late")
     end = place(state, request, event.chunk)
     if request.admitted:
         _begin_prefill(state, request, end)
@@ -129,6 +146,7 @@ def prefill_done(state: State, event: PrefillDone) -> None:
     tables, slots = paged_tables(state, request), state_slots(state, request)
     state.out.append(Cached(request.id, request.shared_pages, tables, slots))
     consider(state, path)
+    store_used(state, path)
 
 
 def want_pages(state: State, event: PagesWanted) -> None:
@@ -173,8 +191,9 @@ def want_pages(state: State, event: PagesWanted) -> None:
 def finish(state: State, event: Finished) -> None:
     request = idle(state, event.request)
     check_committed(state, request, event.key, event.length)
-    _commit_and_release(state, request, event.key, event.length)
+    path = _commit_and_release(state, request, event.key, event.length)
     del state.requests[request.id]
+    store_used(state, path)
 
 
 def retract(state: State, event: Retracted) -> None:
@@ -183,15 +202,24 @@ def retract(state: State, event: Retracted) -> None:
     whole("committed_tokens", event.committed_tokens)
     committed = event.key.first(event.committed_tokens // state.config.page_size)
     check_committed(state, request, committed, event.committed_tokens)
-    _commit_and_release(state, request, committed, event.committed_tokens)
+    path = _commit_and_release(state, request, committed, event.committed_tokens)
     _wait_again(state, request, event.key, event.length, event.match_pages)
+    store_used(state, path)
 
 
 def abort(state: State, event: Aborted) -> None:
     request = known(state, event.request)
+    if request.prefetch:
+        leave(state, request)
     _withdraw(state, request)
     del state.requests[request.id]
     state.out.append(Released(request.id))
+
+
+def reach_prefetch_limit(state: State, event: PrefetchLimitReached) -> None:
+    request = waiting(state, event.request)
+    if request.prefetch:
+        let_go(state, request, "late")
 
 
 def restart(state: State, request: Request) -> None:
@@ -211,6 +239,7 @@ def _wait_again(state: State, request: Request, key: Key, length: int, match_pag
         match_pages,
         may_load=request.may_load,
         priority=request.priority,
+        arrived=request.arrived,
     )
 
 
@@ -273,14 +302,16 @@ def _extend(state: State, request: Request, total: int) -> None:
     state.touched_requests[request.id] = None
 
 
-def _commit_and_release(state: State, request: Request, key: Key, length: int) -> None:
-    """Insert the committed pages into the tree, free the others, and release the locks."""
+def _commit_and_release(state: State, request: Request, key: Key, length: int) -> list[Node]:
+    """Insert the committed pages into the tree, free the others, and release the locks. Returns the
+    path of the committed pages."""
     note_decoded(state, request, length)
     boundaries = boundaries_at_end(state, request, key, length)
     path = insert(state, request, key, boundaries, leaving=True)
     consider(state, path)
     _withdraw(state, request)
     state.out.append(Released(request.id))
+    return path
 
 
 def _withdraw(state: State, request: Request) -> None:

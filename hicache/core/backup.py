@@ -16,7 +16,7 @@ from .actions import Backup
 from .errors import CoreBug
 from .eviction import kept_free, make_host_room
 from .flights import add_legs, copies_of, end_leg, evict_with, open_flight
-from .radix.locks import lock, open_receipt
+from .radix.locks import lock, lock_for_storage, open_receipt
 from .radix.lru import is_garbage
 from .radix.node import Flight, FlightKind, Node
 from .radix.tree import path_to
@@ -137,19 +137,24 @@ def land_backup(state: State, flight: Flight, ok: bool) -> None:
             node.host_refused &= ~bit
         else:
             node.host_refused |= bit
-        end_leg(state, leg, Tier.HOST, adopt=ok and _may_publish(state, flight, node, index))
+        adopt = ok and may_publish(state, flight, node, index)
+        if end_leg(state, leg, Tier.HOST, adopt) and index == BACKBONE:
+            lock_for_storage(state, node)
     flight.legs.clear()  # breaks the reference cycle between flight and legs
 
 
-def _may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
+def may_publish(state: State, flight: Flight, node: Node, index: int) -> bool:
+    """Whether the tree can take a host copy that the flight has brought for this node. Locks of the
+    flight itself do not count."""
     parent = node.parent
     if index != BACKBONE:
         return not state.writes.contiguous or node.pages[Tier.HOST][BACKBONE] is not None
     below = node.children.values() if node.with_pages[Tier.HOST] else ()
     beside = chain(node.locks[Tier.HOST], (child.locks[Tier.HOST][BACKBONE] for child in below))
-    own = set() if flight.receipt is None else {flight.receipt.id}
-    if any(holders and holders.keys() - own for holders in beside):
-        return False  # an unlocked copy above or beside another's lock could not be evicted
+    own = flight.receipt
+    for receipt in chain.from_iterable(holders.values() for holders in beside):
+        if receipt is not own and not receipt.of_storage:
+            return False  # an unlocked copy above or beside another's lock could not be evicted
     return not state.writes.contiguous or (
         parent is not None
         and (parent.parent is None or parent.pages[Tier.HOST][BACKBONE] is not None)

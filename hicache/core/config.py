@@ -12,6 +12,10 @@ from .components.base import ComponentSettings
 from .errors import CallerError
 
 S = TypeVar("S", bound=ComponentSettings)
+_COUNTS = (
+    *("load_threshold_pages", "load_quota_pages", "max_backups"),
+    *("prefetch_threshold_tokens", "prefetch_budget_tokens", "max_stores", "store_tries"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +117,23 @@ class Config:
                 f"exchange_pages: expected fewer than the host pages {self.host_pages} for each of "
                 f"{', '.join(self.components)}, found {self.exchange_pages}"
             )
-        for name, value in (
-            ("load_threshold_pages", self.load_threshold_pages),
-            ("load_quota_pages", self.load_quota_pages),
-            ("max_backups", self.max_backups),
-        ):
+        for name in _COUNTS:
+            value = getattr(self, name)
             if value < 0:
                 raise CallerError(f"{name}: expected 0 or more, found {value}")
+        if self.storage and not self.has_host:
+            raise CallerError(
+                f"storage: expected host pages, found {self.host_pages}; storage is filled from "
+                "host, so give host_pages or leave storage out"
+            )
 
     def _check_types(self) -> None:
         """Raises CallerError for values of another type than the one declared."""
-        for name in ("page_size", "load_threshold_pages", "load_quota_pages", "max_backups"):
+        for name in ("page_size", *_COUNTS):
             _of_type(name, getattr(self, name), int, "a whole number, an int")
-        for name in ("write_policy", "eviction_policy"):
+        for name in ("write_policy", "eviction_policy", "prefetch_policy"):
             _of_type(name, getattr(self, name), str, "the name of a policy")
+        _of_type("storage", self.storage, bool, "True or False")
         for name, kind, what in (
             ("device_pages", int, "a tuple of pages for each component, such as (1000,)"),
             ("host_pages", int, "a tuple of pages for each component, such as (1000,)"),

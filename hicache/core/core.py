@@ -24,15 +24,22 @@ from .events import (
     Arrived,
     BackupDone,
     ContinueWanted,
+    DeleteDone,
+    DetachWanted,
     Event,
     EvictWanted,
+    FetchDone,
     Finished,
     Flushed,
     LoadDone,
+    LookupDone,
     MatchWanted,
     PagesWanted,
+    PrefetchLimitReached,
     PrefillDone,
     Retracted,
+    StorageAttached,
+    StoreDone,
 )
 from .eviction import evict_host, give_up_host
 from .flights import close_flight, flight_of, forget_nodes
@@ -42,6 +49,16 @@ from .radix.node import FlightKind, Node
 from .radix.tree import digests_of, nodes_below
 from .reclaim import evict_device
 from .state import State
+from .storage.attached import (
+    attach_storage,
+    begin_flush,
+    delete_done,
+    delete_stored,
+    detach_storage,
+)
+from .storage.fetched import fetch_done
+from .storage.prefetch import lookup_done
+from .storage.stores import store_backed_up, store_done
 from .transfers import cancel_load, land, loaded_nodes
 from .types import BACKBONE, Tier
 from .validation import whole
@@ -124,8 +141,11 @@ def _load_done(state: State, event: LoadDone) -> None:
 
 def _backup_done(state: State, event: BackupDone) -> None:
     flight = flight_of(state, event.flight, FlightKind.BACKUP)
+    to_store = [leg.node for leg in flight.legs] if event.ok and state.attached else []
     land_backup(state, flight, event.ok)
     close_flight(state, flight)
+    if to_store:
+        store_backed_up(state, to_store)
 
 
 def _evict(state: State, event: EvictWanted) -> None:
@@ -147,6 +167,8 @@ def _flush(state: State, event: Flushed) -> None:
         busy, name = max(len(state.running), passes), state.config.components[BACKBONE]
         state.out.append(Refused(NO_REQUEST, "running", busy, 0, NO_REQUEST, name))
         return
+    if state.attached:
+        begin_flush(state)
     nodes = list(nodes_below(state.root))
     for flight in state.flights.values():
         forget_nodes(state, flight)
@@ -168,6 +190,8 @@ def _flush(state: State, event: Flushed) -> None:
     if any(state.writing_back):
         raise CoreBug(f"pages are written back that nothing evicts: {state.writing_back}")
     state.root = _new_root(state.config)
+    if event.storage:
+        delete_stored(state)
 
 
 def _new_root(config: Config) -> Node:
@@ -190,11 +214,12 @@ def _new_state(config: Config) -> State:
         for index, component in enumerate(made)
     ]
     windows = [one.window_pages for one in made if one.window_pages < UNBOUNDED]
-    return State(
+    state = State(
         config,
         tuple(made),
         registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy(),
         writes,
+        registry.load(registry.PREFETCH_POLICIES, config.prefetch_policy).policy(),
         [
             [Pool(tier, *pair) for pair in zip(config.components, sizes, strict=True)]
             for tier, sizes in (
@@ -212,6 +237,9 @@ def _new_state(config: Config) -> State:
         [0] * len(made),
         [0] * len(made),
     )
+    if config.storage:
+        attach_storage(state, StorageAttached())
+    return state
 
 
 def _check_components(config: Config, made: list[Component]) -> None:
@@ -244,4 +272,11 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     BackupDone: _backup_done,
     EvictWanted: _evict,
     Flushed: _flush,
+    PrefetchLimitReached: admission.reach_prefetch_limit,
+    StorageAttached: attach_storage,
+    DetachWanted: detach_storage,
+    LookupDone: lookup_done,
+    FetchDone: fetch_done,
+    StoreDone: store_done,
+    DeleteDone: delete_done,
 }

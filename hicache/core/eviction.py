@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from .actions import Evicted
 from .errors import CoreBug
+from .radix.locks import unlock_deleted
 from .radix.lru import DUPLICATE, HOST, is_garbage, next_victim, offer
 from .radix.node import NONE, Node
 from .radix.tree import detach, span, split, truncate, unlink
@@ -153,6 +154,8 @@ def _delete(state: State, node: Node) -> None:
     above = node.parent
     if above is None:
         raise CoreBug(f"{node} is to be deleted and not in the tree")
+    if state.storage_flights:
+        unlock_deleted(state, node)
     for tier in (Tier.HOST, Tier.DEVICE):
         leave_tier(state, node, tier)
     unlink(state, node)

@@ -5,9 +5,9 @@
     backup    device to host   none                      none
     prefill   none             the request's own pages   its request
 
-All three kinds of flight use these functions. Does not decide when to copy, see `backup` and
-`placement`; does not change requests when a flight ends, see `transfers`; does not choose which
-refusal waits for a flight, see `refusals`.
+All kinds of flight use these functions; for those of storage, see also `storage/flights`. Does not
+decide when to copy, see `backup` and `placement`; does not change requests when a flight ends, see
+`transfers`; does not choose which refusal waits for a flight, see `refusals`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def add_legs(
     state: State, flight: Flight, index: int, nodes: Sequence[Node], target: Pages
 ) -> None:
     """Add one leg for each node: copy the node's pages of the component to the next `target` pages.
-    The source pages are on loan until the reply."""
+    The source pages are on loan until the reply. A store has no target pages."""
     tier = Tier.DEVICE if flight.kind is _BACKUP else Tier.HOST
     start = 0
     for node in nodes:
@@ -66,7 +66,7 @@ def add_legs(
         node.legs.append(leg)
         state.pools[tier][index].lend(source)
         state.touched[node.id] = node
-    if start != len(target):
+    if start != len(target) and flight.kind is not FlightKind.STORE:
         raise CoreBug(f"{flight} copies {start} pages to {len(target)}")
 
 

@@ -117,6 +117,9 @@ def use(state: State, request: Request, path: list[Node], boundaries: Sequence[i
         if node.priority < priority:
             node.priority = priority
         state.touched[node.id] = node
+    if state.beliefs_since:
+        for node in path:
+            node.store_failures = 0
     ends = boundaries or [path[-1].end_page if path else 0]
     for index, component in enumerate(state.components):
         if index == BACKBONE:

@@ -193,6 +193,7 @@ def _admit(state: State, request: Request, plan: Plan) -> None:
     request.shared_pages = request.filled_pages = plan.pages
     request.shared_node = plan.path[-1] if plan.path else None
     request.computed_tokens = min(request.length, plan.pages * state.config.page_size)
+    request.digests = ()
     state.running[request.id] = request
     state.touched_requests[request.id] = None
     use(state, request, plan.path)

@@ -23,6 +23,7 @@ from .errors import CallerError, CoreBug
 COMPONENTS = "hicache.core.components"
 EVICTION_POLICIES = "hicache.core.eviction_policies"
 WRITE_POLICIES = "hicache.core.write_policies"
+PREFETCH_POLICIES = "hicache.core.prefetch_policies"
 SCHEDULERS = "sim.schedulers"
 # Folders to which a user may add an entry, with the option that adds it.
 OPEN = {
@@ -128,7 +129,7 @@ def missing(package: str, name: str) -> CallerError:
 
 def spellings(package: str) -> list[str]:
     """The names as users spell them: policies with underscores, all others with hyphens."""
-    own = package in (EVICTION_POLICIES, WRITE_POLICIES)
+    own = package in (EVICTION_POLICIES, WRITE_POLICIES, PREFETCH_POLICIES)
     return stems(package) if own else names(package)
 
 

@@ -13,6 +13,7 @@ from .components.base import Component
 from .config import Config
 from .eviction_policies.base import EvictionPolicy
 from .ledger import Pool
+from .prefetch_policies.base import PrefetchPolicy
 from .radix.lru import Queue
 from .radix.node import Flight, Node, Request
 from .types import FlightId, RequestId
@@ -44,12 +45,20 @@ class State:
     backups           number of backups in flight.
     giving_up         [component]: host pages that loads in flight will free.
     writing_back      [component]: device pages whose eviction waits for a backup's reply.
+    attached          whether storage may be used.
+    beliefs_since     counts how often what was believed of storage was forgotten; 0 as long as no
+                      storage was attached. Only nodes that have this number are believed stored.
+    arrivals          counts the requests that arrived.
+    storage_flights   the lookups, fetches, stores and deletes in flight, the oldest first.
+    store_queue       by place, the nodes to store, see `storage/queue`. next_place: the next place.
+    distrusted        digests of pages that storage promised and did not deliver, the oldest first.
     """
 
     config: Config
     components: tuple[Component, ...]
     eviction: EvictionPolicy
     writes: WritePolicy
+    prefetching: PrefetchPolicy
     pools: list[list[Pool]]
     queues: list[list[Queue]]
     root: Node
@@ -73,3 +82,10 @@ class State:
     next_receipt: int = 1
     backups: int = 0
     stride: int = 0
+    attached: bool = False
+    beliefs_since: int = 0
+    arrivals: int = 0
+    storage_flights: dict[FlightId, Flight] = field(default_factory=dict)
+    store_queue: dict[int, list[Node]] = field(default_factory=dict)
+    next_place: int = 1
+    distrusted: dict[bytes, None] = field(default_factory=dict)

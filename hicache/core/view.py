@@ -16,10 +16,13 @@ from .components.base import Component
 from .config import Config
 from .eviction_policies.base import EvictionPolicy
 from .ledger import Pool
+from .prefetch_policies.base import PrefetchPolicy
 from .radix import lru
 from .radix.node import Flight, Node, Request
 from .radix.tree import nodes_below
 from .state import State
+from .storage import queue
+from .storage.flights import prefetching_tokens
 from .types import FlightId, Pages, RequestId, Tier
 from .write_policies.base import WritePolicy
 
@@ -69,6 +72,39 @@ class CoreView:
     @property
     def writes(self) -> WritePolicy:
         return self._state.writes
+
+    @property
+    def prefetching(self) -> PrefetchPolicy:
+        return self._state.prefetching
+
+    @property
+    def attached(self) -> bool:
+        """Whether storage may be used."""
+        return self._state.attached
+
+    @property
+    def storage_flights(self) -> Mapping[FlightId, Flight]:
+        """The lookups, fetches, stores and deletes in flight, the oldest first."""
+        return self._state.storage_flights
+
+    @property
+    def prefetching_tokens(self) -> int:
+        """Tokens that are being looked up or fetched."""
+        return prefetching_tokens(self._state)
+
+    @property
+    def store_queue(self) -> tuple[int, ...]:
+        """Ids of the nodes that wait to be stored, in their order."""
+        return tuple(node.id for node in queue.queued_nodes(self._state))
+
+    @property
+    def distrusted(self) -> tuple[bytes, ...]:
+        """Digests of pages that storage promised and did not deliver, the oldest first."""
+        return tuple(self._state.distrusted)
+
+    def believed(self, node: Node, component: int = 0) -> bool:
+        """Whether storage is believed to have all pages of the node's component."""
+        return bool(queue.believed(self._state, node) >> component & 1)
 
     @property
     def components(self) -> tuple[Component, ...]:

@@ -4,10 +4,13 @@ Ranks carry out the same actions with their own latencies and failures. For each
 agree on how many actions, in the order of submission, have ended on every rank, and on whether each
 succeeded. Each core gets these replies in the same order. So all cores get the same events and take
 the same decisions, and decisions need no collective. Every rank takes part at every poll, even if
-nothing has ended there.
+nothing has ended there. Actions for storage are agreed on one by one, as each may take as long as
+it likes: one slow store must not delay the replies to the others.
 
-    first collective    number of replies of each kind: the minimum over all ranks
-    second collective   if there are any, their verdicts: the minimum over all ranks
+    first collective    number of replies of each kind, and for each action for storage whether it
+                        has ended: the minimum over all ranks
+    second collective   if there are any, their verdicts or numbers of pages: the minimum over all
+                        ranks
     decisions           if given, the first collective also carries a digest of all decisions of the
                         core, so cores that decided differently are an error at the next poll
 
@@ -18,21 +21,51 @@ It does not know how ranks reach each other, see `group`, or what a reply means,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from hashlib import blake2b
 from itertools import takewhile
 
-from hicache.core.actions import Action, Backup, Load, Prefill
+from hicache.core.actions import (
+    Action,
+    Backup,
+    Delete,
+    Fetch,
+    Load,
+    Lookup,
+    Prefill,
+    StorageAction,
+    Store,
+    Transfer,
+)
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.core.events import BackupDone, LoadDone, PrefillDone, Reply
+from hicache.core.events import (
+    BackupDone,
+    DeleteDone,
+    FetchDone,
+    LoadDone,
+    LookupDone,
+    PrefillDone,
+    Reply,
+    StoreDone,
+)
 from hicache.core.types import FlightId
 
 from .decisions import Decisions
 from .driver import Executor
 from .group import Diverged, Group, Turn, Values, alone
 
+# Called with a flight and the smallest verdict (0 or 1) or number of pages of all ranks.
+_MADE: dict[type, Callable[[FlightId, int], Reply]] = {
+    Backup: lambda flight, found: BackupDone(flight, bool(found)),
+    Load: lambda flight, found: LoadDone(flight, bool(found)),
+    Prefill: lambda flight, found: PrefillDone(flight, bool(found)),
+    Lookup: LookupDone,
+    Fetch: FetchDone,
+    Store: StoreDone,
+    Delete: lambda flight, found: DeleteDone(flight, bool(found)),
+}
 REPLIES: dict[type, type[BackupDone | LoadDone | PrefillDone]] = {
     Backup: BackupDone,
     Load: LoadDone,
@@ -51,24 +84,32 @@ class Agreement:
         self.executor = executor
         self.group = group
         self._decisions = decisions
-        self._lanes: dict[type, deque[FlightId]] = {kind: deque() for kind in REPLIES}
-        self._ended: dict[FlightId, bool] = {}  # ended on this rank, and not yet agreed
+        # By kind; an action for storage has a lane of its own, under its flight.
+        self._lanes: dict[type | FlightId, deque[FlightId]] = {kind: deque() for kind in REPLIES}
+        self._kinds: dict[FlightId, type] = {}
+        self._ended: dict[FlightId, int] = {}  # ended on this rank, and not yet agreed
         self._agreed: list[Reply] = []
 
-    def submit(self, action: Load | Backup) -> None:
+    def submit(self, action: Transfer | StorageAction) -> None:
         self.begin(action)
         self.executor.submit(action)
+
+    def abandon(self, flight: FlightId) -> None:
+        self.executor.abandon(flight)
 
     def start(self) -> None:
         self.executor.start()
 
     def begin(self, action: Action) -> None:
         """Note that an action was begun. The caller itself carries out forward passes."""
-        self._lanes[type(action)].append(action.flight)
+        kind = type(action)
+        self._kinds[action.flight] = kind
+        lane = kind if kind in REPLIES else action.flight
+        self._lanes.setdefault(lane, deque()).append(action.flight)
 
     def end(self, reply: Reply) -> None:
         """Note that an action has ended on this rank, with or without success."""
-        self._ended[reply.flight] = reply.ok
+        self._ended[reply.flight] = int(reply[1])
 
     def poll(self) -> list[Reply]:
         """The replies that all ranks have. In a group that waits, every rank must call this equally
@@ -79,7 +120,8 @@ class Agreement:
         return taken
 
     def leading(self) -> list[int]:
-        """By kind, how many of the oldest actions have all ended on this rank."""
+        """By kind, how many of the oldest actions have all ended on this rank; then for each action
+        for storage, in the order of submission, 1 if it has ended."""
         return [
             sum(1 for _ in takewhile(self._ended.__contains__, lane))
             for lane in self._lanes.values()
@@ -90,17 +132,18 @@ class Agreement:
         for reply in self.executor.poll():
             self.end(reply)
         counts = yield from self._counts()
-        lanes = zip(self._lanes.items(), counts, strict=True)
-        flights = [(kind, lane.popleft()) for (kind, lane), count in lanes for _ in range(count)]
+        lanes = zip(self._lanes.values(), counts, strict=True)
+        flights = [lane.popleft() for lane, count in lanes for _ in range(count)]
         if flights:  # as many on every rank
-            verdicts = yield from self._verdicts([flight for _, flight in flights])
-            for (kind, flight), ok in zip(flights, verdicts, strict=True):
+            verdicts = yield from self._verdicts(flights)
+            for flight, found in zip(flights, verdicts, strict=True):
                 del self._ended[flight]
-                self._agreed.append(REPLIES[kind](flight, bool(ok)))
+                self._lanes.pop(flight, None)
+                self._agreed.append(_MADE[self._kinds.pop(flight)](flight, found))
 
     def _counts(self) -> Turn[list[int]]:
-        """By kind, how many replies every rank has. Raises Diverged if cores decided differently or
-        if the group's minimum is wrong."""
+        """How many replies every rank has, as in `leading`. Raises Diverged if cores decided
+        differently or if the group's minimum is wrong."""
         own = self.leading()
         seen = self._decisions.short() if self._decisions is not None else "0"
         number = int(seen, 16)
@@ -119,7 +162,7 @@ class Agreement:
         return counts
 
     def _verdicts(self, flights: Sequence[FlightId]) -> Turn[Values]:
-        own = [int(self._ended[flight]) for flight in flights]
+        own = [self._ended[flight] for flight in flights]
         return (yield from self.group.minimum("verdicts of replies", own))
 
 
@@ -138,6 +181,13 @@ def agree_on_settings(config: Config, group: Group) -> Turn[Config]:
     pages = yield from group.minimum("capacities", [*config.device_pages, *config.host_pages])
     width = len(config.components)
     return replace(config, device_pages=pages[:width], host_pages=pages[width:])
+
+
+def agree_that(purpose: str, mine: bool, group: Group) -> Turn[bool]:
+    """Whether something is so on every rank, such as that it could open its store. purpose: for
+    messages."""
+    [least] = yield from group.minimum(purpose, [int(mine)])
+    return bool(least)
 
 
 def _number(config: Config, name: str) -> int:

@@ -19,9 +19,13 @@ from hicache.core.errors import CallerError
 TOKENS = "_tokens"
 # Written even if the configuration does not have the component, for files of earlier versions.
 _ALWAYS = {"swa_window": 0, "mamba_interval": 0, "mamba_states_per_path": 0}
-# Not written if they have these default values, because earlier files do not have them.
-MAY_LACK: dict[str, Any] = {"exchange_pages": ()}
 _OWN = tuple(one for one in fields(Config) if one.name != "settings")
+# Settings that earlier files do not have. They are not written if they have their default values.
+_ADDED = (
+    *("exchange_pages", "storage", "prefetch_policy", "prefetch_threshold_tokens"),
+    *("prefetch_budget_tokens", "max_stores", "store_tries"),
+)
+MAY_LACK: dict[str, Any] = {one.name: one.default for one in _OWN if one.name in _ADDED}
 
 
 def document(config: Config) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hicache.core.actions import Backup, Load
+from hicache.core.actions import Backup, Load, StorageAction, Transfer
 from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, LoadDone, Reply
 from hicache.core.types import FlightId
 from hicache.devices.base import Device, Direction, Mark
 
+from .driver import without_storage
 from .lanes import Lane
 
 COMPUTE, WRITE, LOAD = "compute", "write", "load"
@@ -73,8 +74,17 @@ class TransferController:
         """Whether the transfer was submitted and its reply was not taken yet."""
         return flight in self._backups or flight in self._loads
 
-    def submit(self, action: Load | Backup) -> None:
-        (self._loads if type(action) is Load else self._backups).submit(action)
+    def submit(self, action: Transfer | StorageAction) -> None:
+        """Raises CallerError for an action for storage."""
+        if type(action) is Load:
+            self._loads.submit(action)
+        elif type(action) is Backup:
+            self._backups.submit(action)
+        else:
+            raise without_storage(action, self)
+
+    def abandon(self, flight: FlightId) -> None:
+        """Does nothing: nobody abandons a load or backup."""
 
     def start(self) -> None:
         if self._backups.queued or self._loads.queued:

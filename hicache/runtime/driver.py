@@ -10,11 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from hicache.core.actions import Backup, Load, Outcome
+from hicache.core.actions import (
+    Abandoned,
+    Backup,
+    Delete,
+    Fetch,
+    Load,
+    Lookup,
+    Outcome,
+    StorageAction,
+    Store,
+    Transfer,
+)
 from hicache.core.core import Core
+from hicache.core.errors import CallerError
 from hicache.core.events import Event, Reply
 from hicache.core.radix.node import FlightKind
+from hicache.core.types import FlightId
 from hicache.core.view import CoreView
+
+_SUBMITTED = frozenset((Load, Backup, Lookup, Fetch, Store, Delete))
 
 
 class Observer(Protocol):
@@ -28,20 +43,34 @@ class Observer(Protocol):
 
 
 class Executor(Protocol):
-    """Carries out transfers. It answers each submitted action with exactly one reply, in order."""
+    """Carries out transfers and actions for storage. It answers each submitted action with exactly
+    one reply: loads and backups in order, actions for storage in any order."""
 
-    def submit(self, action: Load | Backup) -> None:
-        """Queue a transfer. Nothing moves before `start`."""
+    def submit(self, action: Transfer | StorageAction) -> None:
+        """Queue an action. Nothing moves before `start`."""
+
+    def abandon(self, flight: FlightId) -> None:
+        """Nobody waits for this action for storage any more: answer it as soon as possible, with
+        what has been done. Without effect if it was answered."""
 
     def start(self) -> None:
         """Begin everything that is queued, merged into one batch per direction."""
 
     def poll(self) -> list[Reply]:
-        """Replies of the transfers that ended since the last call, oldest first per direction."""
+        """Replies of the actions that ended since the last call, oldest first per direction."""
+
+
+def without_storage(action: object, executor: object) -> CallerError:
+    """The error of an executor that carries out transfers only, for any other action."""
+    return CallerError(
+        f"executor: expected one that carries out {type(action).__name__}, found "
+        f"{type(executor).__name__}, which moves pages between device and host only; put a "
+        "TieredExecutor with a StorageExecutor around it"
+    )
 
 
 class Driver:
-    """Feeds events to one core and passes its transfers to one executor. The caller runs the
+    """Feeds events to one core and passes its actions to one executor. The caller runs the
     prefills."""
 
     __slots__ = ("core", "executor", "observers")
@@ -52,7 +81,7 @@ class Driver:
         self.observers = tuple(observers)
 
     def feed(self, event: Event) -> list[Outcome]:
-        """Pass one event to the core and submit its transfers. Returns all outcomes."""
+        """Pass one event to the core and submit its actions. Returns all outcomes."""
         view = self.core.view
         for observer in self.observers:
             observer.on_event(event, view)
@@ -60,8 +89,11 @@ class Driver:
         for observer in self.observers:
             observer.on_outcomes(event, outcomes, view)
         for outcome in outcomes:
-            if type(outcome) is Load or type(outcome) is Backup:
-                self.executor.submit(outcome)
+            kind = type(outcome)
+            if kind in _SUBMITTED:
+                self.executor.submit(outcome)  # type: ignore[arg-type]
+            elif kind is Abandoned:
+                self.executor.abandon(outcome.flight)  # type: ignore[union-attr]
         return outcomes
 
     def poll(self) -> list[Outcome]:
@@ -69,8 +101,8 @@ class Driver:
         return [outcome for reply in self.executor.poll() for outcome in self.feed(reply)]
 
     def settle(self, pause: Callable[[], None] | None = None) -> list[Outcome]:
-        """Start every queued transfer and feed the core each reply, until no transfer is left, also
-        none that a reply began. Returns the outcomes. Prefills are not waited for.
+        """Start everything that is queued and feed the core each reply, until no action is left,
+        also none that a reply began. Returns the outcomes. Prefills are not waited for.
 
         pause: called whenever nothing has ended yet, to let time pass: a short sleep, or a step of
         a simulated clock. Without it the executor is asked again at once. If it raises, a later

@@ -16,22 +16,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hicache.core.actions import (
+    Abandoned,
     Admitted,
     Backup,
     Cached,
     Copy,
+    Delete,
     Evicted,
+    Fetch,
     Granted,
     KvRemoved,
     KvStored,
     Load,
+    Lookup,
     Matched,
     Outcome,
+    Piece,
+    Prefetched,
     Prefill,
     Refused,
     Released,
     Restarted,
     StateSlots,
+    StorageDetached,
+    Store,
 )
 from hicache.core.events import (
     Aborted,
@@ -39,19 +47,29 @@ from hicache.core.events import (
     Arrived,
     BackupDone,
     ContinueWanted,
+    DeleteDone,
+    DetachWanted,
     Event,
     EvictWanted,
+    FetchDone,
     Finished,
     Flushed,
     LoadDone,
+    LookupDone,
     MatchWanted,
     PagesWanted,
+    PrefetchLimitReached,
     PrefillDone,
     Retracted,
+    StorageAttached,
+    StoreDone,
 )
 from hicache.core.types import Pages
 
 _REASONS = {"writing_back": "draining"}  # renamed reasons, with the name that digests still use
+
+
+_WAITS = ("fetching", "detaching")  # reasons whose `after` a digest covers
 
 
 def _copies(copies: Sequence[Copy]) -> tuple[object, ...]:
@@ -100,7 +118,51 @@ def _admitted(one: Admitted) -> tuple[object, ...]:
 
 def _refused(one: Refused) -> tuple[object, ...]:
     reason = _REASONS.get(one.reason, one.reason)
-    return one.request, reason, one.needed, one.available, one.preempt, one.component
+    after = (one.after,) if reason in _WAITS else ()
+    return one.request, reason, one.needed, one.available, one.preempt, one.component, *after
+
+
+def _pieces(pieces: Sequence[Piece]) -> tuple[object, ...]:
+    return tuple((one.component, one.first_page, one.digests, one.pages) for one in pieces)
+
+
+def _lookup(one: Lookup) -> tuple[object, ...]:
+    return (
+        one.flight,
+        one.request,
+        one.first_page,
+        one.digests,
+        one.known_pages,
+        one.trailing_pages,
+    )
+
+
+def _looked_up(one: Lookup) -> Iterator[int | Pages]:
+    yield from (one.flight, one.request, one.first_page, len(one.digests), one.known_pages)
+    yield from one.trailing_pages
+
+
+def _fetched(one: Fetch) -> Iterator[int | Pages]:
+    yield from (one.request, one.first_page, one.pages)
+    yield from _stored(one)
+
+
+def _stored(one: Fetch | Store) -> Iterator[int | Pages]:
+    yield one.flight
+    for piece in one.pieces:
+        yield piece.first_page
+        yield piece.pages
+
+
+def _prefetched(one: Prefetched) -> tuple[object, ...]:
+    return (
+        one.request,
+        one.first_page,
+        one.asked_pages,
+        one.found_pages,
+        one.fetched_pages,
+        one.reason,
+    )
 
 
 def _moved(one: Load | Backup) -> Iterator[int | Pages]:
@@ -156,6 +218,18 @@ _OUTCOMES: dict[type, Covered] = {
     ),
     KvStored: Covered(b"KvStored", 25, lambda one: (one.tier, one.digests)),
     KvRemoved: Covered(b"KvRemoved", 26, lambda one: (one.tier, one.digests)),
+    Lookup: Covered(b"Lookup", 34, _lookup, _looked_up),
+    Fetch: Covered(
+        b"Fetch",
+        35,
+        lambda one: (one.flight, one.request, one.first_page, _pieces(one.pieces), one.pages),
+        _fetched,
+    ),
+    Store: Covered(b"Store", 36, lambda one: (one.flight, _pieces(one.pieces)), _stored),
+    Delete: Covered(b"Delete", 37, lambda one: (one.flight,)),
+    Prefetched: Covered(b"Prefetched", 38, _prefetched),
+    Abandoned: Covered(b"Abandoned", 39, lambda one: (one.flight,)),
+    StorageDetached: Covered(b"StorageDetached", 40, lambda one: ()),
 }
 _EVENT_CODES: dict[type, int] = {
     Arrived: 1,
@@ -171,6 +245,13 @@ _EVENT_CODES: dict[type, int] = {
     LoadDone: 11,
     BackupDone: 12,
     PrefillDone: 13,
+    PrefetchLimitReached: 27,
+    StorageAttached: 28,
+    DetachWanted: 29,
+    LookupDone: 30,
+    FetchDone: 31,
+    StoreDone: 32,
+    DeleteDone: 33,
 }
 
 

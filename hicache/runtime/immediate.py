@@ -1,6 +1,7 @@
 """An executor without a device or a clock: every transfer ends as soon as it is started.
 
-It is for replays that count hits and for measuring the core alone. It does not model time.
+It is for replays that count hits and for measuring the core alone. It does not model time, and has
+no storage.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from hicache.core.actions import Backup, Copy, Load
+from hicache.core.actions import Backup, Copy, Load, StorageAction, Transfer
 from hicache.core.events import BackupDone, LoadDone, Reply
+from hicache.core.types import FlightId
 from hicache.devices.base import Direction
 
+from .driver import without_storage
+
 Mover: TypeAlias = Callable[[Direction, Copy], None]
+_WAYS = {Load: Direction.HOST_TO_DEVICE, Backup: Direction.DEVICE_TO_HOST}
+_DONE: dict[type, type[LoadDone | BackupDone]] = {Load: LoadDone, Backup: BackupDone}
 
 
 class ImmediateExecutor:
@@ -24,27 +30,29 @@ class ImmediateExecutor:
 
     def __init__(self, mover: Mover | None = None) -> None:
         self._mover = mover
-        self._queued: deque[Load | Backup] = deque()
-        self._ended: deque[Load | Backup] = deque()
+        self._queued: deque[Transfer] = deque()
+        self._ended: deque[Transfer] = deque()
 
-    def submit(self, action: Load | Backup) -> None:
+    def submit(self, action: Transfer | StorageAction) -> None:
+        """Raises CallerError for an action for storage."""
+        if type(action) is not Load and type(action) is not Backup:
+            raise without_storage(action, self)
         self._queued.append(action)
+
+    def abandon(self, flight: FlightId) -> None:
+        """Does nothing: nobody abandons a load or backup."""
 
     def start(self) -> None:
         if self._mover is not None:
             for action in self._queued:
-                way = Direction.HOST_TO_DEVICE if type(action) is Load else Direction.DEVICE_TO_HOST
                 for copy in action.copies:
-                    self._mover(way, copy)
+                    self._mover(_WAYS[type(action)], copy)
         self._ended += self._queued
         self._queued.clear()
 
     def poll(self) -> list[Reply]:
         if not self._ended:
             return []
-        replies: list[Reply] = [
-            LoadDone(action.flight) if type(action) is Load else BackupDone(action.flight)
-            for action in self._ended
-        ]
+        replies: list[Reply] = [_DONE[type(action)](action.flight) for action in self._ended]
         self._ended.clear()
         return replies

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hicache.core.actions import Backup, Copy, Load
+from hicache.core.actions import Copy, Transfer
 from hicache.core.errors import HicacheError
 from hicache.core.types import FlightId, Pages
 from hicache.devices.base import CopyJob, Device, Direction, Mark
@@ -62,7 +62,7 @@ class Lane:
         self._groups = groups
         self._capacity = capacity
         self._depth = depth
-        self._queued: deque[Load | Backup] = deque()
+        self._queued: deque[Transfer] = deque()
         self._batches: deque[Batch] = deque()
         self._marks: dict[FlightId, tuple[Mark, ...]] = {}
 
@@ -83,7 +83,7 @@ class Lane:
         """One mark per layer group of a transfer in flight. Empty after `ended` has returned it."""
         return self._marks.get(flight, ())
 
-    def submit(self, action: Load | Backup) -> None:
+    def submit(self, action: Transfer) -> None:
         if len(self) >= self._capacity:
             raise LaneFullError(
                 f"lane {self._name}: flight {action.flight} would be one more than the "
@@ -124,7 +124,7 @@ class Lane:
         return ended
 
 
-def _merged(actions: tuple[Load | Backup, ...]) -> dict[str, tuple[Pages, Pages]]:
+def _merged(actions: tuple[Transfer, ...]) -> dict[str, tuple[Pages, Pages]]:
     """Source and target pages of all actions, by component in order of first appearance."""
     copies: dict[str, list[Copy]] = {}
     for action in actions:

@@ -10,11 +10,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hicache.core.actions import Backup, Load, Outcome
+from hicache.core.actions import Outcome, StorageAction, Transfer
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import Event, Reply
+from hicache.core.types import FlightId
 from hicache.core.view import CoreView
 
 from .config_document import written
@@ -142,7 +143,10 @@ class Follower:
 class _Nowhere:
     """An executor that does nothing: in a replay, the replies are in the recording."""
 
-    def submit(self, action: Load | Backup) -> None:
+    def submit(self, action: Transfer | StorageAction) -> None:
+        """Does nothing."""
+
+    def abandon(self, flight: FlightId) -> None:
         """Does nothing."""
 
     def start(self) -> None:

@@ -52,12 +52,20 @@ _ARGUMENTS: dict[type, tuple[str, ...]] = {
     events.Aborted: (_INT,),
     events.Retracted: (_INT, _KEY, _INT, _INT, _INT),
     events.EvictWanted: (_TIER, _TEXT, _INT),
-    events.Flushed: (),
+    events.Flushed: (_OK,),
+    events.PrefetchLimitReached: (_INT,),
+    events.StorageAttached: (),
+    events.DetachWanted: (),
     events.LoadDone: (_INT, _OK),
     events.BackupDone: (_INT, _OK),
     events.PrefillDone: (_INT, _OK),
+    events.LookupDone: (_INT, _INT),
+    events.FetchDone: (_INT, _INT),
+    events.StoreDone: (_INT, _INT),
+    events.DeleteDone: (_INT, _OK),
 }
-_LEFT_OUT: dict[type, int] = {events.Arrived: 1}  # last arguments, left out if they are defaults
+# How many of the last arguments are left out if they are defaults.
+_LEFT_OUT: dict[type, int] = {events.Arrived: 1, events.Flushed: 1}
 _BY_NAME: dict[str, type] = {kind.__name__: kind for kind in _ARGUMENTS}
 _MOST = 1 << 62
 _FUZZ_TAPE = "hicache-fuzz"  # the format's name in the first line of a tape of the fuzzer

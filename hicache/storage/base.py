@@ -103,6 +103,11 @@ class Storage(ABC):
     def close(self) -> None:
         """End connections and threads. Calls under way end with `FAILED`. Idempotent."""
 
+    def look(self) -> int:
+        """Look after the store although nobody calls it: one whose calls hang counts as out.
+        Returns how often it was out and came back. Optional; 0 here. Never blocks."""
+        return 0
+
     def read_checked(
         self, keys: Sequence[str], values: Sequence[Value], check: Callable[[int], bool]
     ) -> list[Status]:

@@ -88,6 +88,9 @@ class Verified(Storage):
     def stats(self) -> dict[str, int | float | str]:
         return self.store.stats() | {"corrupt": self.corrupt}
 
+    def look(self) -> int:
+        return self.store.look()
+
     def close(self) -> None:
         self.store.close()
 

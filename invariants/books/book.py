@@ -18,6 +18,7 @@ from hicache.core.actions import (
     Backup,
     Cached,
     Evicted,
+    Fetch,
     Granted,
     Load,
     Outcome,
@@ -25,6 +26,7 @@ from hicache.core.actions import (
     Refused,
     Released,
     Restarted,
+    Store,
 )
 from hicache.core.events import (
     AdmitWanted,
@@ -45,15 +47,27 @@ from .kinds import kinds_of, needs_of
 from .leaving import branch_of, commit, made_of, note_checkpoint_slots
 from .nodes import NodeBook
 from .orders import order_of
-from .pages import NODE, PageBook
-from .pins import pin
+from .pages import PageBook
+from .pins import follow, pin
 from .reference import find
 from .replies import REPLIES, answer
 from .requests import RequestBook, RequestMirror, tags_of
-from .tags import Tags
-from .tickets import Move, Ticket, TicketBook, Use, moves_of, uses_of
-from .waiting import WritingBack, evicted_by, writing_back
+from .storage import StorageBook
+from .tags import NO_TAGS, Tags
+from .tickets import (
+    OF_STORAGE,
+    Filed,
+    Move,
+    Ticket,
+    TicketBook,
+    Use,
+    moves_of,
+    moves_of_pieces,
+    uses_of,
+)
+from .waiting import WritingBack, evicted_by, lacked, writing_back
 
+_ACTIONS = (Load, Backup, Prefill, *OF_STORAGE)
 Issue = Callable[["Book", Outcome, CoreView], None]
 
 
@@ -83,11 +97,12 @@ class Book:
             needs_of(kinds, self.eviction.whole_path),
             order_of(self.eviction),
             config.page_size,
-            config.kv_events,
+            config.kv_events or config.has_host,
         )
         self.nodes.root.node = view.root
         self.tickets = TicketBook(self.pages, kinds, config.page_size)
         self.requests = RequestBook(self.pages[: self.width], kinds, self.nodes)
+        self.storage = StorageBook(config, kinds)
         self.operations = 0
         self.history = True  # whether all operations were filed
         self.event: Event = Flushed()
@@ -158,9 +173,11 @@ class Book:
         self.outcomes = outcomes
         self.missing, self.left, self.answered, self.parted = [], None, None, []
         self.tickets.fresh, self.tickets.settled = [], self.tickets.latest
+        self.storage.begin()
         if type(event) is Arrived:
             self.requests.by_id[event.request] = self._arriving
             self.nodes.stride = event.key.stride
+            self.storage.arrive(event, self._arriving.tags[: event.match_pages])
         if type(event) in REPLIES:
             self.answered = answer(event, self.tickets, self.requests)  # type: ignore[arg-type]
         elif type(event) is Finished:
@@ -180,29 +197,27 @@ class Book:
                 self._leave(item.request)
         for item in outcomes:
             kind = type(item)
-            if kind is Load or kind is Backup:
-                self.moves, self.uses = moves_of(item.copies, self.kinds), []  # type: ignore[union-attr]
-            elif kind is Prefill:
-                shared = self._shared(item.request)  # type: ignore[union-attr]
-                uses = uses_of(item, self.kinds, self.page_size, shared)  # type: ignore[arg-type]
-                self.moves, self.uses = [], uses
+            if kind in _ACTIONS:
+                self._read(item)  # type: ignore[arg-type]
             for ask in issue.get(kind, ()):
                 ask(self, item, view)
-            if kind is Load or kind is Backup or kind is Prefill:
+            if kind in _ACTIONS:
                 self._file(item, view)  # type: ignore[arg-type]
         self._heard(event, outcomes)
         for request_id in touched:
             self._admit(request_id, view)
+        self.nodes.newcomers_priority = self.requests.priority_of(self.storage.owner_of(event))
         self.nodes.claim()
         self.requests.claim()
+        follow(self.tickets, self.nodes)
         for ticket in self.tickets.fresh:
             if type(ticket.action) is Backup and self.writes.on_evict:
-                ticket.evicts = evicted_by(
-                    ticket.action, event, outcomes, self.kinds, self._lacked()
-                )
+                lacking = lacked(self.pages[: self.width], self.free_before)
+                ticket.evicts = evicted_by(ticket.action, event, outcomes, self.kinds, lacking)
             stray = pin(ticket, self.tickets, self.nodes, self.requests)
             if stray:
                 self.missing.append(stray)
+        self._hear_of_storage(event, outcomes)
         self._advance_clock(outcomes)
         self.changed = [one for one in self.pages if one.claimed or one.released or one.clashes]
         for book in self.changed:
@@ -243,14 +258,33 @@ class Book:
         else:
             del self.requests.by_id[request_id]
 
-    def _file(self, action: Load | Backup | Prefill, view: CoreView) -> None:
+    def _read(self, action: Filed) -> None:
+        """Finds the pages that an action moves or uses."""
+        self.moves, self.uses = [], []
+        if type(action) is Load or type(action) is Backup:
+            self.moves = moves_of(action.copies, self.kinds)
+        elif type(action) is Fetch or type(action) is Store:
+            lookup = self.storage.looked_up(self.event)
+            tags = NO_TAGS if lookup is None else lookup.prompt
+            self.moves = moves_of_pieces(action, self.kinds, tags, self.storage.written)
+        elif type(action) is Prefill:
+            shared = self._shared(action.request)
+            self.uses = uses_of(action, self.kinds, self.page_size, shared)
+
+    def _hear_of_storage(self, event: Event, outcomes: Sequence[Outcome]) -> None:
+        self.storage.write(self.tickets.fresh, self.pages[self.width :])
+        self.storage.hear(event, outcomes, self.answered, self.requests.lacks)
+
+    def _file(self, action: Filed, view: CoreView) -> None:
         ticket = self.tickets.file(action, self.moves, self.uses)
+        if type(action) is Fetch and (lookup := self.storage.looked_up(self.event)) is not None:
+            ticket.prompt = lookup.prompt[: action.first_page + action.pages]
         for move in self.moves:
             one, other = (view.pool(tier, move.at).generation for tier in ticket.tiers)
             ticket.generations.append((one[move.source], other[move.target]))
-        if type(action) is Backup:
+        if type(action) is not Load and type(action) is not Prefill:
             return
-        req = self.requests.by_id.get(action.request)  # type: ignore[union-attr]
+        req = self.requests.by_id.get(action.request)
         if req is None:
             return
         if type(action) is Load:
@@ -271,7 +305,7 @@ class Book:
         """Files the boundaries and state slots that the core reported to requests."""
         if type(event) is PagesWanted and event.computed_tokens:
             grown = self.requests.by_id.get(event.request)
-            refused = any(getattr(item, "reason", "") == "too_large" for item in outcomes)
+            refused = any(type(x) is Refused and x.reason == "too_large" for x in outcomes)
             if grown is not None and not refused:
                 self.requests.lower(grown, event.computed_tokens)
         elif type(event) is ContinueWanted and event.request in self.requests.by_id:
@@ -298,13 +332,6 @@ class Book:
                 self.requests.lower(req, req.computed_tokens)
             else:
                 self.requests.admit(req, item)  # type: ignore[arg-type]
-
-    def _lacked(self) -> list[bool]:
-        """By component, whether fewer device pages were free than this operation took."""
-        return [
-            sum(len(taken) for taken, code in one.claimed if code & 3 != NODE) > free
-            for one, free in zip(self.pages[: self.width], self.free_before, strict=False)
-        ]
 
     def _since(self) -> int:
         """The first token of the pass that this event ended, or 0."""

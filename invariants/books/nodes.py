@@ -16,10 +16,9 @@ from hicache.core.radix.node import NONE, Node
 
 from .distances import presence, update, widest
 from .kinds import Kind
-from .mirror import HOST, NodeMirror, Rank, candidacy, differ, serves
+from .mirror import HOST, NodeMirror, Rank, candidacy, differ, lower_half, serves
 from .orders import Order
 from .pages import NODE, PageBook, code_of
-from .splits import lower_half
 from .tags import chain, chain_root, run_tags, seed_of
 
 
@@ -71,6 +70,7 @@ class NodeBook:
         self.died: set[int] = set()  # nodes that lost their last live boundary in this operation
         self.hosted: set[int] = set()  # nodes that became host candidates in this operation
         self.came = 0  # number of new nodes
+        self.newcomers_priority: int | None = None  # of nodes that a fetch makes
         self.turned: set[int] = set()  # nodes with another live distance since this operation
         self._moved: list[tuple[NodeMirror, Node]] = []
         self._host_bits = sum(1 << 3 * kind.at + HOST for kind in kinds)
@@ -222,12 +222,14 @@ class NodeBook:
         mirror.changed = True
         lower = lower_half(mirror, node, self.by_id, self.gone)
         if lower is None:
-            mirror.use = [self.clock] * self.width
-            mirror.inserted = self.clock
+            fetched = self.newcomers_priority is not None
+            mirror.use = [self.clock if fetched else 0] * self.width
+            mirror.inserted, mirror.priority = self.clock, self.newcomers_priority or 0
+            mirror.fetched = fetched
             return
         mirror.use = lower.use.copy()
         mirror.inserted, mirror.hits = lower.inserted, lower.hits
-        mirror.priority = lower.priority
+        mirror.priority, mirror.fetched = lower.priority, lower.fetched
 
     def _place(self, mirror: NodeMirror, node: Node) -> None:
         """Files the parent, the key and the facts that follow from the key."""
@@ -305,7 +307,7 @@ class NodeBook:
                     step.use[index] = clock
             if at > since:
                 step.hits += 1
-                if step.hits == 1:
+                if step.hits == 1 and not step.fetched:
                     step.priority = priority
             if priority > step.priority:
                 step.priority = priority

@@ -4,22 +4,31 @@ Lives here: the pins of one ticket, taken when it is filed. Does not release the
 does not contain checks.
 
     the backbone      of the path to the transfer's boundary, or to the deepest node that it reads,
-                      on both tiers
+                      on both tiers; on host alone if storage is the other side
     other components  the pages that it reads
+
+A fetch pins the host copies on the path of its prompt, down to the last node that it shares a page
+with: of the backbone, and of another component those that the boundary to be fetched requires.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+from hicache.core.actions import Fetch
 
 from .mirror import NodeMirror
 from .nodes import NodeBook
 from .pages import NODE
 from .requests import RequestBook
-from .tickets import Ticket, TicketBook
+from .tags import Tags
+from .tickets import OF_STORAGE, Ticket, TicketBook
 
 
 def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook) -> str:
     """Pins the pages of a ticket. Returns "", or the error if it reads a page that no node owns."""
     deepest: NodeMirror | None = None
+    stores = type(ticket.action) in OF_STORAGE
     for move in ticket.moves:
         slot, _ = tickets.slots(ticket, move.at)
         book = tickets.pages[slot]
@@ -39,15 +48,110 @@ def pin(ticket: Ticket, tickets: TicketBook, nodes: NodeBook, reqs: RequestBook)
         held = deepest.pages[index] if deepest is not None else None
         ticket.frees[index] = 0 if held is None else len(held)
     req = reqs.by_id.get(ticket.request)
+    if type(ticket.action) is Fetch:
+        _pin_prompt(ticket, tickets, nodes)
+        return ""
     if req is not None and ticket.moves and req.boundary:  # a load pins the path to its boundary
         deepest = nodes.at.get(int(req.tags[req.boundary - 1]), deepest)
     for mirror in nodes.path(deepest.id) if deepest is not None else ():
         ticket.path += 1
         ticket.nodes.append(mirror.id)
-        for slot in (0, tickets.width):
+        for slot in (0, tickets.width) if not stores else (tickets.width,):
             pages = mirror.pages[slot]
             if pages is not None:
                 tickets.pages[slot].locks[pages] += 1
                 ticket.pins.append((slot, pages))
                 nodes.dirty[mirror.id] = mirror
     return ""
+
+
+def follow(tickets: TicketBook, nodes: NodeBook) -> None:
+    """Updates what earlier fetches and stores pin, which is on host alone. What is deleted with the
+    device copies above it leaves them. A node that comes to host above or beside what they pin is
+    pinned too.
+    """
+    earlier = [one for one in tickets.open.values() if one.pins and one not in tickets.fresh]
+    ours = [ticket for ticket in earlier if type(ticket.action) in OF_STORAGE]
+    if not ours:
+        return
+    host = tickets.pages[tickets.width]
+    codes = {code >> 2 for _, code in host.claimed if code & 3 == NODE}
+    came = sorted((nodes.by_id[one] for one in codes if one in nodes.by_id), key=_depth)
+    for ticket in ours:
+        if nodes.gone:
+            _drop(ticket, tickets)
+        pinned: set[tuple[int, int]] = {
+            (slot, page) for slot, pages in ticket.pins for page in (pages.tolist() if came else ())
+        }
+        for mirror in reversed(came):
+            below = mirror.node.children if mirror.node is not None else {}
+            beside = [(tickets.width, nodes.by_id[one.id]) for one in below.values()]
+            beside += [(tickets.width + at, mirror) for at in range(tickets.width)]
+            held = any(
+                pages is not None and (slot, int(pages[0])) in pinned
+                for slot, pages in ((slot, one.pages[slot]) for slot, one in beside)
+            )
+            pages = mirror.pages[tickets.width]
+            if held and pages is not None and (tickets.width, int(pages[0])) not in pinned:
+                host.locks[pages] += 1
+                ticket.pins.append((tickets.width, pages))
+                pinned.update((tickets.width, page) for page in pages.tolist())
+                nodes.dirty[mirror.id] = mirror
+
+
+def _depth(mirror: NodeMirror) -> int:
+    return mirror.end_page
+
+
+def _drop(ticket: Ticket, tickets: TicketBook) -> None:
+    """Releases the pages that no node has any more."""
+    kept = []
+    for slot, pages in ticket.pins:
+        book = tickets.pages[slot]
+        gone = book.owner[pages] & 3 != NODE
+        book.locks[pages[gone]] -= 1
+        kept.append((slot, pages[~gone]))
+    ticket.pins = kept
+
+
+class Known(NamedTuple):
+    """A node on the path of a prompt, and the depth down to which it has the prompt's pages."""
+
+    mirror: NodeMirror
+    depth: int
+
+
+def known_path(nodes: NodeBook, tags: Tags) -> list[Known]:
+    """The nodes from the root down that share a page with a prompt."""
+    path: list[Known] = []
+    above, at = nodes.root, 0
+    while at < len(tags):
+        below = above.node.children.values() if above.node is not None else ()
+        mirrors = (nodes.by_id.get(child.id) for child in below)
+        step = next((one for one in mirrors if one is not None and one.tags[0] == tags[at]), None)
+        if step is None:
+            break
+        upto = min(step.end_page, len(tags))
+        same = int((step.tags[: upto - at] == tags[at:upto]).cumprod().sum())
+        path.append(Known(step, at + same))
+        if at + same < step.end_page:
+            break
+        above, at = step, step.end_page
+    return path
+
+
+def _pin_prompt(ticket: Ticket, tickets: TicketBook, nodes: NodeBook) -> None:
+    """Pins what a fetch continues."""
+    end = len(ticket.prompt)
+    for mirror, depth in known_path(nodes, ticket.prompt):
+        ticket.path += 1
+        ticket.nodes.insert(0, mirror.id)  # the deepest first
+        for kind in tickets.kinds:
+            slot = tickets.width + kind.at
+            pages = mirror.pages[slot]
+            whole = depth == mirror.end_page == end
+            required = depth > end - kind.need if kind.positional else whole
+            if pages is not None and required:
+                tickets.pages[slot].locks[pages] += 1
+                ticket.pins.append((slot, pages))
+                nodes.dirty[mirror.id] = mirror

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from hicache.core.errors import About
-from hicache.core.radix.node import Node, Receipt
-from hicache.core.types import NO_PAGES
+from hicache.core.radix.node import FlightKind, Node, Receipt
+from hicache.core.types import NO_PAGES, Tier
 from hicache.core.view import CoreView
 
 from . import story
@@ -29,6 +29,7 @@ from .requests import own_of
 from .tags import run_tags, seed_of
 
 SAMPLE = 16
+_TIERS = {FlightKind.LOAD: (Tier.HOST, Tier.DEVICE), FlightKind.BACKUP: (Tier.DEVICE, Tier.HOST)}
 
 
 class Mismatch(Exception):
@@ -162,7 +163,7 @@ def _flights(book: Book, view: CoreView) -> None:
         _locked(book, flight.receipt)
         for index, lent in enumerate(flight.lent):
             book.pool(0, index).busy[lent] += 1
-        source, target = (0, 1) if flight.kind == "backup" else (1, 0)
+        source, target = _TIERS.get(flight.kind, (Tier.HOST, Tier.HOST))
         for leg in flight.legs:
             book.pool(source, leg.component).busy[leg.source] += 1
             book.pool(target, leg.component).busy[leg.target] += 1

@@ -6,7 +6,17 @@ the core's outcomes. Does not file actions (see tickets) and does not contain ch
 
 from __future__ import annotations
 
-from hicache.core.events import BackupDone, LoadDone, PrefillDone, Reply
+from hicache.core.actions import Fetch
+from hicache.core.events import (
+    BackupDone,
+    DeleteDone,
+    FetchDone,
+    LoadDone,
+    LookupDone,
+    PrefillDone,
+    Reply,
+    StoreDone,
+)
 
 from .requests import RequestBook
 from .tags import NO_TAGS
@@ -20,8 +30,12 @@ def answer(event: Reply, tickets: TicketBook, reqs: RequestBook) -> Ticket | Non
         return None
     if type(event) is PrefillDone:
         _end_pass(event, ticket, tickets, reqs)
-    else:
+    elif type(event) is LoadDone or type(event) is BackupDone:
         tickets.land(ticket, event.ok)
+    else:
+        if type(event) is FetchDone and type(ticket.action) is Fetch:
+            tickets.deliver(ticket, ticket.action.first_page + event.pages)
+        tickets.land(ticket, True)
     tickets.close(ticket)
     req = reqs.by_id.get(ticket.request)
     if type(event) is LoadDone and req is not None and req.load == ticket.id:
@@ -45,4 +59,5 @@ def _end_pass(event: PrefillDone, ticket: Ticket, tickets: TicketBook, reqs: Req
     tickets.land_prefill(ticket, event.ok, req.tags)
 
 
-REPLIES = (LoadDone, BackupDone, PrefillDone)
+STORAGE_REPLIES = (LookupDone, FetchDone, StoreDone, DeleteDone)
+REPLIES = (LoadDone, BackupDone, PrefillDone, *STORAGE_REPLIES)

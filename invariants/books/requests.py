@@ -21,7 +21,7 @@ from hicache.core.types import NO_PAGES, FlightId, Key, Pages, RequestId
 from .kinds import Kind
 from .nodes import NodeBook
 from .pages import REQUEST, PageBook, code_of, same
-from .reference import NOTHING, Expected
+from .reference import NOTHING, Expected, find
 from .tags import Tags, run_tags, seed_of
 
 
@@ -213,6 +213,18 @@ class RequestBook:
                 found.append(pages)
                 self.nodes.dirty[mirror.id] = mirror
         return found
+
+    def lacks(self, request: RequestId) -> range:
+        """The pages of a prompt that may be reused and are on no tier."""
+        req = self.by_id.get(request)
+        if req is None:
+            return range(0)
+        return range(find(req.known, self.nodes.resident, self.kinds).best, len(req.known))
+
+    def priority_of(self, request: RequestId | None) -> int | None:
+        """A request's priority, 0 if it has gone. None for None."""
+        req = self.by_id.get(-1 if request is None else request)
+        return None if request is None else req.priority if req is not None else 0
 
     def admit(self, req: RequestMirror, item: Admitted) -> None:
         """Files the boundary that an admission reuses, and the cached pages of its prompt."""

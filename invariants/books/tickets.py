@@ -5,31 +5,55 @@ not handle requests or nodes, and does not contain checks.
 
     load      reads host pages, writes device pages (owned by the ticket until it lands)
     backup    reads device pages, writes host pages (owned by the ticket until its reply)
+    fetch     writes host pages (owned by the ticket until its reply)
+    store     reads host pages
+    lookup, delete  no pages
     prefill   by position: reads the window of its first token up to `start`, writes `start` to
               `end`; of a state: reads the source, writes the working state and the checkpoints
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from hicache.core.actions import Backup, Copy, Load, Prefill
+from hicache.core.actions import (
+    Backup,
+    Copy,
+    Delete,
+    Fetch,
+    Load,
+    Lookup,
+    Piece,
+    Prefill,
+    Store,
+)
 from hicache.core.types import NO_PAGES, FlightId, Pages, RequestId, Tier
 
 from .kinds import Kind
 from .pages import FLIGHT, PageBook, code_of
-from .tags import POISON, Tags
+from .tags import NO_TAGS, POISON, Tags
+
+Filed: TypeAlias = Load | Backup | Prefill | Lookup | Fetch | Store | Delete
+OF_STORAGE = (Lookup, Fetch, Store, Delete)
+NOTHING: Mapping[tuple[int, bytes], int] = MappingProxyType({})
 
 
 class Move(NamedTuple):
-    """The copies of one component in a transfer, concatenated."""
+    """The copies of one component in a transfer, concatenated.
+
+    Between host and storage, only one side has pages. depths: then, for each page, how many pages
+    are before it in its prompt. tags: of a fetch, the prefixes whose bytes it brings.
+    """
 
     at: int
     source: Pages
     target: Pages
+    depths: Pages = NO_PAGES
+    tags: Tags = NO_TAGS
 
 
 class Use(NamedTuple):
@@ -60,11 +84,12 @@ class Ticket:
         "nodes",
         "path",
         "pins",
+        "prompt",
         "request",
         "uses",
     )
 
-    def __init__(self, action: Load | Backup | Prefill, request: RequestId) -> None:
+    def __init__(self, action: Filed, request: RequestId) -> None:
         self.action = action
         self.id: FlightId = action.flight
         self.request = request
@@ -73,6 +98,7 @@ class Ticket:
         self.generations: list[tuple[Pages, Pages]] = []
         self.pins: list[tuple[int, Pages]] = []  # (slot, pages) that it pins
         self.locked: list[list[Pages]] = []  # locks taken over from a request that left
+        self.prompt = NO_TAGS  # of a fetch: tags of the pages up to its end
         self.landed = False
         self.path = 0  # number of pinned nodes
         self.nodes: list[int] = []  # those of a transfer, by id
@@ -81,7 +107,10 @@ class Ticket:
 
     @property
     def tiers(self) -> tuple[Tier, Tier]:
-        """Tiers of source and target."""
+        """Tiers of source and target. Of a transfer between host and storage, both are the one
+        that has pages."""
+        if type(self.action) in OF_STORAGE:
+            return Tier.HOST, Tier.HOST
         if type(self.action) is Load:
             return Tier.HOST, Tier.DEVICE
         return Tier.DEVICE, Tier.HOST
@@ -99,6 +128,46 @@ def moves_of(copies: Sequence[Copy], kinds: Sequence[Kind]) -> list[Move]:
             target = np.concatenate([copy.target for copy in mine])
             moves.append(Move(kind.at, source, target))
     return moves
+
+
+def depths_of(piece: Piece) -> Pages:
+    """int64[pages of the piece]: how many pages are before each of them in its prompt."""
+    return np.arange(piece.first_page, piece.first_page + len(piece.pages), dtype=np.int64)
+
+
+def moves_of_pieces(
+    action: Fetch | Store,
+    kinds: Sequence[Kind],
+    tags: Tags = NO_TAGS,
+    written: Mapping[tuple[int, bytes], int] = NOTHING,
+) -> list[Move]:
+    """The pages of a fetch or a store, joined per component. Unknown components are left out.
+
+    A fetch brings what was stored under its digests, or, where another process stored it, the bytes
+    of the prompt. tags: of the pages of that prompt. written: by component and digest.
+    """
+    moves = []
+    for kind in kinds:
+        mine = [piece for piece in action.pieces if piece.component == kind.name]
+        if not mine:
+            continue
+        pages = np.concatenate([piece.pages for piece in mine])
+        if type(action) is Store:
+            moves.append(Move(kind.at, pages, NO_PAGES))
+            continue
+        depths = np.concatenate([depths_of(piece) for piece in mine])
+        brought = [tag for piece in mine for tag in _brought(piece, kind.at, tags, written)]
+        moves.append(Move(kind.at, NO_PAGES, pages, depths, np.array(brought, dtype=np.uint64)))
+    return moves
+
+
+def _brought(
+    piece: Piece, at: int, tags: Tags, written: Mapping[tuple[int, bytes], int]
+) -> Iterator[int]:
+    for step, depth in enumerate(depths_of(piece).tolist()):
+        usual = int(tags[depth]) if depth < len(tags) else 0
+        digest = piece.digests[step] if step < len(piece.digests) else b""
+        yield written.get((at, digest), usual)
 
 
 def uses_of(action: Prefill, kinds: Sequence[Kind], page_size: int, shared: int) -> list[Use]:
@@ -145,12 +214,9 @@ class TicketBook:
         source, target = ticket.tiers
         return source * self.width + index, target * self.width + index
 
-    def file(
-        self, action: Load | Backup | Prefill, moves: Sequence[Move], uses: Sequence[Use]
-    ) -> Ticket:
+    def file(self, action: Filed, moves: Sequence[Move], uses: Sequence[Use]) -> Ticket:
         """Files an action. moves: of a transfer. uses: of a pass."""
-        request = -1 if type(action) is Backup else action.request  # type: ignore[union-attr]
-        ticket = Ticket(action, request)
+        ticket = Ticket(action, getattr(action, "request", -1))
         ticket.moves, ticket.uses = moves, uses
         for use in uses:
             book = self.pages[use.at]
@@ -167,16 +233,24 @@ class TicketBook:
         self.fresh.append(ticket)
         return ticket
 
+    def deliver(self, ticket: Ticket, end: int) -> None:
+        """Files the bytes that a fetch has brought: of the pages before page `end`."""
+        for move in ticket.moves:
+            book = self.pages[self.slots(ticket, move.at)[1]]
+            there = move.depths < end
+            book.content[move.target] = np.where(there, move.tags, POISON)
+
     def land(self, ticket: Ticket, ok: bool) -> None:
-        """Files the end of a transfer: its bytes are there or will never arrive, and it releases
-        its target pages.
+        """Files the end of a transfer: its bytes are there (see `deliver` for those of a fetch) or
+        will never arrive, and it releases its target pages.
         """
         if ticket.landed:
             return
         ticket.landed = True
         for move in ticket.moves:
             one, other = (self.pages[slot] for slot in self.slots(ticket, move.at))
-            other.content[move.target] = one.content[move.source] if ok else POISON
+            if type(ticket.action) not in OF_STORAGE:
+                other.content[move.target] = one.content[move.source] if ok else POISON
             other.writer[move.target] = 0
             one.end_use(move.source)
             other.end_use(move.target)

@@ -27,6 +27,7 @@ from hicache.core.events import (
 )
 
 from .kinds import Kind
+from .pages import NODE, PageBook
 from .tickets import TicketBook
 
 _MAKES_ROOM = (AdmitWanted, ContinueWanted, PagesWanted, EvictWanted)
@@ -38,6 +39,14 @@ class WritingBack(NamedTuple):
 
     least: int
     most: int
+
+
+def lacked(device: Sequence[PageBook], free_before: Sequence[int]) -> list[bool]:
+    """By component, whether fewer device pages were free than this operation took."""
+    return [
+        sum(len(taken) for taken, code in one.claimed if code & 3 != NODE) > free
+        for one, free in zip(device, free_before, strict=False)
+    ]
 
 
 def evicted_by(

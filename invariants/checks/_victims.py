@@ -148,6 +148,8 @@ def thinned(book: Book, pages: PageBook, page: int) -> bool:
     paths = [req.tags for req in reqs if req is not None]
     if book.left is not None:
         paths.append(book.left[1])
+    if book.answered is not None and len(book.answered.prompt):  # a fetch extended it
+        paths.append(book.answered.prompt)
     tag = int(pages.content[page])
     there = _states_before_backups(book, pages.component)
     return any(

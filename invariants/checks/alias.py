@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup, Cached, Granted, Load, Prefill
+from typing import TypeAlias
+
+from hicache.core.actions import Backup, Cached, Fetch, Granted, Load, Prefill, Store
 from hicache.core.errors import About
 from hicache.core.types import Pages
 from hicache.core.view import CoreView
@@ -11,6 +13,8 @@ from invariants.books.book import Book
 from invariants.books.pages import FLIGHT, KINDS, name_of
 from invariants.books.story import flight, request
 
+_WithPages: TypeAlias = Load | Backup | Prefill | Granted | Cached | Fetch | Store
+
 
 class Alias(Check):
     name = "ALIAS"
@@ -18,7 +22,7 @@ class Alias(Check):
         "No page array of a node, a request or an action can be written through any name, and a "
         "table does not change after it was handed out."
     )
-    watches = (Load, Backup, Prefill, Granted, Cached)
+    watches = (Load, Backup, Prefill, Granted, Cached, Fetch, Store)
 
     def totals(self, book: Book, view: CoreView) -> None:
         for pages in book.changed:
@@ -29,13 +33,16 @@ class Alias(Check):
                         About(KINDS[code & 3], code >> 2),
                     )
 
-    def see(
-        self, book: Book, item: Load | Backup | Prefill | Granted | Cached, view: CoreView
-    ) -> None:
+    def see(self, book: Book, item: _WithPages, view: CoreView) -> None:
+        arrays = None
         if type(item) is Load or type(item) is Backup:
-            for copy in item.copies:
-                if _writable(copy.source) or _writable(copy.target):
-                    self.fail(f"flight {item.flight}: its pages are writable", flight(item.flight))
+            arrays = [pages for copy in item.copies for pages in (copy.source, copy.target)]
+        elif type(item) is Fetch or type(item) is Store:
+            arrays = [piece.pages for piece in item.pieces]
+        if arrays is not None:
+            if any(map(_writable, arrays)):
+                number: int = item.flight  # type: ignore[union-attr]
+                self.fail(f"flight {number}: its pages are writable", flight(number))
             return
         about = request(item.request)  # type: ignore[union-attr]
         tables = item.tables  # type: ignore[union-attr]

@@ -8,15 +8,19 @@ from hicache.core.actions import (
     NO_REQUEST,
     Admitted,
     Cached,
+    Delete,
     Evicted,
     Granted,
     Load,
+    Lookup,
     Matched,
     Outcome,
     Prefill,
     Refused,
     Released,
     Restarted,
+    StorageDetached,
+    Store,
 )
 from hicache.core.events import (
     Aborted,
@@ -24,26 +28,34 @@ from hicache.core.events import (
     Arrived,
     BackupDone,
     ContinueWanted,
+    DeleteDone,
+    DetachWanted,
     EvictWanted,
+    FetchDone,
     Finished,
     Flushed,
     LoadDone,
+    LookupDone,
     MatchWanted,
     PagesWanted,
+    PrefetchLimitReached,
     PrefillDone,
     Retracted,
+    StorageAttached,
+    StoreDone,
 )
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
+from invariants.books.replies import STORAGE_REPLIES
 from invariants.books.story import flight, named_by, page, request
+from invariants.checks._storage import ACTIONS, MAY_BRING, OUTCOMES, open_storage
 from invariants.checks._victims import book_of, demoted
 from invariants.reasons import Reason
 
 _NOTICES = {Matched, Admitted, Prefill, Refused, Granted, Cached, Released, Restarted}
-_PAGELESS = {  # outcomes without page numbers of tables, copies or states
-    kind for kind in get_args(Outcome) if {"tables", "copies", "states"}.isdisjoint(kind._fields)
-}
+_PAGED = {"tables", "copies", "states", "pieces"}
+_PAGELESS = {kind for kind in get_args(Outcome) if _PAGED.isdisjoint(kind._fields)}
 _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
     Arrived: ((Matched,),),
     MatchWanted: ((Matched,),),
@@ -56,6 +68,13 @@ _ONE_OF: dict[type, tuple[tuple[type, ...], ...]] = {
     BackupDone: ((),),
     EvictWanted: ((),),
     Flushed: ((), (Refused,)),
+    PrefetchLimitReached: ((),),
+    StorageAttached: ((), (Refused,)),
+    DetachWanted: ((),),
+    LookupDone: ((),),
+    FetchDone: ((),),
+    StoreDone: ((),),
+    DeleteDone: ((),),
 }
 
 
@@ -96,10 +115,40 @@ class Answers(Check):
                 self._refused(book, item, one)
             elif type(one) is Prefill:
                 self._pass(book, item, one)
+        self._of_storage(book, item)
         self._loads(book, notices)
         self._frozen(book)
         self._evicted(book)
         self._admit(notices)
+
+    def _of_storage(self, book: Book, item: Any) -> None:
+        """What concerns storage comes with the events that may bring it, and only while storage is
+        attached; that it was detached is the last thing that is said of it.
+        """
+        found = [one for one in book.outcomes if type(one) in OUTCOMES]
+        may = MAY_BRING.get(type(item), ())
+        begun = [one for one in found if type(one) in ACTIONS]
+        for one in found:
+            deleting = type(one) in (Lookup, Store) and book.storage.deleting
+            wanted = book.storage.attached and not deleting
+            if type(one) not in may or (one in begun and not wanted):
+                self.fail(
+                    f"{type(item).__name__}: unexpected {type(one).__name__}, storage is attached: "
+                    f"{book.storage.attached}, being deleted: {bool(book.storage.deleting)}",
+                    *named_by(one),
+                )
+        flushed = type(item) is Flushed and item.storage and book.storage.attached
+        asked = flushed and not any(type(one) is Refused for one in book.outcomes)
+        if sum(type(one) is Delete for one in found) != asked:
+            self.fail(f"{type(item).__name__}: expected storage to be deleted: {asked}")
+        replies = type(item) is DetachWanted or type(item) in STORAGE_REPLIES
+        last = replies and not book.storage.attached and not open_storage(book)
+        told = [type(one) is StorageDetached for one in book.outcomes]
+        if sum(told) != last or (last and not told[-1]):
+            self.fail(
+                f"{type(item).__name__}: expected the last action of a detached storage to have "
+                f"ended: {last}, found that told {sum(told)} times"
+            )
 
     def _of_reply(self, book: Book, item: PrefillDone | LoadDone) -> tuple[type, ...]:
         """Returns the outcomes expected for the reply of a pass or a load; none if its request is
@@ -146,7 +195,9 @@ class Answers(Check):
                 continue
             tables = getattr(one, "tables", ())
             copies = getattr(one, "copies", ())
-            for pages in (*tables, *(copy.source for copy in copies)):
+            pieces = getattr(one, "pieces", ())
+            moved = (*(copy.source for copy in copies), *(piece.pages for piece in pieces))
+            for pages in (*tables, *moved):
                 if pages.flags.writeable or (len(pages) and pages.min() < -1):
                     self.fail(
                         f"{type(one).__name__}: expected read-only page numbers from -1 up, found "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hicache.core.actions import Backup, Cached, Evicted, Released
 from hicache.core.events import AdmitWanted, BackupDone
 from hicache.core.types import Tier
@@ -67,7 +70,7 @@ class Durable(Check):
     def _ended(self, book: Book, item: BackupDone, ticket: Ticket) -> None:
         for move in ticket.moves:
             source, host = book.pool(Tier.DEVICE, move.at), book.pool(Tier.HOST, move.at)
-            lost = host.owner[move.target] & 3 != NODE
+            lost = (host.owner[move.target] & 3 != NODE) & ~self._there(book, move)
             tags = source.content[move.source][lost]
             if not item.ok:
                 reason = Reason.FAILED
@@ -79,6 +82,12 @@ class Durable(Check):
             for tag in tags.tolist():
                 if (move.at, tag) in self._due:
                     self._due[move.at, tag] = reason
+
+    def _there(self, book: Book, move: Move) -> NDArray[np.bool_]:
+        """For each page of a copy to host, whether host has it, also from elsewhere."""
+        tags = book.pool(Tier.DEVICE, move.at).content[move.source].tolist()
+        there = book.nodes.resident[book.width + move.at]
+        return np.array([tag in there for tag in tags], dtype=bool)
 
     def _not_published(self, book: Book, ticket: Ticket, move: Move, at: int) -> Reason:
         """Why a page that was copied is not a node's on host."""

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from hicache.core.actions import KvRemoved, KvStored
+from hicache.core.events import StoreDone
+from hicache.core.types import Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
-from invariants.books.story import pool
+from invariants.books.story import flight, pool
+
+from ._storage import parts_of
 
 
 class EventMirror(Check):
     name = "EVENT-MIRROR"
-    sentence = "Replaying the KV events into an empty index gives the contents of each tier."
-    watches = (KvStored, KvRemoved)
+    sentence = (
+        "Replaying the KV events into an empty index gives the contents of device and host; what "
+        "a store acknowledged, and nothing else, is announced for storage."
+    )
+    watches = (KvStored, KvRemoved, StoreDone)
 
     def __init__(self) -> None:
         super().__init__()
         self._index: tuple[set[bytes], set[bytes]] = (set(), set())
+        self._durable: list[bytes] = []  # to be announced by the store that is answered now
 
-    def see(self, book: Book, item: KvStored | KvRemoved, view: CoreView) -> None:
+    def issue(self, book: Book, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
+        if type(item) is not StoreDone:
+            return
+        ticket, self._durable = book.tickets.open.get(item.flight), []
+        if ticket is None or ticket.id in book.storage.abandoned or not book.config.kv_events:
+            return
+        for part in parts_of(book, ticket):
+            if not part.at and part.mirror is not None and part.end <= item.pages:
+                self._durable += part.digests
+
+    def see(self, book: Book, item: KvStored | KvRemoved | StoreDone, view: CoreView) -> None:
+        if isinstance(item, StoreDone):
+            self._announced(book, item)
+            return
+        if item.tier == Tier.STORAGE:
+            if type(item) is KvRemoved or type(book.event) is not StoreDone:
+                self.fail(f"storage: {len(item.digests)} pages announced without a store")
+            return
         index, digests = self._index[item.tier], item.digests
         where = item.tier.name.lower()
         if type(item) is KvStored:
@@ -36,12 +61,26 @@ class EventMirror(Check):
                 )
             index.difference_update(digests)
 
+    def _announced(self, book: Book, item: StoreDone) -> None:
+        found = [
+            digest
+            for one in book.outcomes
+            if type(one) is KvStored and one.tier == Tier.STORAGE
+            for digest in one.digests
+        ]
+        if found != self._durable:
+            self.fail(
+                f"flight {item.flight}: expected {len(self._durable)} pages to be announced as "
+                f"stored, found {len(found)}",
+                flight(item.flight),
+            )
+
     def totals(self, book: Book, view: CoreView) -> None:
         if not book.config.kv_events or not book.history:
             return
         pending = [0, 0]
         for item in book.outcomes:
-            if type(item) is KvStored:
+            if type(item) is KvStored and item.tier != Tier.STORAGE:
                 pending[item.tier] += len(item.digests)
             elif type(item) is KvRemoved:
                 pending[item.tier] -= len(item.digests)

@@ -17,8 +17,8 @@ class EvictMinimum(Check):
     name = "EVICT-MIN"
     sentence = (
         "An operation evicts at most the pages that it took beyond the free ones, or was asked to "
-        "free, and copies that became useless by this; a match, or a refusal other than "
-        "writing_back, evicts nothing."
+        "free, and copies that became useless by this; a match, a refusal other than "
+        "writing_back, and a lookup without a fetch evict nothing."
     )
     watches = (Evicted,)
 

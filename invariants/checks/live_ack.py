@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache.core.actions import Backup, Load, Prefill
-from hicache.core.events import BackupDone, LoadDone, PrefillDone
+from hicache.core.actions import Backup, Delete, Fetch, Load, Lookup, Prefill, Store
+from hicache.core.events import (
+    BackupDone,
+    DeleteDone,
+    FetchDone,
+    LoadDone,
+    LookupDone,
+    PrefillDone,
+    StoreDone,
+)
 from hicache.core.view import CoreView
 from invariants.base import LIVENESS, Check
 from invariants.books.book import Book
 from invariants.books.story import flight
 from invariants.books.waiting import writing_back
 
-_ACTION_OF: dict[Any, type] = {LoadDone: Load, BackupDone: Backup, PrefillDone: Prefill}
+_ACTION_OF: dict[Any, type] = {
+    LoadDone: Load,
+    BackupDone: Backup,
+    PrefillDone: Prefill,
+    LookupDone: Lookup,
+    FetchDone: Fetch,
+    StoreDone: Store,
+    DeleteDone: Delete,
+}
 
 
 class LiveAck(Check):
@@ -22,7 +38,7 @@ class LiveAck(Check):
         "reply, and is in flight until then."
     )
     kind = LIVENESS
-    watches = (LoadDone, BackupDone, PrefillDone, Load, Backup, Prefill)
+    watches = (*_ACTION_OF, *_ACTION_OF.values())
 
     def issue(self, book: Book, item: object, view: CoreView) -> None:
         number: int = item.flight  # type: ignore[attr-defined]

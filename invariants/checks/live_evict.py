@@ -17,6 +17,8 @@ from invariants.books.waiting import WritingBack
 from invariants.checks._victims import depths, needs
 from invariants.reasons import Reason
 
+_OF_NO_PAGES = ("running", "fetching", "detaching")  # refusals for another reason than pages
+
 
 class LiveEvict(Check):
     name = "LIVE-EVICT"
@@ -30,7 +32,7 @@ class LiveEvict(Check):
     def see(self, book: Book, item: Refused | EvictWanted, view: CoreView) -> None:
         if type(item) is EvictWanted:
             self._evicted(book, item)
-        elif type(item) is Refused and item.reason != "running":
+        elif type(item) is Refused and item.reason not in _OF_NO_PAGES:
             self._refused(book, item)
 
     def _refused(self, book: Book, item: Refused) -> None:

@@ -8,7 +8,7 @@ from invariants.checks._ownership import Ownership
 
 class OwnHost(Ownership):
     name = "OWN-H"
-    sentence = "Every host page has exactly one owner: the free list, a node or a backup."
+    sentence = "Every host page has exactly one owner: the free list, a node, a backup or a fetch."
     tier = Tier.HOST
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hicache.core.events import BackupDone, LoadDone
+from hicache.core.events import BackupDone, FetchDone, LoadDone, StoreDone
 from hicache.core.types import PageState
 from hicache.core.view import CoreView
 from invariants.base import Check
@@ -18,7 +18,7 @@ class PinIo(Check):
         "A page that an unanswered action reads or writes is not free and not reissued before the "
         "reply, or before the reply of the pass that reads what was loaded."
     )
-    watches = (LoadDone, BackupDone)
+    watches = (LoadDone, BackupDone, FetchDone, StoreDone)
 
     def totals(self, book: Book, view: CoreView) -> None:
         for pages in book.changed:
@@ -35,7 +35,9 @@ class PinIo(Check):
                     page(pages, at),
                 )
 
-    def issue(self, book: Book, item: LoadDone | BackupDone, view: CoreView) -> None:
+    def issue(
+        self, book: Book, item: LoadDone | BackupDone | FetchDone | StoreDone, view: CoreView
+    ) -> None:
         ticket = book.tickets.open.get(item.flight)
         if ticket is None or ticket.landed:
             return

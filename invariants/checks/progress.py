@@ -73,7 +73,7 @@ class Progress(Check):
         if before is not None and before.flights.isdisjoint(book.tickets.open) and not before.taken:
             turns = self._again(book, before, item)
             most = before.most if turns else most
-        if item.after and req is not None:
+        if item.after and req is not None and item.reason != "fetching":
             flights, room = frozenset(book.tickets.open), _room(book, view, item)
             self._waiting[number] = Waiting(
                 book.event, item, flights, req.expected, room, most, turns=turns

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
-from hicache.core.actions import Backup, Load, Prefill
+from hicache.core.actions import Backup, Fetch, Load, Prefill, Store
 from hicache.core.types import Pages, Tier
 from hicache.core.view import CoreView
 from invariants.base import Check
 from invariants.books.book import Book
 from invariants.books.pages import PageBook
 from invariants.books.story import flight, page
+
+_Reading: TypeAlias = Load | Backup | Prefill | Fetch | Store
 
 
 class ReadAfterArrive(Check):
@@ -19,19 +23,19 @@ class ReadAfterArrive(Check):
         "A page that an unanswered action writes is read only by a prefill that waits for that "
         "action."
     )
-    watches = (Load, Backup, Prefill)
+    watches = (Load, Backup, Prefill, Fetch, Store)
 
-    def issue(self, book: Book, item: Load | Backup | Prefill, view: CoreView) -> None:
+    def issue(self, book: Book, item: _Reading, view: CoreView) -> None:
         after = item.after if type(item) is Prefill else ()
         for use in book.uses:
             self._arrived(item, after, book.pool(Tier.DEVICE, use.at), use.reads)
-        tier = Tier.HOST if type(item) is Load else Tier.DEVICE
+        tier = Tier.DEVICE if type(item) is Backup else Tier.HOST
         for move in book.moves:
             self._arrived(item, after, book.pool(tier, move.at), move.source)
 
     def _arrived(
         self,
-        item: Load | Backup | Prefill,
+        item: _Reading,
         after: tuple[int, ...],
         pages: PageBook,
         source: Pages,

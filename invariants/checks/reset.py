@@ -36,6 +36,12 @@ class Reset(Check):
                 f"expected no nodes, entries or pages being written back, found {nodes}, {queued} "
                 f"and {writing_back}"
             )
+        waiting = [one.id for one in view.requests.values() if one.prefetch]
+        if waiting or view.store_queue or view.distrusted:
+            self.fail(
+                f"expected nothing to be fetched, stored or distrusted, found requests {waiting}, "
+                f"{len(view.store_queue)} nodes and {len(view.distrusted)} pages"
+            )
         for pages in book.pages:
             pool = view.pool(pages.tier, pages.component)
             used = int(((pages.busy > 0) & (pages.owner == 0)).sum())

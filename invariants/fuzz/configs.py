@@ -21,6 +21,7 @@ from hicache.core.errors import CallerError
 from ..books.kinds import KNOWN
 from .draws import Draws
 
+PREFETCHES = tuple(registry.stems(registry.PREFETCH_POLICIES))
 USUAL, LEAST, LARGE = "usual", "least", "large"
 SIZES = ((USUAL, 80), (LEAST, 12), (LARGE, 8))  # weights
 _PAGE_SIZES = ((1, 1, 2, 4, 4, 16, 64), (1, 2, 4))  # tokens; the latter in large pools
@@ -117,6 +118,22 @@ def _draw_host(draws: Draws, device: dict[str, int], size: str) -> dict[str, int
     if draws.chance(50) or size == LARGE:
         return {name: pages * draws.one((2, 4, 8)) for name, pages in device.items()}
     return {name: draws.one(_HOST_PAGES[residency(name)]) for name in device}
+
+
+def with_storage(draws: Draws, config: Config, least_host: int) -> Config:
+    """The configuration with a storage, which in some sequences is attached later, and at least so
+    many host pages of each component."""
+    page = config.page_size
+    return replace(
+        config,
+        host_pages=tuple(max(least_host, pages) for pages in config.host_pages),
+        storage=draws.chance(90),
+        prefetch_policy=draws.one(PREFETCHES),
+        prefetch_threshold_tokens=draws.one((0, 0, 0, 0, page, 2 * page + 1)),
+        prefetch_budget_tokens=draws.one((0, 0, 0, 4 * page, 20 * page)),
+        max_stores=draws.one((64, 64, 2, 1)),
+        store_tries=draws.one((3, 3, 1, 2)),
+    )
 
 
 def _shrunk(draws: Draws, config: Config) -> Config:

@@ -14,22 +14,41 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from hicache.core.actions import Action, Backup, Load, Outcome, Prefill, Refused, Restarted
+from hicache.core.actions import (
+    Action,
+    Backup,
+    Load,
+    Outcome,
+    Prefill,
+    Refused,
+    Restarted,
+    StorageAction,
+)
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import About, CallerError
-from hicache.core.events import Aborted, BackupDone, Event, LoadDone, PrefillDone, Reply, Retracted
+from hicache.core.events import (
+    Aborted,
+    BackupDone,
+    Event,
+    LoadDone,
+    PrefillDone,
+    Reply,
+    Retracted,
+    StorageReply,
+)
 from hicache.core.types import Key, Tier
 from hicache.runtime.driver import Driver, Observer
 from invariants.books.story import named_by
 from invariants.watch import Watch
 
 from .content import Content
-from .faults.base import LOST, NONE, kind_of
+from .faults.base import LOST, NONE, Fault, kind_of
 from .reach.gauges import Gauges
 from .reach.probes import Probes
 from .records import Issued, Job, Pending
 from .schedules.base import by_time, schedule_of
+from .shelf import ACTIONS, Shelf
 from .tapes.tape import Act
 
 __all__ = ["LOST", "Hand", "Job", "Misuse", "Pending"]
@@ -48,7 +67,10 @@ class Misuse(AssertionError):
 
 
 class Hand:
-    """Plays on one core. counts: numbers of operations, faults and states reached."""
+    """Plays on one core. counts: numbers of operations, faults and states reached. can_store:
+    whether a storage may be attached."""
+
+    can_store = True
 
     def __init__(
         self,
@@ -64,6 +86,7 @@ class Hand:
         self.watch = watch if watch is not None else Watch("every")
         self._silent = Driver(self.core, self)
         self.content: Content | None = Content(config, pairs) if remember else None
+        self.shelf = Shelf(config)
         self.probes = Probes(config)
         self.gauges = Gauges(config)
         self.schedule = schedule_of(order)
@@ -120,6 +143,8 @@ class Hand:
         """Handles an outcome of the core, after its action was submitted."""
         if self.content is not None:
             self.content.see(item)
+        if isinstance(item, ACTIONS):
+            self.shelf.begin(item, self.content)
 
     def submit(self, action: Action) -> None:
         """Executor of the driver: starts an action."""
@@ -144,6 +169,13 @@ class Hand:
 
     def carry_out(self, one: Pending, tie: int) -> None:
         """Carries out an action. Does nothing here: its reply comes when it is due."""
+
+    def abandon(self, flight: int) -> None:
+        """Executor of the driver: the action for storage is answered now, unless its reply is
+        lost."""
+        for at, one in enumerate(self.pending):
+            if one.number == flight and one.due < self.never:
+                self.pending[at] = one._replace(due=min(one.due, self.now))
 
     def start(self) -> None:
         """Executor of the driver: does nothing, because actions start when they are submitted."""
@@ -196,11 +228,17 @@ class Hand:
         elif isinstance(action, Load):
             self._end_copy(action, Tier.DEVICE, fine, kind.arrives)
             reply = LoadDone(action.flight, fine)
+        elif isinstance(action, ACTIONS):
+            reply = self.answer(action, kind)
         else:
             self._end_copy(action, Tier.HOST, fine, kind.arrives)
             reply = BackupDone(action.flight, fine)
         self.feed(reply)
         kind.after(self, one, reply)
+
+    def answer(self, action: StorageAction, kind: Fault) -> StorageReply:
+        """The reply of the simulated storage."""
+        return self.shelf.reply(action, kind, self.now, self.content)
 
     def went_well(self, one: Pending, fine: bool) -> bool:
         """Whether the reply reports success. fine: whether the fault allows it."""
@@ -286,6 +324,8 @@ class Hand:
         """Keeps a prompt from which later prompts may start."""
         if tokens:
             self.past = [*self.past[-9:], (list(tokens), namespace)]
+        if tokens and self.config.storage:
+            self.shelf.remember(list(tokens), namespace)
 
     def key(self, job: Job, tokens: int) -> Key:
         return self.key_of(job.tokens[:tokens], job.namespace)
@@ -341,4 +381,5 @@ def _outline(core: Core) -> tuple[object, ...]:
         for at in range(len(view.components))
     ]
     nodes = sum(1 for _ in view.nodes())
-    return (*pools, nodes, view.tick, tuple(view.flights), tuple(view.requests))
+    stored = (view.attached, view.store_queue, view.distrusted)
+    return (*pools, nodes, view.tick, tuple(view.flights), tuple(view.requests), *stored)

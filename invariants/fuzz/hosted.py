@@ -12,6 +12,7 @@ a copy reads are not free before its reply. Loads are switched off.
 It does not hold of
 
     loads               a request that loads begins later in its prompt
+    storage             what is fetched is on host before it was computed
     other orders        host keeps a node, with its hits, its priority and the tick at which it was
                         inserted, when it has left the device; so it ranks otherwise once it is back
     windows and states  a boundary that is on host is live, so its copies on device are no garbage
@@ -54,7 +55,7 @@ from invariants.watch import Watch
 from .faults.errors import KINDS as ERRORS
 from .hand import LOST, Hand
 from .records import Pending
-from .tapes.tape import Tape
+from .tapes.tape import Tape, has_storage
 
 NO_LOADS = 1 << 30
 PROBE = 1 << 40  # request number from which prompts are looked for
@@ -74,7 +75,7 @@ class HostCosts(AssertionError):
 def applies(tape: Tape) -> bool:
     """Whether the rule holds of the tape's configuration."""
     config = tape.config
-    if not config.has_host or len(config.components) > 1:
+    if not config.has_host or len(config.components) > 1 or has_storage(tape):
         return False
     policy = registry.load(registry.EVICTION_POLICIES, config.eviction_policy).policy()
     return getattr(policy, "order", ()) == RECENCY and not hasattr(policy, "reference")

@@ -15,21 +15,17 @@ from hicache.core.errors import CallerError
 from hicache.runtime.config_document import document, replaced, settings_names, token_settings
 
 from .executors import PLAIN, REPLIES, device_of, settings_of, spelled
-from .ops import arrive, interrupt, revisit
+from .ops import arrive, interrupt, revisit, warm
 from .ops.arrive import pack, unpack
 from .tapes.tape import Act, Entry, Tape
 
 LONG = 2000  # longer than any drawn delay
 QUIET = (Entry("wait", {"polls": 1}), Entry("quiesce", {}))  # entries that only let time pass
-FAULTS = (
-    "fail",
-    "lost",
-    "torn",
-    "repeated reply",
-)  # from simple to complex; all others rank last
-_SEVERAL = ("", "revisit", "interrupt")  # operations of many events, from simple to complex
+FAULTS = ("fail", "lost", "torn", "repeated reply")  # from simple to complex; others rank last
+_SEVERAL = ("", "revisit", "interrupt", "warm")  # operations of many events, from simple to complex
 _LISTS = ("others", "steps", "then")  # optional arguments
-_AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "way", "word")
+_AMOUNTS = ("chunk", "more", "ahead", "behind", "pages", "polls", "late", "way", "word")
+_LAST = {"end": interrupt.ENDS[-1], "empty": warm.EMPTY[-1]}  # what does nothing
 _LEAST = {"behind": -1, "chunk": 1, "more": 1, "polls": 1}  # 0 for the others
 _SIZES = ("chunk", "more", "ahead", "behind")  # arguments in tokens
 _SHAPE = ("page_size", "device_pages", "host_pages", "components", "settings")
@@ -70,7 +66,7 @@ def weight(tape: Tape) -> Weight:
         len(acts),
         sum(len(tokens) for tokens in words),
         sum(len(entry.args.get(name, ())) for entry in entries for name in _LISTS),
-        sum(_ends(entry) for entry in entries),
+        sum(len(_does(entry)) for entry in entries),
         sum(bool(entry.args.get("space")) + bool(entry.args.get("whole")) for entry in entries),
         sum(
             max(0, int(entry.args[name]) - _LEAST.get(name, 0))
@@ -339,8 +335,8 @@ def arguments(tape: Tape, at: int) -> Iterator[Tape]:
         for one in range(len(words)):
             yield given(**{name: words[:one]})
             yield given(**{name: words[:one] + words[one + 1 :]})
-    if _ends(entry):
-        yield given(end=interrupt.ENDS[-1])
+    for name in _does(entry):
+        yield given(**{name: _LAST[name]})
     if entry.args.get("space"):
         yield given(space="")
     if entry.args.get("whole"):
@@ -354,8 +350,9 @@ def arguments(tape: Tape, at: int) -> Iterator[Tape]:
                     yield given(**{name: less})
 
 
-def _ends(entry: Entry) -> bool:
-    return bool(entry.args.get("end", interrupt.ENDS[-1]) != interrupt.ENDS[-1])
+def _does(entry: Entry) -> list[str]:
+    """The arguments that say how a request ends, or what is emptied."""
+    return [name for name, none in _LAST.items() if entry.args.get(name, none) != none]
 
 
 def _renumbered(entry: Entry, numbers: dict[int, int]) -> dict[str, Any]:

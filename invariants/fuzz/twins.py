@@ -22,7 +22,7 @@ from .faults.ballast import FIRST as BALLAST
 from .swarm import ORDERS, POLICIES
 from .tapes.lines import quoted
 from .tapes.schema import MOST_TOKENS
-from .tapes.tape import Act, Tape
+from .tapes.tape import Act, Tape, has_storage
 
 NOTE = "twin"  # of a tape that fails only in comparison with its twin of this name
 DEVICES = ("device:2:4:2:1", "device:3:1:20:8")
@@ -55,6 +55,10 @@ def twins(tape: Tape) -> Iterator[Twin]:
         "no short loads": _changed(config, load_threshold_pages=3),
         "one backup at once": _changed(config, max_backups=1),
     }
+    if config.storage:
+        made["storage off"] = _changed(config, storage=False)
+        made["prefetches are not waited for"] = _changed(config, prefetch_policy="best_effort")
+        made["one store at once"] = _changed(config, max_stores=1)
     for policy in POLICIES:
         made[f"policy {policy}"] = _changed(config, write_policy=policy)
     for size in (1, 2, 4):
@@ -71,7 +75,7 @@ def twins(tape: Tape) -> Iterator[Twin]:
             yield Twin(f"order {order}", replace(tape, order=order))
     if tape.ranks == 1 and tape.executor == REPLIES:
         yield Twin("two ranks", replace(tape, ranks=2))
-    if tape.ranks == 1 and not tape.pairs:
+    if tape.ranks == 1 and not tape.pairs and not has_storage(tape):
         yield from _executors(tape)
 
 

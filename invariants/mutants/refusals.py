@@ -30,6 +30,7 @@ from hicache.core.events import (
     MatchWanted,
     PagesWanted,
     PrefillDone,
+    Reply,
     Retracted,
 )
 from hicache.core.types import MOST_PRIORITY, Key, Tier
@@ -61,10 +62,13 @@ class _Nobody:
     def submit(self, action: object) -> None:
         """Does nothing."""
 
+    def abandon(self, flight: int) -> None:
+        """Does nothing."""
+
     def start(self) -> None:
         """Does nothing."""
 
-    def poll(self) -> list[LoadDone | BackupDone | PrefillDone]:
+    def poll(self) -> list[Reply]:
         return []
 
 

@@ -1,4 +1,4 @@
-"""Planted in `backup._may_publish`: see TITLE."""
+"""Planted in `backup.may_publish`: see TITLE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TITLE = "A copy is dropped if the host copy of the node above it is locked."
 KILLS = "durable"
 EXCUSES = (Reason.LOCKED_BESIDE,)
 
-_may_publish = backup._may_publish
+_may_publish = backup.may_publish
 
 
 def _unless_locked_above(state: Any, flight: Any, node: Any, index: int) -> bool:
@@ -23,4 +23,4 @@ def _unless_locked_above(state: Any, flight: Any, node: Any, index: int) -> bool
 
 
 def plant(patch: Patch) -> None:
-    patch(backup, "_may_publish", _unless_locked_above)
+    patch(backup, "may_publish", _unless_locked_above)

@@ -12,7 +12,7 @@ ROWS: tuple[str, ...] = ()
 TITLE = "A host copy is published below a parent that has none."
 KILLS = "parent-bk"
 
-_may_publish = backup._may_publish
+_may_publish = backup.may_publish
 
 
 def _always(state: Any, flight: Any, node: Any, index: int) -> bool:
@@ -20,4 +20,4 @@ def _always(state: Any, flight: Any, node: Any, index: int) -> bool:
 
 
 def plant(patch: Patch) -> None:
-    patch(backup, "_may_publish", _always)
+    patch(backup, "may_publish", _always)

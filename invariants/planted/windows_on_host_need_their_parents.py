@@ -1,4 +1,4 @@
-"""Planted in `backup._may_publish`: see TITLE."""
+"""Planted in `backup.may_publish`: see TITLE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KILLS = "durable"
 COMPONENTS = ("full", "swa")
 EXCUSES = (Reason.NOT_CONTIGUOUS,)
 
-_may_publish = backup._may_publish
+_may_publish = backup.may_publish
 
 
 def _with_the_parents(state: Any, flight: Any, node: Any, index: int) -> bool:
@@ -25,4 +25,4 @@ def _with_the_parents(state: Any, flight: Any, node: Any, index: int) -> bool:
 
 
 def plant(patch: Patch) -> None:
-    patch(backup, "_may_publish", _with_the_parents)
+    patch(backup, "may_publish", _with_the_parents)

@@ -11,6 +11,11 @@ page on which the rule goes on:
     insertion      how computed pages become part of the tree
     copies         copies between the tiers
     eviction       what leaves a tier, and in which order
+    prefetching    what is read from storage for a request that waits, and who waits for it
+    fetches        what is fetched when storage has it
+    publishing     how fetched pages become part of the tree
+    stores         what is written to storage, and what is believed to be there
+    attaching      storage comes and goes; flushes
     refusals       what a refusal says
 
 It is written for reading: plain loops over a small state, no heaps, no counts that are kept. It

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hicache.core.actions import Admitted
 
-from . import copies
+from . import copies, prefetching
 from .cache import DEVICE, HOST, Cache, Flight, Hold, Node, Request
 from .eviction import make_device_room
 from .growth import begin_pass, fill_windows
@@ -43,6 +43,8 @@ class Plan:
 
 def admit(cache: Cache, request: Request, chunk: int) -> None:
     if is_too_large(cache, request, cache.pages_of(request.length)):
+        return
+    if not prefetching.may_start(cache, request):
         return
     known = match(cache, request.key, request.match_pages)
     found = boundaries(cache, known)

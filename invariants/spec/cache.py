@@ -42,6 +42,7 @@ class Node:
         self.hits = 0
         self.priority = 0
         self.refused_by_host: set[int] = set()  # kinds
+        self.failures = 0  # stores that failed since its last use
 
     @property
     def start(self) -> int:
@@ -97,6 +98,43 @@ class Flight:
     checkpoints: list[tuple[int, int, int]] = field(default_factory=list)  # kind, tokens, slot
 
 
+class Part(NamedTuple):
+    """One page on its way between host and storage. depth: where it is in its prompt."""
+
+    kind: int
+    depth: int
+    digest: bytes
+    page: int
+
+
+@dataclass(eq=False)
+class StorageFlight:
+    """An action for storage without its reply. action: "lookup", "fetch", "store" or "delete".
+
+    hold: what it uses. parts: the pages that it fills or reads. abandoned: nobody waits for it.
+
+    A lookup or fetch: key: the prompt for which it began, as far as it goes. first: the page from
+    which on something is missing. asked, found: pages after that, found is 0 during a lookup.
+    flushed: the tree that it was for is gone.
+    """
+
+    number: int
+    action: str
+    hold: Hold = field(default_factory=set)
+    parts: list[Part] = field(default_factory=list)
+    abandoned: bool = False
+    key: Key = field(default_factory=lambda: Key(b"", 1))
+    first: int = 0
+    asked: int = 0
+    found: int = 0
+    flushed: bool = False
+
+    @property
+    def pages(self) -> int:
+        """How far a lookup or fetch goes, in pages after the first."""
+        return self.key.pages - self.first
+
+
 @dataclass(eq=False)
 class Request:
     """A waiting or running request.
@@ -128,6 +166,7 @@ class Request:
     sources: list[int | None] = field(default_factory=list)
     load: Flight | None = None
     prefill: Flight | None = None
+    prefetch: StorageFlight | None = None
 
 
 class Cache:
@@ -149,6 +188,11 @@ class Cache:
         self.last_page = self.last_flight = 0
         self.lost: list[Node] = []  # see eviction.delete_lost
         self.out: list[Outcome] = []
+        self.attached = config.storage
+        self.storage: dict[int, StorageFlight] = {}  # in the order in which they began
+        self.to_store: list[Node] = []  # in the order in which they are stored
+        self.believed: set[tuple[int, bytes]] = set()  # kind and digest of pages that are stored
+        self.distrusted: list[bytes] = []  # digests, oldest first
 
     # -- the tree
 
@@ -188,7 +232,8 @@ class Cache:
         return found
 
     def had(self, tier: int, kind: int) -> set[int]:
-        """Pages that belong to a node, a request or a transfer that fills them."""
+        """Pages that belong to a node, a request or a transfer that fills them; on host also those
+        that are on their way from or to storage."""
         found = self.cached(tier, kind)
         for flight in self.flights.values():
             if flight.to == tier:
@@ -196,6 +241,9 @@ class Cache:
         if tier == DEVICE:
             for request in self.running:
                 found.update(self.own(request, kind))
+        else:
+            for one in self.storage.values():
+                found.update(part.page for part in one.parts if part.kind == kind)
         return found
 
     def own(self, request: Request, kind: int) -> list[int]:
@@ -210,12 +258,18 @@ class Cache:
     def free(self, tier: int, kind: int) -> int:
         return self.capacity(tier, kind) - len(self.used(tier, kind))
 
-    def available(self, tier: int, kind: int) -> int:
-        """Pages that are free, or that an eviction could free: cached and in nobody's hold."""
-        return self.free(tier, kind) + len(self.cached(tier, kind) - self.held())
+    def available(self, tier: int, kind: int, without: Hold | None = None) -> int:
+        """Pages that are free, or that an eviction could free: cached and in nobody's hold, and not
+        in this one either."""
+        evictable = self.cached(tier, kind) - self.held() - (without or set())
+        return self.free(tier, kind) + len(evictable)
 
-    def held(self, but: Flight | None = None) -> Hold:
-        """All pages in a hold, other than those of one flight."""
+    def held(self) -> Hold:
+        """All pages in a hold."""
+        return self.held_here().union(*(flight.hold for flight in self.storage.values()))
+
+    def held_here(self, but: Flight | None = None) -> Hold:
+        """Pages in a hold of anything other than flights for storage, and than this flight."""
         return set().union(
             *(request.hold for request in self.running),
             *(flight.hold for flight in self.flights.values() if flight is not but),
@@ -228,6 +282,17 @@ class Cache:
 
     def pages_of(self, tokens: int) -> int:
         return -(-tokens // self.config.page_size)
+
+    # -- actions for storage
+
+    def begin_storage(self, action: str) -> StorageFlight:
+        self.last_flight += 1
+        flight = StorageFlight(self.last_flight, action)
+        self.storage[flight.number] = flight
+        return flight
+
+    def in_flight(self, *actions: str) -> list[StorageFlight]:
+        return [flight for flight in self.storage.values() if flight.action in actions]
 
     # -- use
 
@@ -279,13 +344,20 @@ class Cache:
     def tell_routers(self, tier: Tier, node: Node, rows: slice, stored: bool) -> None:
         """KV events: these rows of the node's run are now on the tier, or left it."""
         if self.config.kv_events:
-            digest = root_digest(node.namespace)
-            chain: list[bytes] = []
-            for above in self.path_to(node):
-                raw = b"".join(above.rows)
-                chain = chain_digests(digest, raw, len(above.rows[0]))
-                digest = chain[-1]
-            self.say((KvStored if stored else KvRemoved)(tier, tuple(chain[rows])))
+            self.say((KvStored if stored else KvRemoved)(tier, tuple(self.digests(node)[rows])))
+
+    def digests(self, node: Node) -> list[bytes]:
+        """Of each page of the node's run."""
+        digest = root_digest(node.namespace)
+        chain: list[bytes] = []
+        for above in self.path_to(node):
+            chain = chain_digests(digest, b"".join(above.rows), len(above.rows[0]))
+            digest = chain[-1]
+        return chain
+
+    def positions(self, node: Node, kind: int) -> range:
+        """The depths of the pages that a copy of the node has. A state is at its last page."""
+        return range(node.start if self.kinds[kind].per_page else node.end - 1, node.end)
 
 
 def as_pages(pages: Sequence[int | None]) -> Pages:

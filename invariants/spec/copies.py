@@ -117,17 +117,18 @@ def end_backup(cache: Cache, flight: Flight, ok: bool) -> None:
             node.refused_by_host.discard(kind)
         else:
             node.refused_by_host.add(kind)
-        if ok and not node.has(HOST, kind) and _may_have(cache, flight, node, kind):
+        if ok and not node.has(HOST, kind) and may_have(cache, node, kind, but=flight):
             attach(cache, node, HOST, kind, target)
     flight.moves = []
     end(cache, flight)
 
 
-def _may_have(cache: Cache, flight: Flight, node: Node, kind: int) -> bool:
+def may_have(cache: Cache, node: Node, kind: int, but: Flight | None = None) -> bool:
     """Whether a host copy may be added. Unless copies are made before evictions, full attention
     needs its parent's host copy, and another kind the node's own. A copy above or beside one that
-    somebody else holds could not be evicted."""
-    contiguous, held = not cache.writes.before_eviction, cache.held(but=flight)
+    somebody holds could not be evicted; what flights for storage hold does not matter, since they
+    will hold it too. but: the flight that brings it."""
+    contiguous, held = not cache.writes.before_eviction, cache.held_here(but=but)
     if kind != FULL:
         return node.has(HOST, FULL) or not contiguous
     below = any(child.is_held(held, HOST, FULL) for child in node.children)
@@ -197,6 +198,12 @@ def attach(cache: Cache, node: Node, tier: Tier, kind: int, pages: list[int]) ->
     node.copies[tier][kind] = pages
     if kind == FULL:
         cache.tell_routers(tier, node, slice(None), stored=True)
+    if kind == FULL and tier == HOST:
+        for flight in cache.storage.values():
+            below = any(child.is_held(flight.hold, HOST, FULL) for child in node.children)
+            if below or node.any_held(flight.hold, HOST):
+                for above in cache.path_to(node):
+                    hold(flight.hold, above, HOST, FULL)
 
 
 def nodes_of(cache: Cache, flight: Flight) -> list[Node]:

@@ -248,6 +248,7 @@ def delete_tail(cache: Cache, node: Node, tier: Tier, count: int) -> None:
         delete_with_descendants(cache, cut_tail(cache, node, count))
         return
     cache.tell_routers(tier, node, slice(keep, None), stored=False)
+    forget_stored(cache, node, keep)
     node.rows, node.copies[tier][FULL] = node.rows[:keep], full[:keep]
     node.end -= count
     name = cache.kinds[FULL].name
@@ -267,8 +268,19 @@ def delete(cache: Cache, node: Node) -> None:
     assert above is not None
     for tier in (HOST, DEVICE):
         leave_tier(cache, node, tier)
+    forget_stored(cache, node, 0)
+    if node in cache.to_store:
+        cache.to_store.remove(node)
     above.children.remove(node)
     cache.lost.append(above)
+
+
+def forget_stored(cache: Cache, node: Node, keep: int) -> None:
+    """All but the first pages of a node leave the tree. Should they come back, they are stored
+    again."""
+    if cache.believed:
+        gone = set(cache.digests(node)[keep:])
+        cache.believed = {one for one in cache.believed if one[1] not in gone}
 
 
 def delete_lost(cache: Cache, before: set[Node]) -> None:

@@ -33,7 +33,7 @@ def insert(
         new = _that_can_be_made(cache, request, key, new, ending)
     upto = new[-1] if new else request.shared
     path = match(cache, key, upto)
-    for depth in _cuts(cache, new):
+    for depth in cuts(cache, new):
         cut(cache, path, depth)
     _drop_outside_windows(cache, request, new)
     _share(cache, request, path)
@@ -47,7 +47,7 @@ def insert(
     use(cache, request, path, new)
     for node in path:
         node.refused_by_host = set()
-    _limit_states(cache, path)
+    limit_states(cache, path)
     if not ending:
         refill_slots(cache, request, request.computed)
     return path
@@ -68,6 +68,7 @@ def use(cache: Cache, request: Request, path: list[Node], ends: list[int] | None
     whole = cache.config.eviction_policy == "lru_path"
     for node in path:
         node.priority = max(node.priority, request.priority)
+        node.failures = 0
         for kind, one in enumerate(cache.kinds):
             if whole or any(0 <= end - node.end < one.window for end in ends) or kind == FULL:
                 node.last_use[kind] = cache.tick
@@ -117,7 +118,7 @@ def _slots_needed(
     return cost
 
 
-def _cuts(cache: Cache, depths: list[int]) -> list[int]:
+def cuts(cache: Cache, depths: list[int]) -> list[int]:
     """Depths at which nodes must end, so that each has a window for all its pages or for none."""
     if not cache.windows and not cache.stateful:
         return []
@@ -158,7 +159,7 @@ def _append(
 ) -> None:
     """Adds new nodes below the path, up to page `upto`."""
     rows, start = rows_of(key, upto), path[-1].end if path else 0
-    for end in (*(depth for depth in _cuts(cache, depths) if start < depth < upto), upto):
+    for end in (*(depth for depth in cuts(cache, depths) if start < depth < upto), upto):
         start = path[-1].end if path else 0
         if start >= end:
             return
@@ -188,7 +189,7 @@ def _give_states(cache: Cache, request: Request, path: list[Node], depths: list[
             request.states[kind][slot] = 0
 
 
-def _limit_states(cache: Cache, path: list[Node]) -> None:
+def limit_states(cache: Cache, path: list[Node]) -> None:
     """Frees the shallowest states of a path that has too many, except those in use, those where the
     tree branches, and the deepest."""
     for kind in cache.stateful:

@@ -6,6 +6,7 @@ rules.
     mamba    one state, at exactly the end of the prefix
 
     write policy     when a copy to host begins             eviction policy    what goes first
+    prefetch policy  whether an admission waits for the request's prefetch
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ WRITES = {
     "write_back": Writes(0, True),
 }
 
+WAITS = {"best_effort": False, "wait_complete": True, "timeout": True}
+
 # The facts that are compared, in turn; the copy with the smallest values is evicted first.
 ORDERS = {
     "lru": ("last_use",),
@@ -83,5 +86,6 @@ def is_specified(config: Config) -> bool:
     return (
         config.write_policy in WRITES
         and config.eviction_policy in ORDERS
+        and config.prefetch_policy in WAITS
         and {"full", "swa", "mamba"} >= set(config.components)
     )

@@ -19,25 +19,39 @@ from typing import Any
 import numpy as np
 
 from hicache.core.actions import (
+    Abandoned,
     Backup,
     Cached,
+    Delete,
     Evicted,
+    Fetch,
     Granted,
     KvRemoved,
     KvStored,
     Load,
+    Lookup,
     Outcome,
     Prefill,
     StateSlots,
+    Store,
 )
 from hicache.core.config import Config
-from hicache.core.events import BackupDone, Event, LoadDone, PrefillDone
+from hicache.core.events import (
+    BackupDone,
+    DeleteDone,
+    Event,
+    FetchDone,
+    LoadDone,
+    LookupDone,
+    PrefillDone,
+    StoreDone,
+)
 from hicache.core.types import Tier
 
 from .specification import Specification
 
-_REPLIES = (BackupDone, LoadDone, PrefillDone)
-_ACTIONS = (Backup, Load, Prefill)
+_REPLIES = (BackupDone, LoadDone, PrefillDone, LookupDone, FetchDone, StoreDone, DeleteDone)
+_ACTIONS = (Backup, Load, Prefill, Lookup, Fetch, Store, Delete)
 _ANYWHERE = (Evicted, KvStored, KvRemoved)
 Place = tuple[int, str, int]  # tier, component, page
 
@@ -134,9 +148,13 @@ class Lockstep:
             self._flights[found.flight] = expected.flight
         fields: Any = zip(expected._fields, expected, found, strict=True)
         for name, one, other in fields:
-            if name in ("flight", "copies", "tables"):
+            if name == "flight" and isinstance(expected, Abandoned):
+                other = self._renamed(other)
+            elif name in ("flight", "copies", "tables"):
                 continue
-            if name == "states":
+            elif name == "pieces":
+                one, other = [piece[:3] for piece in one], [piece[:3] for piece in other]
+            elif name == "states":
                 one, other = [_without_pages(one), _without_pages(other)]
             elif name == "after":
                 other = self._renamed(other)
@@ -199,6 +217,10 @@ class Lockstep:
                 for one, other in zip(copy.source.tolist(), copy.target.tolist(), strict=True):
                     yield source, copy.component, one
                     yield target, copy.component, other
+        elif isinstance(item, Fetch | Store):
+            for piece in item.pieces:
+                for page in piece.pages.tolist():
+                    yield 1, piece.component, page
         elif isinstance(item, Prefill | Granted | Cached):
             for component, table in zip(self._per_page, item.tables, strict=True):
                 for page in table.tolist():

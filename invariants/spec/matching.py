@@ -27,11 +27,16 @@ class Boundaries(NamedTuple):
 
 def report_match(cache: Cache, request: Request) -> None:
     """Says what an admission would find now, and changes nothing."""
+    on_device, best, alone = reach(cache, request)
+    cache.say(Matched(request.number, on_device, best - on_device, alone))
+
+
+def reach(cache: Cache, request: Request) -> tuple[int, int, tuple[int, ...]]:
+    """The page depths of the device boundary, of the best one, and of each kind alone."""
     path, partly, pages = walk(cache, request.key, request.match_pages)
     found = boundaries(cache, [*path, partly] if partly else path, pages)
-    on_device, best = found.ends[found.device], found.ends[found.best]
     alone = tuple(found.ends[at] for at in found.alone)
-    cache.say(Matched(request.number, on_device, best - on_device, alone))
+    return found.ends[found.device], found.ends[found.best], alone
 
 
 def walk(cache: Cache, key: Key, limit: int) -> tuple[list[Node], Node | None, int]:
@@ -104,6 +109,9 @@ def split(cache: Cache, node: Node, at: int) -> Node:
     upper.last_use, upper.inserted = list(node.last_use), node.inserted
     upper.hits, upper.priority = node.hits, node.priority
     upper.refused_by_host = set(node.refused_by_host)
+    upper.failures = node.failures
+    if node in cache.to_store:
+        cache.to_store.insert(cache.to_store.index(node), upper)
     for upper_copies, copies in zip(upper.copies, node.copies, strict=True):
         for index, (kind, pages) in enumerate(zip(cache.kinds, copies, strict=True)):
             if pages is not None and kind.per_page:

@@ -16,19 +16,37 @@ from hicache.core.events import (
     Arrived,
     BackupDone,
     ContinueWanted,
+    DeleteDone,
+    DetachWanted,
     Event,
     EvictWanted,
+    FetchDone,
     Finished,
     Flushed,
     LoadDone,
+    LookupDone,
     MatchWanted,
     PagesWanted,
+    PrefetchLimitReached,
     PrefillDone,
     Retracted,
+    StorageAttached,
+    StoreDone,
 )
 from hicache.core.types import Key
 
-from . import admission, copies, eviction, growth, matching
+from . import (
+    admission,
+    attaching,
+    copies,
+    eviction,
+    fetches,
+    growth,
+    matching,
+    prefetching,
+    publishing,
+    stores,
+)
 from .cache import DEVICE, HOST, Cache, Node, Request
 from .insertion import insert
 from .kinds import FULL
@@ -54,6 +72,8 @@ def arrive(cache: Cache, event: Arrived) -> None:
     request = Request(event.request, event.key, event.length, event.match_pages, event.priority)
     cache.requests[request.number] = request
     matching.report_match(cache, request)
+    if cache.attached:
+        prefetching.begin(cache, request)
 
 
 def want_match(cache: Cache, event: MatchWanted) -> None:
@@ -62,6 +82,10 @@ def want_match(cache: Cache, event: MatchWanted) -> None:
 
 def admit(cache: Cache, event: AdmitWanted) -> None:
     admission.admit(cache, cache.requests[event.request], event.chunk)
+
+
+def prefetch_limit_reached(cache: Cache, event: PrefetchLimitReached) -> None:
+    prefetching.stop_waiting(cache, cache.requests[event.request])
 
 
 # -- a request runs
@@ -89,6 +113,7 @@ def prefill_done(cache: Cache, event: PrefillDone) -> None:
     tables, slots = growth.tables_of(cache, request), growth.slots_of(cache, request)
     cache.say(Cached(request.number, request.shared, tables, slots))
     copies.copy_after_use(cache, path)
+    stores.after_use(cache, path)
 
 
 def continue_prefill(cache: Cache, event: ContinueWanted) -> None:
@@ -116,7 +141,9 @@ def retract(cache: Cache, event: Retracted) -> None:
 
 
 def abort(cache: Cache, event: Aborted) -> None:
-    _withdraw(cache, cache.requests.pop(event.request))
+    request = cache.requests.pop(event.request)
+    prefetching.let_go(cache, request)
+    _withdraw(cache, request)
     cache.say(Released(event.request))
 
 
@@ -135,6 +162,7 @@ def _commit(cache: Cache, request: Request, key: Key, tokens: int) -> None:
     copies.copy_after_use(cache, path)
     _withdraw(cache, request)
     cache.say(Released(request.number))
+    stores.after_use(cache, path)
 
 
 def _withdraw(cache: Cache, request: Request) -> None:
@@ -175,7 +203,43 @@ def load_done(cache: Cache, event: LoadDone) -> None:
 
 
 def backup_done(cache: Cache, event: BackupDone) -> None:
-    copies.end_backup(cache, cache.flights[event.flight], event.ok)
+    flight = cache.flights[event.flight]
+    nodes = copies.nodes_of(cache, flight)
+    copies.end_backup(cache, flight, event.ok)
+    if event.ok:
+        stores.after_backup(cache, nodes)
+
+
+# -- storage
+
+
+def lookup_done(cache: Cache, event: LookupDone) -> None:
+    fetches.after_lookup(cache, cache.storage.pop(event.flight), event.pages)
+    attaching.say_detached(cache)
+
+
+def fetch_done(cache: Cache, event: FetchDone) -> None:
+    publishing.after_fetch(cache, cache.storage.pop(event.flight), event.pages)
+    attaching.say_detached(cache)
+
+
+def store_done(cache: Cache, event: StoreDone) -> None:
+    stores.after_store(cache, cache.storage.pop(event.flight), event.pages)
+    attaching.say_detached(cache)
+
+
+def delete_done(cache: Cache, event: DeleteDone) -> None:
+    del cache.storage[event.flight]
+    stores.store_next(cache)
+    attaching.say_detached(cache)
+
+
+def attach_storage(cache: Cache, event: StorageAttached) -> None:
+    attaching.attach(cache)
+
+
+def detach_storage(cache: Cache, event: DetachWanted) -> None:
+    attaching.detach(cache)
 
 
 # -- on demand
@@ -190,13 +254,14 @@ def evict(cache: Cache, event: EvictWanted) -> None:
 
 
 def flush(cache: Cache, event: Flushed) -> None:
-    """Forgets everything that is cached, unless a request runs or a pass is in flight. Transfers in
-    flight go on, for nobody."""
+    """Forgets everything that is cached, unless a request runs or a pass is in flight. What is in
+    flight goes on, for nobody."""
     passes = sum(flight.to is None for flight in cache.flights.values())
     busy = max(len(cache.running), passes)
     if busy:
         refuse(cache, NO_REQUEST, "running", busy, 0)
         return
+    attaching.flush(cache)
     for node in cache.nodes():
         for tier in (DEVICE, HOST):
             if node.has(tier, FULL):
@@ -204,6 +269,8 @@ def flush(cache: Cache, event: Flushed) -> None:
     cache.root = Node(None, "", [], len(cache.kinds))
     for flight in cache.flights.values():
         flight.hold, flight.frees = set(), {}
+    if event.storage:
+        attaching.delete_all(cache)
 
 
 RULES: dict[type, Callable[[Cache, Any], None]] = {
@@ -220,4 +287,11 @@ RULES: dict[type, Callable[[Cache, Any], None]] = {
     BackupDone: backup_done,
     EvictWanted: evict,
     Flushed: flush,
+    PrefetchLimitReached: prefetch_limit_reached,
+    LookupDone: lookup_done,
+    FetchDone: fetch_done,
+    StoreDone: store_done,
+    DeleteDone: delete_done,
+    StorageAttached: attach_storage,
+    DetachWanted: detach_storage,
 }

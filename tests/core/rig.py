@@ -14,13 +14,17 @@ import numpy as np
 from hicache.core.actions import (
     Admitted,
     Backup,
+    Delete,
     Evicted,
+    Fetch,
     Granted,
     Load,
+    Lookup,
     Matched,
     Outcome,
     Prefill,
     Refused,
+    Store,
 )
 from hicache.core.core import Core
 from hicache.core.events import (
@@ -29,14 +33,18 @@ from hicache.core.events import (
     Arrived,
     BackupDone,
     ContinueWanted,
+    DeleteDone,
     Event,
     EvictWanted,
+    FetchDone,
     Finished,
     LoadDone,
+    LookupDone,
     MatchWanted,
     PagesWanted,
     PrefillDone,
     Retracted,
+    StoreDone,
 )
 from hicache.core.ledger import Pool
 from hicache.core.types import Key, PageState, Tier
@@ -71,6 +79,7 @@ class Rig:
         self.view = self.core.view
         self.log: list[Outcome] = []
         self.texts: dict[int, str] = {}
+        self.stored: set[tuple[str, bytes]] = set()
 
     def feed(self, event: Event) -> list[Outcome]:
         outcomes = self.core.handle(event)
@@ -116,7 +125,8 @@ class Rig:
         return self.one(Prefill, self.feed(ContinueWanted(request, chunk)))
 
     def settle(self, outcomes: list[Outcome], ok: bool = True) -> list[Outcome]:
-        """Answer every action in `outcomes`, and every action that this leads to."""
+        """Answer every action in `outcomes`, and every action that this leads to. A lookup finds
+        what `stored` has, and a fetch brings everything."""
         seen: list[Outcome] = []
         todo = list(outcomes)
         for outcome in todo:
@@ -127,7 +137,65 @@ class Rig:
                 todo += self.feed(LoadDone(outcome.flight, ok))
             elif isinstance(outcome, Backup):
                 todo += self.feed(BackupDone(outcome.flight, ok))
+            else:
+                todo += self.answer(outcome, ok)
         return seen
+
+    def answer(self, outcome: Outcome, ok: bool = True) -> list[Outcome]:
+        """The reply of a whole storage, or of one that fails, to an action for it."""
+        if isinstance(outcome, Lookup):
+            return self.feed(LookupDone(outcome.flight, self.found(outcome) if ok else 0))
+        if isinstance(outcome, Fetch):
+            return self.feed(FetchDone(outcome.flight, outcome.pages if ok else 0))
+        if isinstance(outcome, Delete):
+            self.stored.clear()
+            return self.feed(DeleteDone(outcome.flight, ok))
+        if isinstance(outcome, Store):
+            pages = [(one.component, digest) for one in outcome.pieces for digest in one.digests]
+            self.stored.update(pages if ok else ())
+            return self.feed(StoreDone(outcome.flight, len(pages) if ok else 0))
+        return []
+
+    def settle_passes(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Answer the passes and loads in `outcomes`. Returns what this leads to."""
+        found: list[Outcome] = []
+        for outcome in outcomes:
+            if isinstance(outcome, Prefill):
+                found += self.feed(PrefillDone(outcome.flight))
+            elif isinstance(outcome, Load):
+                found += self.feed(LoadDone(outcome.flight))
+        return found
+
+    def lookup(self, request: int, text: str) -> Lookup:
+        """A request arrives, and a lookup begins for it."""
+        return self.one(Lookup, self.arrive(request, text))
+
+    def fetch(self, lookup: Lookup, pages: int | None = None) -> Fetch:
+        """The lookup finds so many pages, or what `stored` has, and a fetch begins."""
+        pages = self.found(lookup) if pages is None else pages
+        return self.one(Fetch, self.feed(LookupDone(lookup.flight, pages)))
+
+    def prefetch(self, request: int, text: str) -> list[Outcome]:
+        """Storage has this text, and a request for it has waited for all of it."""
+        self.stores(text)
+        return self.settle(self.arrive(request, text))
+
+    def found(self, lookup: Lookup) -> int:
+        """How many pages a storage with `stored` says that it has."""
+
+        def has(name: str, trailing: int, pages: int) -> bool:
+            start = lookup.known_pages if name == "full" else 0
+            start = max(0, pages - trailing) if trailing else start
+            return all((name, one) in self.stored for one in lookup.digests[start:pages])
+
+        pairs = list(zip(self.names, lookup.trailing_pages, strict=True))
+        boundaries = range(len(lookup.digests), 0, -1)
+        return next((n for n in boundaries if all(has(*pair, n) for pair in pairs)), 0)
+
+    def stores(self, text: str, namespace: str = "") -> None:
+        """Storage has every page of this text, for all components."""
+        digests = key(text, namespace).page_digests()
+        self.stored.update((name, digest) for name in self.names for digest in digests)
 
     def compute(self, request: int, chunk: int = 1 << 40) -> list[Prefill]:
         """The rest of an admitted request's prompt, chunk by chunk, every reply at once."""
@@ -162,7 +230,7 @@ class Rig:
 
     def run(self, request: int, text: str, chunk: int = 1 << 40, **fields: int) -> Admitted:
         """A whole life, every reply at once."""
-        self.arrive(request, text, **fields)
+        self.settle(self.arrive(request, text, **fields))
         outcomes = self.settle(self.admit(request, chunk))
         self.compute(request, chunk)
         self.settle(self.finish(request))

@@ -6,12 +6,14 @@ a verdict.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hicache.core.config import Config
 from invariants.fuzz import play
 from invariants.fuzz.generate import next_entry, weights_of
 from invariants.fuzz.hand import Hand
 from invariants.fuzz.ops import base
-from invariants.fuzz.swarm import Swarm
+from invariants.fuzz.swarm import OF_STORAGE, Swarm
 from invariants.fuzz.tapes.tape import Entry
 from invariants.watch import Watch
 
@@ -25,6 +27,12 @@ def corner(config: Config, fail: int = 5, without: tuple[str, ...] = ()) -> Swar
     """Every operation but some, so many percent of actions that fail, and no other fault."""
     weights = tuple((name, weight) for name, weight in WEIGHTS.items() if name not in without)
     return Swarm(config, "time", weights, (("fail", fail),) if fail else (), "steady", 80)
+
+
+def with_storage(config: Config, fail: int = 5) -> Swarm:
+    """A corner with a storage, and the operations that concern it."""
+    swarm = corner(replace(config, storage=True, prefetch_policy="best_effort"), fail)
+    return replace(swarm, weights=swarm.weights + OF_STORAGE)
 
 
 class Life:

@@ -20,8 +20,9 @@ from invariants.watch import Watch
 from tests.configs import changed, configured
 
 from .faults import FAULTS
-from .life import CLEARING, Life, corner
+from .life import CLEARING, Life, corner, with_storage
 from .spoiling import Fault
+from .storage_faults import STORAGE_FAULTS
 
 
 def tiny(page_size: int = 4, policy: str = "write_through") -> Config:
@@ -82,6 +83,8 @@ def habitat_of(name: str) -> Swarm:
     """Where the check of this name has something to look at."""
     if name in ROOMY:
         return corner(hybrid(roomy=True), fail=0, without=CLEARING)
+    if name in STORAGE_FAULTS:
+        return with_storage(tiny(), fail=20)
     config = hybrid() if name in OF_HYBRIDS else tiny()
     if name == "exclusive":
         config = changed(tiny(policy="write_back"), exchange_pages=(20,))

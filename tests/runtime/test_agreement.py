@@ -9,12 +9,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.actions import Action, Backup, Load, Prefill, Released, Restarted
+from hicache.core.actions import (
+    Action,
+    Backup,
+    Delete,
+    Fetch,
+    Load,
+    Lookup,
+    Prefill,
+    Released,
+    Restarted,
+    StorageAction,
+    Store,
+    Transfer,
+)
 from hicache.core.config import Config
 from hicache.core.errors import CallerError
-from hicache.core.events import BackupDone, LoadDone, PrefillDone, Reply
+from hicache.core.events import (
+    BackupDone,
+    DeleteDone,
+    FetchDone,
+    LoadDone,
+    LookupDone,
+    PrefillDone,
+    Reply,
+    StoreDone,
+)
 from hicache.core.types import NO_PAGES
-from hicache.runtime.agreement import REPLIES, Agreement, agree_on_settings
+from hicache.runtime.agreement import REPLIES, Agreement, agree_on_settings, agree_that
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.group import (
     Diverged,
@@ -42,9 +64,13 @@ class Scripted:
     def __init__(self, polls: Sequence[Sequence[Reply]]) -> None:
         self.polls = [list(one) for one in polls]
         self.submitted: list[int] = []
+        self.abandoned: list[int] = []
 
-    def submit(self, action: Load | Backup) -> None:
+    def submit(self, action: Transfer | StorageAction) -> None:
         self.submitted.append(action.flight)
+
+    def abandon(self, flight: int) -> None:
+        self.abandoned.append(flight)
 
     def start(self) -> None:
         """Nothing waits for it."""
@@ -53,11 +79,13 @@ class Scripted:
         return self.polls.pop(0) if self.polls else []
 
 
-def told(polls: Sequence[Sequence[Sequence[Reply]]], turns: int) -> list[list[Reply]]:
+def told(
+    polls: Sequence[Sequence[Sequence[Reply]]], turns: int, actions: Sequence[Action] = ACTIONS
+) -> list[list[Reply]]:
     """By poll, what every rank was told: the same. polls: by rank, what ends at which."""
     groups = local_groups(len(polls))
     ranks = [Agreement(Scripted(one), group) for one, group in zip(polls, groups, strict=True)]
-    for action in ACTIONS:
+    for action in actions:
         for rank in ranks:
             rank.begin(action) if isinstance(action, Prefill) else rank.submit(action)
     found = []
@@ -79,6 +107,59 @@ def test_a_transfer_succeeds_only_if_it_did_on_every_rank() -> None:
     for bad in range(3):
         polls = [[[BackupDone(1, rank != bad), PrefillDone(4)]] for rank in range(3)]
         assert told(polls, 1) == [[BackupDone(1, False), PrefillDone(4, True)]]
+
+
+STORAGE: tuple[Action, ...] = (
+    Store(1, ()),
+    Lookup(2, 0, 0, (b"",) * 9, 0, (0,)),
+    Store(3, ()),
+    Delete(4),
+    Fetch(5, 0, 0, (), 9),
+    Backup(6, ()),
+)
+
+
+def test_a_slow_store_does_not_delay_the_replies_to_other_actions_for_storage() -> None:
+    fast: list[list[Reply]] = [[LookupDone(2, 9), StoreDone(3, 2)], [FetchDone(5, 9)], []]
+    slow: list[list[Reply]] = [[StoreDone(3, 2)], [LookupDone(2, 9), FetchDone(5, 9)], []]
+    found = told([fast, slow], 3, STORAGE)
+    assert found == [[StoreDone(3, 2)], [LookupDone(2, 9), FetchDone(5, 9)], []]
+
+
+def test_ranks_agree_on_the_least_number_of_pages() -> None:
+    """Of pages that only some ranks have, a rank would lack its part."""
+    ranks: list[list[list[Reply]]] = [
+        [[StoreDone(1, 3), LookupDone(2, 9), DeleteDone(4, True), FetchDone(5, 1), BackupDone(6)]],
+        [[StoreDone(1, 4), LookupDone(2, 0), DeleteDone(4, False), FetchDone(5, 7), BackupDone(6)]],
+    ]
+    expected: list[Reply] = [
+        *(BackupDone(6), StoreDone(1, 3), LookupDone(2, 0), DeleteDone(4, False), FetchDone(5, 1)),
+    ]
+    [found] = told(ranks, 1, STORAGE)
+    assert found == expected
+    assert [type(reply[1]) for reply in found] == [bool, int, int, bool, int]
+
+
+def test_an_action_for_storage_leaves_nothing_behind_and_can_be_abandoned() -> None:
+    executor = Scripted([[StoreDone(1, 0)], [StoreDone(3, 0)]])
+    [group] = local_groups(1)
+    agreement = Agreement(executor, group)
+    for action in (STORAGE[0], STORAGE[2]):
+        agreement.submit(action)  # type: ignore[arg-type]
+    agreement.abandon(3)
+    assert executor.abandoned == [3]
+    assert agreement.leading() == [0, 0, 0, 0, 0]
+    for _ in range(2):
+        lockstep([agreement.agree()])
+    assert agreement.poll() == [StoreDone(1, 0), StoreDone(3, 0)]
+    assert agreement.leading() == [0, 0, 0]
+
+
+def test_something_is_so_if_it_is_so_on_every_rank() -> None:
+    for mine in ((True, True), (True, False), (False, False)):
+        groups = local_groups(2)
+        turns = [agree_that("open", one, group) for one, group in zip(mine, groups, strict=True)]
+        assert lockstep(turns) == [all(mine)] * 2
 
 
 ENDS = st.lists(

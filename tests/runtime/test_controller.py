@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache.core.actions import Backup, Copy, Load
+from hicache.core.actions import Backup, Copy, Load, Store
+from hicache.core.errors import CallerError
 from hicache.core.events import BackupDone, LoadDone, Reply
 from hicache.core.types import Pages, Tier
 from hicache.devices.base import CopyJob, Device, Direction, Mark, Stream, Touch
@@ -236,3 +237,13 @@ def test_the_immediate_executor_answers_everything_at_once_and_in_order() -> Non
     assert executor.poll() == []
     assert Counter(way for way, _, _ in moved) == Counter(Direction)
     assert moved[1] == (Direction.HOST_TO_DEVICE, [2], [5])
+
+
+def test_transfers_alone_cannot_serve_storage() -> None:
+    """They say so, instead of taking a store for a backup."""
+    for executor in (Bench().controller, ImmediateExecutor()):
+        with pytest.raises(CallerError, match="executor: expected one that carries out Store,"):
+            executor.submit(Store(1, ()))
+        executor.abandon(1)
+        executor.start()
+        assert executor.poll() == []

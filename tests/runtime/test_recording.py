@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from array import array
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,39 +14,59 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hicache.core.actions import (
+    Abandoned,
     Admitted,
     Backup,
     Copy,
+    Delete,
     Evicted,
+    Fetch,
     KvRemoved,
     Load,
+    Lookup,
     Matched,
     Outcome,
+    Piece,
+    Prefetched,
     Prefill,
     Refused,
     Released,
     Restarted,
     StateSlots,
+    StorageDetached,
+    Store,
 )
 from hicache.core.config import Config
 from hicache.core.core import Core
 from hicache.core.errors import CallerError
 from hicache.core.events import (
+    Aborted,
     AdmitWanted,
     Arrived,
     BackupDone,
+    ContinueWanted,
+    DeleteDone,
+    DetachWanted,
+    Event,
     EvictWanted,
+    FetchDone,
     Finished,
     Flushed,
     LoadDone,
+    LookupDone,
+    MatchWanted,
     PagesWanted,
+    PrefetchLimitReached,
     PrefillDone,
     Retracted,
+    StorageAttached,
+    StoreDone,
 )
 from hicache.core.types import NO_PAGES, Key, Pages, Tier
-from hicache.runtime.config_document import document
+from hicache.runtime.config_document import MAY_LACK, config_of, document, written
 from hicache.runtime.decisions import Decisions
 from hicache.runtime.driver import Driver
+from hicache.runtime.encoding import add_words, event_bytes
 from hicache.runtime.immediate import ImmediateExecutor
 from hicache.runtime.recording import CHECK_EVERY, DivergedError, Recorder, replay
 from hicache.runtime.recording_format import (
@@ -141,17 +163,30 @@ def test_a_difference_beyond_the_short_digest_is_found_at_the_end() -> None:
 
 def test_every_event_is_recorded_exactly() -> None:
     key = Key.from_tokens(range(8), 4, namespace="lora é\n")
-    for event in (
+    told: tuple[Event, ...] = (
         Arrived(3, key, 9, 2),
         Finished(3, key, 8),
         Retracted(3, key, 9, 2, 7),
         PagesWanted(3, 12, 9),
         EvictWanted(Tier.HOST, "swa", 2),
         Flushed(),
+        Flushed(storage=True),
+        PrefetchLimitReached(3),
+        StorageAttached(),
+        DetachWanted(),
         LoadDone(7, False),
         BackupDone(8, True),
         PrefillDone(9),
-    ):
+        LookupDone(10, 4),
+        FetchDone(11),
+        StoreDone(12, 1),
+        DeleteDone(13, False),
+    )
+    assert {type(event) for event in told} == set(get_args(Event)) - {
+        *(Aborted, AdmitWanted, ContinueWanted, MatchWanted)
+    }
+    assert len({event_bytes(event) for event in told}) == len(told)
+    for event in told:
         lines: list[str] = []
         recorder = Recorder(CONFIG, lines.append, lambda: 77)
         recorder.on_event(event, Core(CONFIG).view)
@@ -183,6 +218,10 @@ def numbers(*values: int) -> Pages:
     return np.array(values, dtype=np.int64)
 
 
+PIECE = Piece("full", 0, (b"ab", b"c"), numbers(9, 8))
+LOOKUP = Lookup(1, 1, 0, (b"ab", b"c"), 1, (0, 2))
+FETCH = Fetch(1, 1, 0, (PIECE,), 2)
+PREFETCHED = Prefetched(1, 2, 3, 4, 5, "")
 SLOTS = StateSlots("mamba", 2, 3, (4, 5), 4, ((4, 4),))
 
 
@@ -227,6 +266,35 @@ def test_every_field_of_every_decision_counts() -> None:
         [KvRemoved(Tier.HOST, (b"a", b"bc"))],
         [Evicted(Tier.HOST, "full", numbers(1), 2, True)],
         [Evicted(Tier.HOST, "full", numbers(1), 2, False)],
+        [Refused(1, "fetching", 0, 0, -1, "full", 7)],
+        [Refused(1, "fetching", 0, 0, -1, "full", 8)],
+        [LOOKUP],
+        [LOOKUP._replace(flight=2)],
+        [LOOKUP._replace(request=2)],
+        [LOOKUP._replace(first_page=1)],
+        [LOOKUP._replace(digests=(b"a", b"bc"))],
+        [LOOKUP._replace(known_pages=0)],
+        [LOOKUP._replace(trailing_pages=(0, 1))],
+        [FETCH],
+        [FETCH._replace(request=2)],
+        [FETCH._replace(first_page=1)],
+        [FETCH._replace(pages=3)],
+        [FETCH._replace(pieces=(PIECE, PIECE))],
+        [FETCH._replace(pieces=(PIECE._replace(component="swa"),))],
+        [FETCH._replace(pieces=(PIECE._replace(first_page=1),))],
+        [FETCH._replace(pieces=(PIECE._replace(digests=(b"ab", b"d")),))],
+        [FETCH._replace(pieces=(PIECE._replace(pages=numbers(8, 9)),))],
+        [Store(1, (PIECE,))],
+        [Store(2, (PIECE,))],
+        [Store(1, ())],
+        [Delete(1)],
+        [Delete(2)],
+        [Abandoned(1)],
+        [StorageDetached()],
+        [StorageDetached(), StorageDetached()],
+        *([PREFETCHED._replace(**{name: 9})] for name in PREFETCHED._fields[:5]),
+        [PREFETCHED],
+        [PREFETCHED._replace(reason="late")],
     ]
     found = set()
     for outcomes in answers:
@@ -237,6 +305,43 @@ def test_every_field_of_every_decision_counts() -> None:
     apart.add([Released(1)])
     apart.add([Released(1)])
     assert len(found | {apart.digest()}) == len(answers) + 1
+
+
+def test_the_replay_digest_covers_the_pages_of_storage() -> None:
+    other = PIECE._replace(pages=numbers(9, 7))
+    found = set()
+    for outcome in (
+        *(LOOKUP, LOOKUP._replace(known_pages=2), LOOKUP._replace(trailing_pages=(0, 3))),
+        *(FETCH, FETCH._replace(pages=3), FETCH._replace(pieces=(other,))),
+        *(Store(1, (PIECE,)), Store(1, (other,)), Delete(1), Abandoned(1), StorageDetached()),
+        *(PREFETCHED, PREFETCHED._replace(fetched_pages=4)),
+    ):
+        words = array("q")
+        add_words(words, StoreDone(12, 1), [outcome])
+        found.add(words.tobytes())
+    assert len(found) == 13
+
+
+def test_settings_of_storage_are_written_where_they_are_not_the_usual_ones() -> None:
+    """So files from before there was storage are still read, and unchanged when written again."""
+    changes: dict[str, Any] = {
+        "exchange_pages": (2,),
+        "write_policy": "write_back",
+        "storage": True,
+        "prefetch_policy": "timeout",
+        "prefetch_threshold_tokens": 8,
+        "prefetch_budget_tokens": 64,
+        "max_stores": 3,
+        "store_tries": 1,
+    }
+    config = replace(CONFIG, **changes)
+    assert changes.keys() - {"write_policy"} == MAY_LACK.keys()
+    assert config_of(written(config)) == config
+    assert not written(CONFIG).keys() & MAY_LACK.keys()
+    assert config_of(written(CONFIG)) == CONFIG
+    recorder = Recorder(config, (lines := list[str]()).append)
+    recorder.close()
+    assert recording_of(lines).config == config
 
 
 def test_starts_are_recorded_once_and_change_no_decision() -> None:

@@ -106,7 +106,9 @@ def written(folder: Path, *command: str, code: int = 0) -> dict[str, Any]:
 
 
 def test_replay(folder: Path) -> None:
-    turns, rows = str(folder / "turns.jsonl"), folder / "rows.jsonl"
+    turns, rows, more = (str(folder / "turns.jsonl"), folder / "rows.jsonl", folder / "more.jsonl")
+    small = ["--device-pages", "34", "--host-pages", "40", "--prefetch-threshold", "0"]
+    stored = ["--storage", "sim:loss=0.3", *small, "--requests", str(more), "--check", "off"]
     hybrid = ["--components", "full,swa,mamba", "--mamba-states", "40", "--device-pages", "60"]
     blocks = [str(folder / "blocks.jsonl"), "--speed", "9000", "--requests", str(rows)]
     exclusive = ["--host-pages", "99", "--write-policy", "write_back", "--exclusive"]
@@ -114,10 +116,11 @@ def test_replay(folder: Path) -> None:
         written(folder, "replay", *blocks, "--check", "every"),
         written(folder, "replay", turns, *hybrid, "--compare-eviction", "fifo"),
         written(folder, "replay", turns, "--mode", "hits", *exclusive),
+        written(folder, "replay", turns, *stored),
     ]
     compare("hicache replay", documents)
     assert documents[0]["warnings"]
-    lines = rows.read_text().splitlines()
+    lines = rows.read_text().splitlines() + more.read_text().splitlines()
     compare("hicache replay --requests", [json.loads(line) for line in lines])
 
 

@@ -4,21 +4,27 @@ The lock count of (node, tier, component) is the number of receipts on it. Only 
 has can be locked. If the backbone of a node is locked, so is that of every node above it; if
 another component of a node is locked, so is the node's backbone. Therefore eviction can reach
 exactly the unlocked cached pages of a pool.
+
+Fetches and stores lock host copies only, so the nodes above may leave the device meanwhile. If such
+a node is copied to host, the flights that lock copies below it lock the new copy too. If it is
+deleted, what is below it is deleted too, and the flights lose those locks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from ..errors import About, CoreBug
 from ..state import State
 from ..types import BACKBONE, Tier
 from .lru import offer
-from .node import Node, Receipt
+from .node import FlightKind, Node, Receipt
+from .tree import path_to
 
 
-def open_receipt(state: State, holder: str) -> Receipt:
-    receipt = Receipt(state.next_receipt, holder, [[] for _ in state.components])
+def open_receipt(state: State, holder: str, of_storage: bool = False) -> Receipt:
+    receipt = Receipt(state.next_receipt, holder, [[] for _ in state.components], of_storage)
     state.next_receipt += 1
     return receipt
 
@@ -74,6 +80,39 @@ def unlock_above(state: State, receipt: Receipt, index: int, end: int) -> None:
     if gone:
         entries[:] = [one for one in entries if one[1] != Tier.DEVICE or one[0].end_page > end]
         _unlock(state, receipt, gone, index)
+
+
+def lock_for_storage(state: State, node: Node) -> None:
+    """The node got a host copy of the backbone: fetches and stores that lock a host copy below or
+    beside it lock it too, and what is above it: when it landed, nothing below it was locked."""
+    if not state.storage_flights:
+        return
+    below = node.children.values() if node.with_pages[Tier.HOST] else ()
+    beside = chain(node.locks[Tier.HOST], (child.locks[Tier.HOST][BACKBONE] for child in below))
+    holders = {receipt.id: receipt for one in beside for receipt in one.values()}
+    for receipt in holders.values():
+        if receipt.of_storage:
+            lock(state, receipt, path_to(node), Tier.HOST)
+
+
+def unlock_deleted(state: State, node: Node) -> None:
+    """The node is about to be deleted: fetches and stores lose their locks on it, and stores of it
+    are of no node any more."""
+    for index, holders in enumerate(node.locks[Tier.HOST]):
+        pages = node.pages[Tier.HOST][index]
+        if not holders or pages is None:
+            continue
+        if not all(receipt.of_storage for receipt in holders.values()):
+            raise CoreBug(f"{node} is to be deleted and is locked", About("node", node.id))
+        for receipt in holders.values():
+            receipt.locked[index].remove((node, Tier.HOST))
+        holders.clear()
+        state.pools[Tier.HOST][index].protected -= len(pages)
+    for leg in node.legs:
+        if leg.flight.kind is not FlightKind.STORE:
+            raise CoreBug(f"{node} is to be deleted and {leg.flight} copies it")
+        leg.node = None
+    node.legs.clear()
 
 
 def release(state: State, receipt: Receipt) -> None:

@@ -42,6 +42,10 @@ class Node:
     host_refused   bits: the components that host did not take when they were to be evicted. Next
                    time they are dropped.
     digests        SHA-256 chain, one per page; None until it is computed.
+    stored         bits: the components that storage is believed to have; of no meaning unless
+                   `stored_since` is the number in the state.
+    store_failures stores of the node that have failed since a request used it.
+    store_place    its place in the queue of nodes to store; 0 if it is not in the queue.
     """
 
     __slots__ = (
@@ -64,6 +68,10 @@ class Node:
         "parent",
         "priority",
         "queued",
+        "store_failures",
+        "store_place",
+        "stored",
+        "stored_since",
         "with_pages",
     )
 
@@ -93,6 +101,7 @@ class Node:
         self.host_refused = 0
         self.legs: list[Leg] = []
         self.digests: tuple[bytes, ...] | None = None
+        self.stored = self.stored_since = self.store_failures = self.store_place = 0
 
     def __repr__(self) -> str:
         sides = "".join(
@@ -107,12 +116,14 @@ class Node:
 class Receipt:
     """What one holder locked: (node, tier) by component. A release undoes exactly this list.
 
-    When a node is split, each half that gets pages of the component keeps the lock.
+    When a node is split, each half that gets pages of the component keeps the lock. of_storage: it
+    belongs to a fetch or store, which locks host copies only.
     """
 
     id: int
     name: str
     locked: list[list[tuple[Node, int]]]
+    of_storage: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +131,9 @@ class Leg:
     """One node's part of a transfer: page numbers of `component` from one tier to the other.
 
     node is None after a flush: the target pages still belong to the flight. The source pages are on
-    loan and the target pages are lent until the leg ends.
+    loan and the target pages are lent until the leg ends. A leg of a fetch has no node and no
+    source, and its first target page is for page depth `first_page`. A leg of a store has no
+    target.
     """
 
     flight: Flight
@@ -128,6 +141,7 @@ class Leg:
     component: int
     source: Pages
     target: Pages
+    first_page: int = 0
 
 
 class FlightKind(StrEnum):
@@ -146,10 +160,11 @@ class FlightKind(StrEnum):
 class Flight:
     """One action in flight.
 
-    request      the admitted request that it is for; NO_REQUEST for a backup, after the request is
-                 gone, and after a load has landed.
+    request      the admitted request that it is for; of a lookup or fetch, the first of its
+                 waiters. NO_REQUEST for a backup or store, after the request is gone, and after a
+                 load has landed.
     receipt      its locks until the reply; None if it has none.
-    legs         load or backup: its copies that have not ended.
+    legs         load, backup, fetch or store: its copies that have not ended.
     lent         prefill: [component], device pages on loan to it.
     frees        backup that an eviction waits for: [component], the device pages that can go when
                  it ends.
@@ -157,6 +172,12 @@ class Flight:
     gives_up     load: [component], host pages that it frees when it has landed.
     end_token    prefill: the token at which it ends.
     checkpoints  prefill: (component, depth in tokens, slot) of the states that it stores.
+    abandoned    lookup, fetch, store or delete: nobody needs it any more.
+    waiters      lookup or fetch: the requests that wait for it, in the order of their arrival.
+    first_page   lookup or fetch: the depth of the first of `digests`, the pages that it is about.
+    asked_pages, found_pages  lookup or fetch: pages that were looked up and that were found.
+    budget_tokens  lookup or fetch: tokens that count against the budget of prefetches.
+    key          lookup or fetch: the prefix that ends with the last of its pages.
     """
 
     id: FlightId
@@ -170,6 +191,14 @@ class Flight:
     gives_up: list[int] = field(default_factory=list)
     end_token: int = 0
     checkpoints: list[tuple[int, int, int]] = field(default_factory=list)
+    abandoned: bool = False
+    waiters: list[RequestId] = field(default_factory=list)
+    first_page: int = 0
+    digests: tuple[bytes, ...] = ()
+    asked_pages: int = 0
+    found_pages: int = 0
+    budget_tokens: int = 0
+    key: Key | None = None
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id} for request {self.request}>"
@@ -199,6 +228,9 @@ class Request:
                    or 0.
     may_load       False after a failed load or forward pass: from then on it recomputes.
     priority       as the caller gave it. Some policies keep its nodes longer if it is higher.
+    arrived        counts arrivals: lower for a request that arrived earlier.
+    prefetch       the lookup or fetch that it waits for while it is not admitted, or 0.
+    digests        those of its prompt, while it waits, if a prefetch was to begin; else empty.
     """
 
     id: RequestId
@@ -220,4 +252,7 @@ class Request:
     load: FlightId = 0
     may_load: bool = True
     priority: int = 0
+    arrived: int = 0
+    prefetch: FlightId = 0
+    digests: tuple[bytes, ...] = ()
     receipt: Receipt | None = None

@@ -13,10 +13,11 @@ from itertools import chain
 from ..actions import KvRemoved, KvStored
 from ..errors import About, CoreBug
 from ..state import State
-from ..types import BACKBONE, Pages, Tier, chain_digests, kept, root_digest
+from ..storage.queue import dequeue, follow_split, follow_truncation
+from ..types import BACKBONE, NO_PAGES, Pages, Tier, chain_digests, kept, root_digest
 from .boundaries import begin_split, changed, end_split, note_span
 from .lru import offer
-from .node import Leg, Node
+from .node import FlightKind, Leg, Node
 
 
 def label_of(namespace: str, row: bytes) -> bytes:
@@ -114,6 +115,8 @@ def split(state: State, node: Node, at: int) -> Node:
     if upper.end_page + span(node, stride) != node.end_page:
         raise CoreBug(f"{node} does not begin where {upper} ends")
     _split_legs(state, node, upper, at)
+    if state.beliefs_since:
+        follow_split(state, upper, node)
     end_split(state, upper, node)
     state.touched[node.id] = node
     return upper
@@ -123,14 +126,18 @@ def _split_legs(state: State, node: Node, upper: Node, at: int) -> None:
     for leg in node.legs:
         component = state.components[leg.component]
         source_above, source_below = component.split(leg.source, at)
-        target_above, target_below = component.split(leg.target, at)
+        target_above, target_below = (
+            (NO_PAGES, NO_PAGES)
+            if leg.flight.kind is FlightKind.STORE
+            else component.split(leg.target, at)
+        )
         if source_above is None or target_above is None:
             continue
         if source_below is None or target_below is None:
             raise CoreBug(
                 f"a split moved a leg of {node} away from its lower half", About("node", node.id)
             )
-        if len(source_above) != at or len(target_above) != at:
+        if len(source_above) != at or len(target_above) not in (at, len(leg.target)):
             raise CoreBug(f"{upper} gets {len(source_above)} pages of a leg, for {at}")
         above = Leg(leg.flight, upper, leg.component, source_above, target_above)
         leg.source, leg.target = source_below, target_below
@@ -203,6 +210,7 @@ def truncate(state: State, node: Node, tier: int, keep: int) -> Pages:
         state.out.append(KvRemoved(Tier(tier), digests_of(state, node)[keep:]))
     if node.digests is not None:
         node.digests = node.digests[:keep]
+    follow_truncation(state, node)
     node.key = node.key[: keep * state.stride]
     node.end_page -= cut
     node.pages[tier][BACKBONE] = kept(pages[:keep])
@@ -220,6 +228,8 @@ def unlink(state: State, node: Node) -> None:
     if parent.children.pop(node.label, None) is not node:
         raise CoreBug(f"{node} is not the child of {parent} under its label")
     parent.children_in_reach.pop(node.id, None)
+    if node.store_place:
+        dequeue(state, node)
     node.parent = None
     state.touched[node.id] = node
     state.touched[parent.id] = parent

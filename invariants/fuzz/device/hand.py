@@ -17,7 +17,7 @@ from collections import deque
 from hicache.core.actions import Backup, Cached, Granted, Load, Outcome, Prefill, Released
 from hicache.core.config import Config
 from hicache.core.errors import About
-from hicache.core.events import BackupDone, Event, Finished, Retracted
+from hicache.core.events import BackupDone, Event, Finished, LoadDone, Retracted
 from hicache.core.types import Key
 from hicache.runtime.controller import COMPUTE, LOAD, WRITE
 from hicache.runtime.driver import Driver
@@ -44,6 +44,8 @@ _LANES = {Prefill: COMPUTE, Backup: WRITE, Load: LOAD}
 
 class DeviceHand(Hand):
     """A hand with a simulated device; see the module."""
+
+    can_store = False
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class DeviceHand(Hand):
         if isinstance(action, Prefill):
             job = self.jobs[action.request]
             self._passes.append((action, plan, self._sequence(job, job.tokens)))
-        else:
+        elif isinstance(action, Load | Backup):
             self.rig.controller.submit(action)
             self._queued[_LANES[type(action)]].append((action, plan))
 
@@ -216,7 +218,8 @@ class DeviceHand(Hand):
         self.now = max(self.now, rig.clock.now_ns)
         rig.passes.poll()
         for reply in rig.controller.poll():
-            self._end(reply.flight, WRITE if type(reply) is BackupDone else LOAD, reply.ok)
+            if isinstance(reply, LoadDone | BackupDone):
+                self._end(reply.flight, WRITE if type(reply) is BackupDone else LOAD, reply.ok)
         rig.shadow.check()
         self._start()
         self._count()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hicache.core.actions import Backup
+from hicache.core.actions import Backup, Delete, Store
 from hicache.core.events import Reply, Retracted
 
 from ..records import Job, Pending
@@ -10,8 +10,8 @@ from .base import Fault, Player
 
 
 def job_of(hand: Player, one: Pending) -> Job | None:
-    """Returns the request of the action; for a backup, the first waiting request."""
-    if isinstance(one.action, Backup):
+    """Returns the request of the action; for a copy of no request, the first waiting one."""
+    if isinstance(one.action, Backup | Store | Delete):
         return next((job for job in hand.jobs.values() if job.stage == "waiting"), None)
     return hand.jobs.get(one.action.request)
 

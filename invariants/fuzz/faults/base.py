@@ -22,8 +22,11 @@ from hicache.core.types import Key
 
 from ..content import Content
 from ..records import Job, Pending
+from ..shelf import Shelf
 
 SITES = ("Load", "Backup", "Prefill")
+STORAGE_SITES = ("Lookup", "Fetch", "Store", "Delete")
+EVERY = (*SITES, *STORAGE_SITES)
 LOST = 1 << 60
 
 
@@ -35,6 +38,7 @@ class Player(Protocol):
     config: Config
     core: Core
     content: Content | None
+    shelf: Shelf
     jobs: dict[int, Job]
     used: set[int]
     landed: set[int]
@@ -55,12 +59,13 @@ class Player(Protocol):
 
 class Fault:
     """One kind of fault. sites: the actions that it applies to. fine: whether the reply reports
-    success. of_ranks: whether it needs several ranks.
+    success. of_ranks: whether it needs several ranks. of_storage: whether it needs a storage.
     """
 
-    sites: tuple[str, ...] = SITES
+    sites: tuple[str, ...] = EVERY
     fine = True
     of_ranks = False
+    of_storage = False
 
     def due(self, hand: Player, due: int) -> int:
         """Returns the time of the reply, which was `due` without the fault."""
@@ -73,6 +78,15 @@ class Fault:
     def arrives(self, at: int, count: int) -> bool:
         """Whether page `at` of `count` of a failed copy arrives."""
         return False
+
+    def says(self, pages: int, most: int) -> int:
+        """What the reply of a storage says, in which `pages` of `most` were found, have arrived or
+        are stored."""
+        return pages
+
+    def kept(self, pages: int) -> int:
+        """Of so many pages that a storage says to have stored, how many it has stored."""
+        return pages
 
     def issued(self, hand: Player, one: Pending) -> None:
         """Called when the operation that issued the action has ended."""
@@ -97,9 +111,14 @@ def load() -> dict[str, Fault]:
     return found
 
 
-def names(of_ranks: bool = False) -> tuple[str, ...]:
-    """Names of the kinds for one core, or of those that need several ranks."""
-    return tuple(name for name, kind in load().items() if kind.of_ranks == of_ranks)
+def names(of_ranks: bool = False, of_storage: bool = False) -> tuple[str, ...]:
+    """Names of the kinds for one core without storage, or of those that need several ranks or a
+    storage."""
+    return tuple(
+        name
+        for name, kind in load().items()
+        if kind.of_ranks == of_ranks and kind.of_storage == of_storage
+    )
 
 
 def kind_of(name: str, site: str) -> Fault:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from hicache.core.events import BackupDone, LoadDone, PrefillDone, Reply
+from hicache.core.events import (
+    BackupDone,
+    DeleteDone,
+    FetchDone,
+    LoadDone,
+    LookupDone,
+    PrefillDone,
+    Reply,
+    StoreDone,
+)
 
 from ..records import Pending
 from .base import Fault, Player
 
 NOBODY = 1 << 29
+_OF_STORAGE = (
+    ("Lookup", LookupDone),
+    ("Fetch", FetchDone),
+    ("Store", StoreDone),
+    ("Delete", DeleteDone),
+)
 
 
 class Twice(Fault):
@@ -30,7 +45,12 @@ class Crossed(Fault):
 
     def before(self, hand: Player, one: Pending) -> None:
         name = type(one.action).__name__
-        for site, reply in (("Load", LoadDone), ("Backup", BackupDone), ("Prefill", PrefillDone)):
+        for site, reply in (
+            ("Load", LoadDone),
+            ("Backup", BackupDone),
+            ("Prefill", PrefillDone),
+            *(_OF_STORAGE if hand.config.storage else ()),
+        ):
             if site != name:
                 hand.refused(reply(one.number))
 
@@ -39,7 +59,10 @@ class Changed(Fault):
     """Repeats the reply with the opposite result."""
 
     def after(self, hand: Player, one: Pending, reply: Reply) -> None:
-        hand.refused(reply._replace(ok=not reply.ok))
+        if isinstance(reply, LookupDone | FetchDone | StoreDone):
+            hand.refused(reply._replace(pages=int(not reply.pages)))
+        else:
+            hand.refused(reply._replace(ok=not reply.ok))
 
 
 class TooLate(Fault):

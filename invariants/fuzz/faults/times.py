@@ -4,7 +4,7 @@ others.
 
 from __future__ import annotations
 
-from .base import LOST, SITES, Fault, Player
+from .base import EVERY, LOST, Fault, Player
 
 
 class Timed(Fault):
@@ -14,7 +14,7 @@ class Timed(Fault):
 
     def __init__(self, later: int, step: int = 1, turned: bool = False, *sites: str) -> None:
         self.later, self.step, self.turned = later, step, turned
-        self.sites = sites or SITES
+        self.sites = sites or EVERY
 
     def due(self, hand: Player, due: int) -> int:
         if self.later >= LOST:

@@ -116,7 +116,7 @@ def _take(hand: Hand, request: int, kind: str) -> None:
     """Takes the reply to the request's load or pass, or to the oldest backup, if there is one."""
     for one in hand.pending:
         action = one.action
-        mine = isinstance(action, Backup) or action.request == request
+        mine = isinstance(action, Backup) or getattr(action, "request", -1) == request
         if mine and isinstance(action, REPLIES[kind]):
             hand.take(one)
             hand.finish()

@@ -7,6 +7,8 @@ one entry.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hicache.core.events import EvictWanted
 from hicache.core.types import Tier
 
@@ -79,7 +81,7 @@ def draw(hand: Hand, draws: Draws) -> Arguments | None:
 
 def play(hand: Hand, args: Arguments) -> None:
     if args.get("clear", False):
-        _clear(hand)
+        clear(hand)
     for name in args["cold"]:
         if name in hand.config.components:
             at = hand.config.components.index(name)
@@ -87,16 +89,20 @@ def play(hand: Hand, args: Arguments) -> None:
             hand.feed(EvictWanted(Tier.DEVICE, name, pages))
     if args.get("polls", 0):
         wait.play(hand, args)
-    tokens = arrive.unpack(args["tokens"])
-    for turn, request in enumerate((args["request"], *args.get("others", ()))):
-        # each further request shares one page less with the first
-        keep = max(1, len(tokens) - turn * hand.config.page_size)
-        one = {**args, "request": request, "tokens": arrive.pack(tokens[:keep])}
+    for one in requests(hand, args):
         arrive.play(hand, one)
         admit.play(hand, one)
 
 
-def _clear(hand: Hand) -> None:
+def requests(hand: Hand, args: Arguments) -> Iterator[Arguments]:
+    """The arguments of each arrival. Each further request shares one page less with the first."""
+    tokens = arrive.unpack(args["tokens"])
+    for turn, request in enumerate((args["request"], *args.get("others", ()))):
+        keep = max(1, len(tokens) - turn * hand.config.page_size)
+        yield {**args, "request": request, "tokens": arrive.pack(tokens[:keep])}
+
+
+def clear(hand: Hand) -> None:
     """Takes replies, then finishes decoding requests and retracts idle ones, which frees their
     pages.
     """

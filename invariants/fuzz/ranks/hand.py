@@ -7,15 +7,18 @@ tape. Does not implement the ranks (see ranks) or the play on one core (see hand
 
 from __future__ import annotations
 
-from hicache.core.actions import Action, Outcome
+from hicache.core.actions import Action, Outcome, StorageAction
 from hicache.core.config import Config
-from hicache.core.events import Event, Reply
+from hicache.core.events import Event, Reply, StorageReply
 from invariants.watch import Watch
 
+from ..content import Content
 from ..device.hand import DeviceHand
 from ..executors import device_of, settings_of
+from ..faults.base import Fault
 from ..hand import PLAIN, Hand
 from ..records import Pending
+from ..shelf import ACTIONS
 from ..tapes.tape import Tape
 from .ranks import Ranks
 from .shards import Shards
@@ -35,12 +38,18 @@ class RankedHand(Hand):
         super().__init__(config, order, watch, pairs=pairs)
         self.ranks = Ranks(self, ranks)
         self.content = Shards(config, self.ranks, pairs)
-        self._verdicts: dict[int, bool] = {}
+        self._replies: dict[int, Reply] = {}
 
     def feed(self, event: Event) -> list[Outcome]:
         outcomes = super().feed(event)
         self.ranks.follow(self, event, outcomes)
         return outcomes
+
+    def see(self, item: Outcome) -> None:
+        super().see(item)
+        for rank, local in enumerate(self.ranks.locals[1:], 1):
+            if isinstance(item, ACTIONS):
+                local.shelf.begin(item, self.content_of(rank))
 
     def submit(self, action: Action) -> None:
         """Submits an action on all ranks. Each rank uses the act after that of the rank before it,
@@ -64,12 +73,28 @@ class RankedHand(Hand):
 
     def deliver(self, one: Pending, reply: Reply) -> None:
         """Delivers a reply that all ranks have."""
-        self._verdicts[one.number] = reply.ok
+        self._replies[one.number] = reply
         super().take(one)
+
+    def abandon(self, flight: int) -> None:
+        super().abandon(flight)
+        self.ranks.locals[0].abandon(flight)
+
+    def content_of(self, rank: int) -> Content:
+        """The contents of a rank's pages."""
+        shards = self.content
+        assert isinstance(shards, Shards)
+        return shards.others[rank - 1] if rank else shards
+
+    def answer(self, action: StorageAction, kind: Fault) -> StorageReply:
+        reply = self._replies[action.flight]
+        assert isinstance(reply, StorageReply)
+        return reply
 
     def went_well(self, one: Pending, fine: bool) -> bool:
         """The result that the ranks agreed on."""
-        return self._verdicts[one.number]
+        reply = self._replies[one.number]
+        return isinstance(reply, StorageReply) or reply.ok
 
 
 def hand_of(tape: Tape, watch: Watch | None = None) -> Hand:

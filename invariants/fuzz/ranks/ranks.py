@@ -31,11 +31,13 @@ from hicache.runtime.agreement import REPLIES, Agreement
 from hicache.runtime.driver import Driver
 from hicache.runtime.group import Diverged, local_groups, lockstep
 
-from ..faults.base import Player, kind_of
+from ..content import Content
+from ..faults.base import LOST, Fault, Player, kind_of
 from ..faults.skew import lane_of
 from ..reach.probes import Probes
 from ..records import Pending
 from ..schedules.base import Schedule
+from ..shelf import ACTIONS, Shelf
 from ..tapes.tape import Act
 from .alike import compare_answers, compare_touched, compare_trees
 
@@ -44,11 +46,18 @@ FORCED = -1  # due regardless of delays
 
 
 class Fate(NamedTuple):
-    """The result of one action on one rank. arrives: see Fault.arrives."""
+    """The result of one action on one rank. kind: its fault."""
 
     due: int
-    fine: bool
-    arrives: Callable[[int, int], bool]
+    kind: Fault
+
+    @property
+    def fine(self) -> bool:
+        return self.kind.fine
+
+    @property
+    def arrives(self) -> Callable[[int, int], bool]:
+        return self.kind.arrives
 
 
 class Front(Player, Protocol):
@@ -57,21 +66,31 @@ class Front(Player, Protocol):
     schedule: Schedule
     probes: Probes
 
+    def content_of(self, rank: int) -> Content: ...
     def deliver(self, one: Pending, reply: Reply) -> None: ...
     def finish(self) -> None: ...
 
 
 class Local:
-    """The executor of one rank: each action ends at the time of its fate."""
+    """The executor of one rank: each action ends at the time of its fate. shelf: the rank's
+    storage."""
 
     def __init__(self, rank: int, fates: dict[FlightId, list[Fate]], front: Front) -> None:
         self.rank = rank
+        self.shelf = Shelf(front.config) if rank else front.shelf
         self._fates = fates
         self._front = front
         self._open: dict[FlightId, Action] = {}
 
     def submit(self, action: Action) -> None:
         self._open[action.flight] = action
+
+    def abandon(self, flight: FlightId) -> None:
+        """The action ends now, unless its end is lost on this rank."""
+        fates = self._fates.get(flight, [])
+        for fate in fates[self.rank : self.rank + 1]:
+            if fate.due < LOST:
+                fates[self.rank] = fate._replace(due=min(fate.due, self._front.now))
 
     def start(self) -> None:
         """Does nothing: actions start when they are submitted."""
@@ -80,7 +99,13 @@ class Local:
         done = [one for one in self._open.values() if self._is_done(one)]
         for action in done:
             del self._open[action.flight]
-        return [REPLIES[type(one)](one.flight, self.fine(one)) for one in done]
+        return [self._reply(one) for one in done]
+
+    def _reply(self, action: Action) -> Reply:
+        if not isinstance(action, ACTIONS):
+            return REPLIES[type(action)](action.flight, self.fine(action))
+        kind, front = self._fates[action.flight][self.rank].kind, self._front
+        return self.shelf.reply(action, kind, front.now, front.content_of(self.rank))
 
     def fine(self, action: Action) -> bool:
         """Whether the action succeeded on this rank; a pass needs its loads."""
@@ -152,7 +177,7 @@ class Ranks:
                 due = kind.due(front, front.now + front.schedule.later(act.delay))
                 if act.fault and site in kind.sites:
                     front.counts[f"fault {act.fault} {site} on one rank"] += 1
-            fates.append(Fate(due, kind.fine, kind.arrives))
+            fates.append(Fate(due, kind))
         self.fates[action.flight] = fates
         self._begin(0, action)
         lanes = (site, *map(lane_of, range(self.size)))
@@ -225,7 +250,8 @@ class Ranks:
     def _see(self, probes: Probes, replies: Sequence[Reply]) -> None:
         """Counts named states of the ranks after an agreement."""
         seen = probes.seen
-        for kind, *counts in zip(REPLIES, *(one.leading() for one in self.agreements), strict=True):
+        leading = (one.leading()[: len(REPLIES)] for one in self.agreements)
+        for kind, *counts in zip(REPLIES, *leading, strict=True):
             ahead = max(counts)
             for least in (1, 2, 4):
                 seen[f"{kind.__name__}: a rank is ahead by {least}"] += ahead >= least

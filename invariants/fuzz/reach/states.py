@@ -32,11 +32,14 @@ from hicache.core.events import (
     Aborted,
     AdmitWanted,
     Arrived,
+    BackupDone,
     ContinueWanted,
     Event,
     EvictWanted,
     Finished,
     Flushed,
+    LoadDone,
+    PrefillDone,
     Reply,
     Retracted,
 )
@@ -230,7 +233,7 @@ class States:
         seen["reply after a flush"] += self.forgotten and isinstance(event, Reply)
 
     def _landed(self, event: Event, view: CoreView) -> None:
-        if not isinstance(event, Reply) or not event.ok:
+        if not isinstance(event, LoadDone | PrefillDone | BackupDone) or not event.ok:
             return
         still = [leg.node for one in view.flights.values() for leg in one.legs]
         for node, index, target in self.landing:

@@ -33,6 +33,7 @@ from . import lines
 
 FORMAT, VERSION = "hicache-fuzz", 1
 MOST_RANKS = 8
+ATTACH = "attach"  # the operation that attaches a storage
 MOST = 1 << 30  # of any number except the seed
 MOST_PAGES = 1 << 20  # of one pool: a thousand times the largest drawn pool
 _WANTED = "expected a tape of hicache fuzz"
@@ -124,6 +125,11 @@ class Tape:
     ranks: int = 1
     executor: str = REPLIES
     pairs: bool = False
+
+
+def has_storage(tape: Tape) -> bool:
+    """Whether a storage is attached at any time."""
+    return tape.config.storage or any(entry.op == ATTACH for entry in tape.entries)
 
 
 def dumps(tape: Tape) -> str:
@@ -220,12 +226,13 @@ def _tape(head: dict[str, Any], entries: tuple[Entry, ...], name: str) -> Tape:
     ranks, pairs = _ranks(head.get("ranks", 1), name), head.get("pairs", False)
     if not isinstance(pairs, bool):
         raise CallerError(f"{name}: pairs: expected true or false, found {lines.quoted(pairs)}")
-    if (ranks > 1 or pairs) and executor != REPLIES:
+    tape = Tape(config, entries, seed, order, notes, ranks, executor, pairs)
+    if (ranks > 1 or pairs or has_storage(tape)) and executor != REPLIES:
         raise CallerError(
-            f"{name}: executor: expected {REPLIES} on several ranks and with token pairs, "
-            f"found {executor!r}; record the tape again"
+            f"{name}: executor: expected {REPLIES} on several ranks, with token pairs and with a "
+            f"storage, found {executor!r}; record the tape again"
         )
-    return Tape(config, entries, seed, order, notes, ranks, executor, pairs)
+    return tape
 
 
 def read(path: Path) -> Tape:

@@ -1,0 +1,146 @@
+"""Stores: copies from host to storage, of nodes that were backed up or used again.
+
+A node enters the queue when a backup of it has ended, or when a request uses it and storage is not
+believed to have its host copies. One store copies one node. A store that fails is tried again, up
+to a limit, after the nodes that wait already. A use of the node gives it all tries again.
+
+Does not keep the queue, see `queue`.
+"""
+
+from __future__ import annotations
+
+from ..actions import KvStored, Piece, Store
+from ..events import StoreDone
+from ..flights import add_legs, flight_of
+from ..radix.locks import lock, open_receipt
+from ..radix.lru import is_garbage
+from ..radix.node import FlightKind, Leg, Node
+from ..radix.tree import digests_of, path_to, start_of
+from ..state import State
+from ..types import BACKBONE, NO_PAGES, Tier
+from .flights import close_storage_flight, in_flight, open_storage_flight, report_detached
+from .prefetch import check_pages
+from .queue import believe, believed, dequeue, enqueue, queued_nodes, trust
+
+
+def store_backed_up(state: State, nodes: list[Node | None]) -> None:
+    """A backup of these nodes has ended. None: the node was flushed."""
+    for node in nodes:
+        if node is not None and node.parent is not None:
+            enqueue(state, node)
+    pump(state)
+
+
+def store_used(state: State, path: list[Node]) -> None:
+    """A request has used this path."""
+    if not state.attached:
+        return
+    for node in path:
+        known = believed(state, node)
+        lacks = any(
+            pages is not None and not known >> index & 1
+            for index, pages in enumerate(node.pages[Tier.HOST])
+        )
+        if lacks and node.parent is not None and not any(map(_is_store, node.legs)):
+            enqueue(state, node)
+    pump(state)
+
+
+def pump(state: State) -> None:
+    """Begin the stores that are due, as far as stores may be in flight."""
+    if not state.store_queue or in_flight(state, FlightKind.DELETE):
+        return
+    free = state.config.max_stores - in_flight(state, FlightKind.STORE)
+    while free > 0 and state.store_queue:
+        node = next(queued_nodes(state))
+        dequeue(state, node)
+        wanted = _wanted(state, node)
+        if wanted:
+            _begin_store(state, node, wanted)
+            free -= 1
+
+
+def store_done(state: State, event: StoreDone) -> None:
+    flight = flight_of(state, event.flight, FlightKind.STORE)
+    total = sum(len(leg.source) for leg in flight.legs)
+    check_pages(flight, event.pages, total)
+    left, failed, nodes = event.pages, {}, {}
+    for leg in flight.legs:
+        count = min(left, len(leg.source))
+        left -= count
+        node = leg.node
+        state.pools[Tier.HOST][leg.component].repay(leg.source)
+        if node is None:
+            continue
+        node.legs.remove(leg)
+        nodes[node.id] = node
+        state.touched[node.id] = node
+        if count < len(leg.source):
+            failed[node.id] = node
+        if not flight.abandoned:
+            _acknowledge(state, leg, node, count)
+    flight.legs.clear()
+    close_storage_flight(state, flight)
+    if not flight.abandoned:
+        _judge(state, list(nodes.values()), list(failed.values()))
+    if state.attached:
+        pump(state)
+    report_detached(state)
+
+
+def _acknowledge(state: State, leg: Leg, node: Node, count: int) -> None:
+    """The first `count` pages of this leg are in storage."""
+    digests = digests_of(state, node)
+    if not state.components[leg.component].positional:
+        digests = digests[-1:]
+    trust(state, digests[:count])
+    if count == len(leg.source):
+        believe(state, node, leg.component)
+        if leg.component == BACKBONE and state.config.kv_events:
+            state.out.append(KvStored(Tier.STORAGE, digests))
+
+
+def _judge(state: State, nodes: list[Node], failed: list[Node]) -> None:
+    """Count the failure of the nodes that are not stored, and let them wait for another try."""
+    for node in failed or nodes:
+        node.store_failures = node.store_failures + 1 if failed else 0
+    for node in failed:
+        if node.store_failures < state.config.store_tries:
+            enqueue(state, node)
+
+
+def _is_store(leg: Leg) -> bool:
+    return leg.flight.kind is FlightKind.STORE
+
+
+def _wanted(state: State, node: Node) -> list[int]:
+    """The components of the node to store now."""
+    if node.store_failures >= state.config.store_tries:
+        return []
+    known = believed(state, node)
+    under_way = {leg.component for leg in node.legs if _is_store(leg)}
+    return [
+        index
+        for index, pages in enumerate(node.pages[Tier.HOST])
+        if pages is not None
+        and not known >> index & 1
+        and index not in under_way
+        and not is_garbage(node, state.components[index].window_pages)
+    ]
+
+
+def _begin_store(state: State, node: Node, wanted: list[int]) -> None:
+    flight = open_storage_flight(state, FlightKind.STORE)
+    flight.receipt = receipt = open_receipt(state, f"store {flight.id}", True)
+    lock(state, receipt, path_to(node), Tier.HOST)
+    for index in wanted:
+        lock(state, receipt, (node,), Tier.HOST, index)
+        add_legs(state, flight, index, (node,), NO_PAGES)
+    state.out.append(Store(flight.id, tuple(_piece(state, node, leg) for leg in flight.legs)))
+
+
+def _piece(state: State, node: Node, leg: Leg) -> Piece:
+    first, digests = start_of(node, state.stride), digests_of(state, node)
+    if not state.components[leg.component].positional:
+        first, digests = node.end_page - 1, digests[-1:]
+    return Piece(state.config.components[leg.component], first, digests, leg.source)
